@@ -1,0 +1,154 @@
+"""The proof that a snapshot carries with it (P1), checked without a trace and without trusting the processes.
+
+For a channel from p to q of the snapshot's view, let (s, S) be what p had sent at its recording and (r, R) what q had
+received at its own: counts and running hashes. With the recorded in-flight frames f1..fk,
+
+    r + messages(f1..fk) = s     and     R extended by f1..fk = S.
+
+Then q had received exactly a prefix of what p had sent (the hash chain has one value for each prefix), and the recorded
+channel state is exactly the rest. On an unordered channel: a subset, and the rest of it. With that on every channel, no
+message was received before the cut that was not sent before it, so the cut is consistent.
+
+The check runs over the view's processes and channels, so that a forgotten one is missed and not skipped. It takes time in
+proportion to channels plus in-flight frames. It does not show that processes are honest, nor that a state follows from
+its messages: that is what replay and invariants are for.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from strobe.errors import SnapshotInconsistent
+from strobe.protocol.fragment import Fragment, Snapshot
+from strobe.protocol.frames import FIFO, Frontier, InFlight, body_count, extend_all, seed_hash
+from strobe.protocol.view import ChannelSpec, View
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong: `subject` is the channel or process, `check` the rule that it breaks."""
+
+    check: str
+    subject: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.problem} [{self.check}]"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the proof of one snapshot comes to."""
+
+    snapshot_id: str
+    findings: tuple[Finding, ...]
+    channels: int
+    in_flight_frames: int
+
+    @property
+    def holds(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self.holds:
+            return f"{self.snapshot_id}: holds (self-consistent, signer unknown)"
+        return f"{self.snapshot_id}: violated\n" + "\n".join(f"  {finding}" for finding in self.findings)
+
+
+def verify(snapshot: Snapshot, view: View | None = None) -> Verdict:
+    """Check the proof of `snapshot`, over `view` where one is known from elsewhere, else over its own."""
+    view = view or snapshot.view
+    findings = list(_membership(snapshot, view))
+    frames = 0
+    for channel in view.channels:
+        sender, receiver = snapshot.fragments.get(channel.source), snapshot.fragments.get(channel.target)
+        if sender is None or receiver is None:
+            continue  # named by `_membership` already
+        frames += len(receiver.in_flight.get(channel.id, ()))
+        findings += _channel(channel, sender, receiver)
+    return Verdict(str(snapshot.id), tuple(findings), len(view.channels), frames)
+
+
+def require(snapshot: Snapshot) -> None:
+    """Raise SnapshotInconsistent where the proof of `snapshot` does not hold."""
+    verdict = verify(snapshot)
+    if not verdict.holds:
+        raise SnapshotInconsistent(verdict.snapshot_id, "; ".join(str(finding) for finding in verdict.findings))
+
+
+def _membership(snapshot: Snapshot, view: View) -> Iterator[Finding]:
+    for process in view.processes:
+        if process not in snapshot.fragments:
+            yield Finding("membership", process, "is in the view but has no fragment")
+    for process, fragment in snapshot.fragments.items():
+        if process not in view.processes:
+            yield Finding("membership", process, "has a fragment but is not in the view")
+        if fragment.process != process:
+            yield Finding("membership", process, f"has the fragment of {fragment.process}")
+        if fragment.snapshot != snapshot.id:
+            yield Finding("membership", process, f"has a fragment of the snapshot {fragment.snapshot}")
+        if fragment.view != view.number:
+            yield Finding("membership", process, f"recorded in view {fragment.view}, the snapshot is of {view.number}")
+        yield from _strange_channels(fragment, view)
+
+
+def _strange_channels(fragment: Fragment, view: View) -> Iterator[Finding]:
+    outgoing = {channel.id for channel in view.outgoing(fragment.process)}
+    incoming = {channel.id for channel in view.incoming(fragment.process)}
+    for channel in (fragment.sent.keys() - outgoing) | ((fragment.received.keys() | fragment.in_flight.keys()) - incoming):
+        yield Finding("membership", channel, f"is recorded by {fragment.process}, but not its channel in the view")
+
+
+def _channel(channel: ChannelSpec, sender: Fragment, receiver: Fragment) -> Iterator[Finding]:
+    sent, received = sender.sent.get(channel.id), receiver.received.get(channel.id)
+    in_flight = receiver.in_flight.get(channel.id)
+    if sent is None or received is None or in_flight is None:
+        who = channel.source if sent is None else channel.target
+        yield Finding("forgotten", channel.id, f"is in the view but not in the fragment of {who}")
+        return
+    malformed = list(_frames(channel, received, in_flight))
+    yield from malformed
+    counted = list(_counts(channel, sent, received, in_flight))
+    yield from counted
+    if not malformed and not counted:
+        yield from _hashes(channel, sent, received, in_flight)
+
+
+def _frames(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, ...]) -> Iterator[Finding]:
+    """Check each frame by itself, and on FIFO channels that they follow each other."""
+    fifo = channel.kind == FIFO
+    due = received.count + 1
+    seen: set[int] = set()
+    for place, item in enumerate(in_flight):
+        frame = item.frame
+        if frame.count < 1 or body_count(frame.body) != frame.count:
+            yield Finding("frame", channel.id, f"in-flight frame {place} says {frame.count} messages, its body does not")
+        if not 0 <= item.consumed < frame.count or (fifo and item.consumed and place):
+            yield Finding("frame", channel.id, f"in-flight frame {place} cannot have {item.consumed} messages consumed")
+        first = frame.first_ordinal + item.consumed
+        if fifo and first != due:
+            yield Finding("order", channel.id, f"message {first} is in flight where {due} is due")
+        if not fifo and frame.first_ordinal in seen:
+            yield Finding("order", channel.id, f"message {first} is in flight twice")
+        seen.add(frame.first_ordinal)
+        due = frame.first_ordinal + frame.count
+
+
+def _counts(
+    channel: ChannelSpec, sent: Frontier, received: Frontier, in_flight: tuple[InFlight, ...]
+) -> Iterator[Finding]:
+    messages = sum(item.frame.count - item.consumed for item in in_flight)
+    if received.count > sent.count:
+        problem = f"{channel.target} had received {received.count} messages, {channel.source} had sent {sent.count}"
+        yield Finding("cut", channel.id, f"{problem}: the cut is inconsistent")
+    elif received.count + messages != sent.count:
+        lost = sent.count - received.count - messages
+        what = f"{lost} missing" if lost > 0 else f"{-lost} too many"
+        yield Finding("count", channel.id, f"{sent.count} sent, {received.count} received, {messages} in flight: {what}")
+
+
+def _hashes(
+    channel: ChannelSpec, sent: Frontier, received: Frontier, in_flight: tuple[InFlight, ...]
+) -> Iterator[Finding]:
+    seed = seed_hash(channel.id, channel.incarnation)
+    frames = ((item.frame.first_ordinal, item.frame.count, item.frame.body) for item in in_flight)
+    if extend_all(channel.kind, seed, received.hash, frames) != sent.hash:
+        yield Finding("hash", channel.id, f"what was received and is in flight is not what {channel.source} sent")

@@ -1,0 +1,223 @@
+"""Whether the lines of a trace fit together; every event that does not is named, with the reason (M2).
+
+What must hold:
+
+- lines name processes and channels of the header, and stand at the right end of their channel;
+- the positions of a process are 1, 2, 3, ... without a gap, and never go back; an event has at most one `receive` or
+  `internal` line, which comes first;
+- the messages of a channel are sent with the ordinals 1, 2, 3, ..., in this order;
+- only what was sent is received, and only once; on a fifo channel in the order of sending, and with nothing left out;
+- nothing is received before it was sent: happens-before has no cycle;
+- the records of a process are in the order of their positions, one for a snapshot.
+
+A quick test finds most channels to be without fault; only for the others the faults are looked for one by one. Cycles
+are looked for where positions, ends and send ordinals are right: without these, it is not certain what was sent in
+which event.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from strobe.causality.trace_order import causal_order, cause, cycles
+from strobe.causality.trace_tables import FIRST_LINE, NOBODY, RECEIVE, SEND, ChannelTable, ProcessTable, Tables
+
+_CYCLE_EVENTS_MAX = 8
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """An event that breaks a rule. `line` is its line in the file; `position` its number at its process."""
+
+    line: int
+    process: str
+    position: int
+    channel: str | None
+    problem: str
+
+    def __str__(self) -> str:
+        channel = f", channel {self.channel}" if self.channel is not None else ""
+        return f"line {self.line}: {self.process}, position {self.position}{channel}: {self.problem}"
+
+
+def find_violations(tables: Tables, process_count: int) -> list[Violation]:
+    """Return every violation, in the order of the lines. The header names the first `process_count` processes."""
+    check = _Check(tables, process_count)
+    found = [*check.names(), *check.events(), *check.sends()]
+    order_is_certain = not found
+    found += [*check.receives(), *check.records()]
+    if order_is_certain:
+        found += check.cycles()
+    return sorted(found, key=lambda violation: violation.line)
+
+
+class _Check:
+    def __init__(self, tables: Tables, process_count: int) -> None:
+        self.tables = tables
+        self.known_processes = tables.processes[:process_count]
+        self.known_channels = [table for table in tables.channels if table.source != NOBODY]
+
+    def names(self) -> Iterator[Violation]:
+        tables = self.tables
+        for process in tables.processes[len(self.known_processes) :]:
+            for index in (*process.lines, *process.records):
+                yield self._violation(index, "the header does not name this process")
+        for channel in tables.channels:
+            if channel.source == NOBODY:
+                for index in (*channel.sends, *channel.receives):
+                    yield self._violation(index, "the header does not name this channel")
+        for index in tables.wrong_ends:
+            if tables.process[index] < len(self.known_processes):
+                yield self._violation(index, self._wrong_end(index))
+
+    def _wrong_end(self, index: int) -> str:
+        table = self.tables.channels[self.tables.subject[index]]
+        names = self.tables.process_names.by_number
+        if self.tables.kind[index] == SEND:
+            return f"this process sends on the channel, but its source is {names[table.source]}"
+        return f"this process receives on the channel, but its target is {names[table.target]}"
+
+    def events(self) -> Iterator[Violation]:
+        for index in self.tables.misplaced_leads:
+            problem = "this line stands behind another of its event; only the first may be a receive or internal"
+            yield self._violation(index, problem)
+        for table in self.known_processes:
+            yield from self._positions(table)
+
+    def _positions(self, table: ProcessTable) -> Iterator[Violation]:
+        position = self.tables.position
+        highest = 0
+        for index in (table.lines[start] for start in table.starts):
+            if position[index] <= highest:
+                yield self._violation(index, f"the position goes back: the process was at {highest} already")
+            elif position[index] > highest + 1:
+                missing = _range_text("position", highest + 1, position[index] - 1)
+                yield self._violation(index, f"{missing} missing before this event")
+            highest = max(highest, position[index])
+
+    def sends(self) -> Iterator[Violation]:
+        for table in self.known_channels:
+            if not self._sends_are_regular(table):
+                ordinals = self._ordinals(table.sends)
+                yield from self._disorder(table.sends, range(1, max(ordinals) + 1), "sent")
+
+    def receives(self) -> Iterator[Violation]:
+        for table in self.known_channels:
+            if not self._receives_are_regular(table):
+                sent = set(self._ordinals(table.sends))
+                for index in table.receives:
+                    if (ordinal := self.tables.ordinal[index]) not in sent:
+                        yield self._violation(index, f"message {ordinal} is received but was never sent")
+                of_sent = [index for index in table.receives if self.tables.ordinal[index] in sent]
+                yield from self._disorder(of_sent, sorted(sent), "received", table.fifo)
+
+    def _sends_are_regular(self, table: ChannelTable) -> bool:
+        return self._ordinals(table.sends) == array("q", range(1, len(table.sends) + 1))
+
+    def _receives_are_regular(self, table: ChannelTable) -> bool:
+        """Whether nothing can be wrong with the receives of this channel; quick, and true of most channels."""
+        if not self._sends_are_regular(table):
+            return False
+        ordinals = self._ordinals(table.receives)
+        if table.fifo:
+            return len(ordinals) <= len(table.sends) and ordinals == array("q", range(1, len(ordinals) + 1))
+        return max(ordinals, default=0) <= len(table.sends) and len(set(ordinals)) == len(ordinals)
+
+    def _disorder(
+        self, indexes: Sequence[int], expected: Sequence[int], verb: str, ordered: bool = True
+    ) -> Iterator[Violation]:
+        """Yield duplicates among the messages at `indexes`; if `ordered`, also what is late, and gaps.
+
+        `expected` has, in order, all ordinals that there should be. A message that comes late is a reordering, one
+        that never comes a gap.
+        """
+        present = sorted(set(self._ordinals(indexes)))
+        first: dict[int, int] = {}
+        highest = 0
+        for index in indexes:
+            ordinal = self.tables.ordinal[index]
+            if ordinal in first:
+                yield self._violation(index, f"message {ordinal} is {verb} twice, first {self._place(first[ordinal])}")
+                continue
+            first[ordinal] = index
+            if ordered and ordinal < highest:
+                problem = f"message {ordinal} is {verb} behind message {highest} ({self._place(first[highest])})"
+                yield self._violation(index, f"{problem}: reordered")
+            elif ordered and (missing := _missing_text(expected, present, highest, ordinal)):
+                yield self._violation(index, f"message {ordinal} is {verb}, but {missing} never {verb}: a gap")
+            highest = max(highest, ordinal)
+
+    def records(self) -> Iterator[Violation]:
+        for table in self.known_processes:
+            starts = (self.tables.position[table.lines[start]] for start in table.starts)
+            yield from self._records_of(table, max(starts, default=0))
+
+    def _records_of(self, table: ProcessTable, event_count: int) -> Iterator[Violation]:
+        first: dict[int, int] = {}
+        highest = 0
+        for index in table.records:
+            position, snapshot = self.tables.position[index], self.tables.subject[index]
+            if position > event_count:
+                yield self._violation(index, f"the record is behind the end: the process has {event_count} events")
+            if position < highest:
+                yield self._violation(index, f"the record is out of order: one at position {highest} comes before it")
+            if snapshot in first:
+                name = self.tables.snapshot_names.by_number[snapshot]
+                problem = f"snapshot {name} is recorded twice, first {self._place(first[snapshot])}"
+                yield self._violation(index, problem)
+            highest = max(highest, position)
+            first.setdefault(snapshot, index)
+
+    def cycles(self) -> Iterator[Violation]:
+        for cycle in cycles(self.tables, causal_order(self.tables)[1]):
+            earliest = cycle.index(min(cycle))
+            members = cycle[earliest:] + cycle[:earliest]
+            steps = [self._step(index) for index in members[:_CYCLE_EVENTS_MAX]]
+            if len(cycle) > len(steps):
+                steps.append(f"and {len(cycle) - len(steps)} more")
+            yield self._violation(members[0], f"received before it was sent, in a cycle: {'; '.join(steps)}")
+
+    def _step(self, index: int) -> str:
+        """Say what an event on a cycle waits for."""
+        tables = self.tables
+        sending = cause(tables, index)
+        assert sending is not None, "every event on a cycle receives"
+        channel = tables.channel_names.by_number[tables.subject[index]]
+        receiver, sender = self._event(index), self._event(sending)
+        return f"{receiver} receives message {tables.ordinal[index]} of {channel}, sent in {sender}"
+
+    def _ordinals(self, indexes: Iterable[int]) -> "array[int]":
+        return array("q", map(self.tables.ordinal.__getitem__, indexes))
+
+    def _event(self, index: int) -> str:
+        process = self.tables.process_names.by_number[self.tables.process[index]]
+        return f"event {self.tables.position[index]} of {process}"
+
+    def _place(self, index: int) -> str:
+        return f"at position {self.tables.position[index]}, line {index + FIRST_LINE}"
+
+    def _violation(self, index: int, problem: str) -> Violation:
+        tables = self.tables
+        process = tables.process_names.by_number[tables.process[index]]
+        about_channel = tables.kind[index] in (SEND, RECEIVE)
+        channel = tables.channel_names.by_number[tables.subject[index]] if about_channel else None
+        return Violation(index + FIRST_LINE, process, tables.position[index], channel, problem)
+
+
+def _missing_text(expected: Sequence[int], present: Sequence[int], low: int, high: int) -> str:
+    """Say which of the `expected` ordinals strictly between `low` and `high` are not `present`; empty if all are."""
+    missing = _count_between(expected, low, high) - _count_between(present, low, high)
+    if missing == 0:
+        return ""
+    if missing == high - low - 1:
+        return _range_text("message", low + 1, high - 1)
+    return f"{missing} of the messages {low + 1} to {high - 1} {'is' if missing == 1 else 'are'}"
+
+
+def _count_between(ordinals: Sequence[int], low: int, high: int) -> int:
+    return bisect_left(ordinals, high) - bisect_right(ordinals, low)
+
+
+def _range_text(what: str, first: int, last: int) -> str:
+    return f"{what} {first} is" if first == last else f"{what}s {first} to {last} are"

@@ -1,0 +1,164 @@
+"""The lines of a trace file: how they are written and read (docs/trace.md).
+
+A trace file is JSON lines: a header that names the processes and channels, then lines of four kinds. Here is what one
+line must look like by itself; whether the lines fit together is for `trace_check`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, NoReturn
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.protocol.view import ChannelSpec, View
+
+VERSION = 1
+
+_INTEGER_MAX = 2**53
+"""What every reader of JSON can hold exactly."""
+
+Number = Annotated[int, msgspec.Meta(ge=1, le=_INTEGER_MAX)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=_INTEGER_MAX)]
+
+NO_PAYLOAD = msgspec.Raw()
+"""The payload of a line without one. It is false; any payload, `null` included, is true."""
+
+
+class _Line(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, gc=False):
+    pass
+
+
+class Send(_Line, frozen=True, tag="send", omit_defaults=True, gc=False):
+    """Event `position` of `process` sent message `ordinal` on `channel`. `payload` is raw JSON."""
+
+    process: str
+    position: Number
+    channel: str
+    ordinal: Number
+    message_id: str | None = None
+    payload: msgspec.Raw = NO_PAYLOAD
+    at: float | None = None
+
+
+class Receive(_Line, frozen=True, tag="receive", omit_defaults=True, gc=False):
+    """Event `position` of `process` was the receiving of message `ordinal` of `channel`."""
+
+    process: str
+    position: Number
+    channel: str
+    ordinal: Number
+    message_id: str | None = None
+    payload: msgspec.Raw = NO_PAYLOAD
+    at: float | None = None
+
+
+class Internal(_Line, frozen=True, tag="internal", omit_defaults=True, gc=False):
+    """Event `position` of `process` received nothing: it was the start, or the timer `name`."""
+
+    process: str
+    position: Number
+    name: str | None = None
+    payload: msgspec.Raw = NO_PAYLOAD
+    at: float | None = None
+
+
+class Record(_Line, frozen=True, tag="record", omit_defaults=True, gc=False):
+    """`process` recorded its state for `snapshot_id` after `position` events: these are in the cut, the others not."""
+
+    process: str
+    position: Count
+    snapshot_id: str
+    payload: msgspec.Raw = NO_PAYLOAD
+    at: float | None = None
+
+
+Line = Send | Receive | Internal | Record
+
+
+class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first line of a trace. `seed` and `system` say how to run again what was traced."""
+
+    strobe_trace: int
+    processes: tuple[str, ...]
+    channels: tuple[ChannelSpec, ...]
+    seed: int | None = None
+    system: str | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_header_decoder = msgspec.json.Decoder(TraceHeader)
+_line_decoder = msgspec.json.Decoder(Line)
+
+
+def header_of(view: View, seed: int | None = None, system: str | None = None) -> TraceHeader:
+    return TraceHeader(VERSION, view.processes, view.channels, seed, system)
+
+
+def encode_header(header: TraceHeader) -> bytes:
+    return _encoder.encode(header) + b"\n"
+
+
+def encode_lines(lines: Sequence[Line]) -> bytes:
+    """Return `lines` as they stand in the file, each with its line end. Several in one call are fastest."""
+    return _encoder.encode_lines(lines)
+
+
+def decode_trace(lines: Iterable[bytes], name: str) -> tuple[TraceHeader, Iterator[Line]]:
+    """Return the header of the trace `name`, and the other lines as they are asked for."""
+    source = iter(lines)
+    header = _decode_header(next(source, b""), name)
+    return header, _decode_lines(source, name)
+
+
+def _decode_header(text: bytes, name: str) -> TraceHeader:
+    if not text:
+        raise UsageError(f"{name} is empty; a trace begins with the line {_header_example()}")
+    if not text.lstrip().startswith(b"{"):
+        raise UsageError(f"{name} is not a trace, which is JSON lines and begins with {_header_example()}")
+    try:
+        header = _header_decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        problem = f"{name}, line 1: not the header of a trace: {error}"
+        raise UsageError(f"{problem}; a header looks like {_header_example()}") from None
+    if header.strobe_trace != VERSION:
+        raise UsageError(
+            f"{name} is a trace of version {header.strobe_trace}, and this Strobe reads version {VERSION}; "
+            "use the Strobe that wrote it, or record it again"
+        )
+    try:
+        View(0, header.processes, header.channels).check()
+    except UsageError as error:
+        raise UsageError(f"{name}, line 1: {error}") from None
+    return header
+
+
+def _header_example() -> str:
+    channel = ChannelSpec("a->b", "a", "b")
+    return encode_header(TraceHeader(VERSION, ("a", "b"), (channel,))).decode().strip()
+
+
+def _decode_lines(lines: Iterable[bytes], name: str) -> Iterator[Line]:
+    decode = _line_decoder.decode
+    for number, text in enumerate(lines, start=2):
+        try:
+            line = decode(text)
+            if line.payload:
+                str(line.payload, "utf-8")  # the decoder takes payloads as they are: see that they are text
+        except (ValueError, RecursionError) as error:
+            _refuse_line(text, number, name, error)
+        yield line
+
+
+def _refuse_line(text: bytes, number: int, name: str, error: Exception) -> NoReturn:
+    """Raise a UsageError that says what is wrong with line `number` and what to do about it."""
+    place = f"{name}, line {number}"
+    if not text.strip():
+        raise UsageError(f"{place}: the line is empty; remove it") from None
+    if isinstance(error, msgspec.ValidationError):
+        raise UsageError(f"{place}: {error}; docs/trace.md lists the fields of each kind of line") from None
+    if not text.endswith(b"\n") and "truncated" in str(error):
+        raise UsageError(
+            f"{place}: the file ends in the middle of this line, as when its writer was stopped ({error}); "
+            f"remove the line to use the {number - 1} before it"
+        ) from None
+    raise UsageError(f"{place}: not JSON: {error}; correct the line or record the trace again") from None

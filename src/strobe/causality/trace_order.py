@@ -1,0 +1,95 @@
+"""An order of all events of a trace in which nothing comes before its cause; or the cycles that rule it out.
+
+A recorder that sees everything writes its file in such an order, and then the file order is taken. Files that were put
+together from several recorders need not have it; for these, events are sorted topologically.
+
+Both functions need a trace whose positions and send ordinals are without fault. A receive of a message that was never
+sent counts as having no cause.
+"""
+
+from array import array
+from collections.abc import Iterator
+
+from strobe.causality.trace_tables import RECEIVE, Tables
+
+
+def causal_order(tables: Tables) -> "tuple[array[int], dict[int, int]]":
+    """Return the first line of every event in a causal order, and what has no place in one.
+
+    The latter is, for each process with events on a cycle or behind one, the first line of the first such event.
+    """
+    if _file_order_is_causal(tables):
+        first_lines = (table.lines[start] for table in tables.processes for start in table.starts)
+        return array("q", sorted(first_lines)), {}
+    return _sort_topologically(tables)
+
+
+def cause(tables: Tables, first_line: int) -> int | None:
+    """Return the line that sent what the event beginning at `first_line` received."""
+    if tables.kind[first_line] != RECEIVE:
+        return None
+    sends, ordinal = tables.channels[tables.subject[first_line]].sends, tables.ordinal[first_line]
+    return sends[ordinal - 1] if ordinal <= len(sends) else None
+
+
+def cycles(tables: Tables, blocked: dict[int, int]) -> Iterator[list[int]]:
+    """Yield every cycle that keeps the `blocked` events out of the order, as the first lines of its events."""
+    seen: set[int] = set()
+    for process in blocked:
+        path: list[int] = []
+        while process not in seen:
+            seen.add(process)
+            path.append(process)
+            process = _waits_for(tables, blocked[process])
+        if process in path:
+            yield [blocked[member] for member in path[path.index(process) :]]
+
+
+def _waits_for(tables: Tables, first_line: int) -> int:
+    """Return the process whose message a blocked event received; it is blocked too, at that sending or before it."""
+    sending = cause(tables, first_line)
+    assert sending is not None, "an event without a cause is never blocked"
+    return tables.process[sending]
+
+
+def _file_order_is_causal(tables: Tables) -> bool:
+    """Whether every receive stands behind its send. Then ordering events by their first lines is causal.
+
+    For the sending event begins no later than the line of the send, and a receive is the first line of its event.
+    """
+    ordinal = tables.ordinal
+    for table in tables.channels:
+        sends, count = table.sends, len(table.sends)
+        if any(ordinal[line] <= count and sends[ordinal[line] - 1] > line for line in table.receives):
+            return False
+    return True
+
+
+def _sort_topologically(tables: Tables) -> "tuple[array[int], dict[int, int]]":
+    """Run each process on until it needs a message that is not sent yet; who sends it takes it up again."""
+    order = array("q")
+    done = [0] * len(tables.processes)
+    waiting: list[list[tuple[int, int]]] = [[] for _ in tables.processes]  # by sender: (its event, who waits for it)
+    blocked: dict[int, int] = {}
+    ready = list(reversed(range(len(tables.processes))))
+    while ready:
+        process = ready.pop()
+        blocked.pop(process, None)
+        for first_line in _events_from(tables, process, done[process]):
+            sending = cause(tables, first_line)
+            if sending is not None and tables.position[sending] > done[tables.process[sending]]:
+                waiting[tables.process[sending]].append((tables.position[sending], process))
+                blocked[process] = first_line
+                break
+            order.append(first_line)
+            done[process] += 1
+        ready += [waiter for position, waiter in waiting[process] if position <= done[process]]
+        waiting[process] = [(position, waiter) for position, waiter in waiting[process] if position > done[process]]
+    return order, blocked
+
+
+def _events_from(tables: Tables, process: int, count: int) -> Iterator[int]:
+    """Yield the first lines of the events of `process` behind its first `count`."""
+    table = tables.processes[process]
+    for place in range(count, len(table.starts)):
+        yield table.lines[table.starts[place]]

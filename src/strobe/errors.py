@@ -1,0 +1,151 @@
+"""Every deliberate exception of Strobe.
+
+    StrobeError
+    ├── UsageError            you asked for something that cannot be: a wrong topology, file or argument
+    ├── ProtocolViolation     a peer or a channel broke the rules: a gap, a duplicate, a reordering
+    ├── SnapshotError
+    │   ├── SnapshotNotFound      no such id in the store
+    │   ├── SnapshotIncomplete    begun, but not committed
+    │   ├── SnapshotCorrupt       a checksum does not match its bytes
+    │   └── SnapshotInconsistent  the proof does not hold
+    ├── TransportError        a peer cannot be reached
+    ├── StoreError            the store cannot be reached, read or written
+    │   ├── StoreFormatError      it is not a store, or one of another version
+    │   ├── StoreCorrupt          a log entry or the header is damaged
+    │   └── LogConflict           another writer has created this log entry first
+    └── MissingComponent      an extra or a program that this needs is not installed
+        └── MissingExtra
+
+Errors carry the facts as fields and are written for the person who reads them: what happened, to which thing, and
+what to do now. `exit_code` is what the command line returns. A broken invariant of Strobe's own is an `assert`, and is
+never caught.
+"""
+
+__all__ = [
+    "LogConflict",
+    "MissingComponent",
+    "MissingExtra",
+    "ProtocolViolation",
+    "SnapshotCorrupt",
+    "SnapshotError",
+    "SnapshotIncomplete",
+    "SnapshotInconsistent",
+    "SnapshotNotFound",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFormatError",
+    "StrobeError",
+    "TransportError",
+    "UsageError",
+]
+
+
+class StrobeError(Exception):
+    """Anything that Strobe raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(StrobeError):
+    """Bad input: the message names the thing, the place and the way out."""
+
+    exit_code = 2
+
+
+class ProtocolViolation(StrobeError):
+    """A channel did not keep its promise (M2). The snapshot it touches is never called good."""
+
+    def __init__(self, process: str, channel: str, problem: str) -> None:
+        super().__init__(process, channel, problem)
+        self.process = process
+        self.channel = channel
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"channel {self.channel}, at {self.process}: {self.problem}"
+
+
+class SnapshotError(StrobeError):
+    """Something is wrong with one snapshot."""
+
+    def __init__(self, snapshot_id: str, problem: str) -> None:
+        super().__init__(snapshot_id, problem)
+        self.snapshot_id = snapshot_id
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"snapshot {self.snapshot_id}: {self.problem}"
+
+
+class SnapshotNotFound(SnapshotError):
+    exit_code = 2
+
+
+class SnapshotIncomplete(SnapshotError):
+    exit_code = 2
+
+
+class SnapshotCorrupt(SnapshotError):
+    pass
+
+
+class SnapshotInconsistent(SnapshotError):
+    pass
+
+
+class TransportError(StrobeError):
+    exit_code = 3
+
+
+class StoreError(StrobeError):
+    """The store at `url` cannot be used."""
+
+    exit_code = 3
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(url, problem)
+        self.url = url
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"store {self.url}: {self.problem}"
+
+
+class StoreFormatError(StoreError):
+    exit_code = 2
+
+
+class StoreCorrupt(StoreError):
+    """A damaged file of the store; `place` names it."""
+
+    exit_code = 1
+
+    def __init__(self, url: str, place: str, problem: str) -> None:
+        super().__init__(url, f"{place}: {problem}")
+        self.place = place
+
+
+class LogConflict(StoreError):
+    """Entry `position` exists already: another writer was first. Read it, then decide anew."""
+
+    exit_code = 1
+
+    def __init__(self, url: str, position: int) -> None:
+        super().__init__(url, f"log entry {position} was written by another writer; read the log again")
+        self.position = position
+
+
+class MissingComponent(StrobeError):
+    exit_code = 3
+
+
+class MissingExtra(MissingComponent):
+    """An optional dependency is not installed; `extra` is the name that installs it."""
+
+    def __init__(self, extra: str, purpose: str) -> None:
+        super().__init__(extra, purpose)
+        self.extra = extra
+        self.purpose = purpose
+
+    def __str__(self) -> str:
+        return f"{self.purpose} needs the extra {self.extra!r}: pip install 'strobe-snapshots[{self.extra}]'"

@@ -1,0 +1,199 @@
+"""What a user writes: processes, and how they are wired up. The same class runs in the simulator and live."""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from strobe.errors import UsageError
+
+__all__ = ["Channel", "Context", "Process", "Random", "System", "Waits"]
+
+State = Any
+"""A msgspec struct, or opaque bytes."""
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """What a process waits for before it can proceed: all of these processes, or any one of them."""
+
+    processes: tuple[str, ...]
+    any_suffices: bool
+
+    @classmethod
+    def all(cls, *processes: str) -> "Waits":
+        return cls(processes, False)
+
+    @classmethod
+    def any(cls, *processes: str) -> "Waits":
+        return cls(processes, True)
+
+
+class Random(random.Random):
+    """A random generator whose whole state is one 64-bit integer, so that it can be part of every snapshot.
+
+    SplitMix64 (Steele, Lea and Flood, 2014). Seeded with a string, it gives the same numbers on every machine.
+    """
+
+    _MASK = (1 << 64) - 1
+
+    def __init__(self, seed: str | int = 0) -> None:
+        self.state = 0
+        super().__init__(seed)
+
+    def seed(self, a: Any = 0, version: int = 2) -> None:
+        # random.Random hashes strings by SHA-512, which is the same everywhere, unlike hash().
+        self.state = a & self._MASK if isinstance(a, int) else random.Random(a).getrandbits(64)
+
+    def random(self) -> float:
+        return self.getrandbits(53) / 9007199254740992.0
+
+    def getrandbits(self, k: int, /) -> int:
+        if k <= 64:
+            return self._next() >> (64 - k)
+        words = (k + 63) // 64
+        value = 0
+        for _ in range(words):
+            value = value << 64 | self._next()
+        return value >> (words * 64 - k)
+
+    def _next(self) -> int:
+        mask = self._MASK
+        self.state = state = (self.state + 0x9E3779B97F4A7C15) & mask
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
+        return state ^ (state >> 31)
+
+    def getstate(self) -> Any:
+        return self.state
+
+    def setstate(self, state: Any) -> None:
+        self.state = state
+
+
+class Context(ABC):
+    """What a process may ask of the world. All that is not deterministic comes from here, so that it can be replayed."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    random: random.Random
+
+    @abstractmethod
+    def send(self, channel: str, message: Any) -> None:
+        """Put `message` on `channel`. It is sent when this returns, and may be changed afterwards."""
+
+    @abstractmethod
+    def set_timer(self, name: str, after_s: float) -> None:
+        """Call `timer(name)` after some time; a timer of the same name is replaced."""
+
+    @abstractmethod
+    def cancel_timer(self, name: str) -> None:
+        """Forget the timer `name`, if it is pending."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return the time in seconds; the same for the whole of an event."""
+
+    @abstractmethod
+    def emit(self, record: Any) -> None:
+        """Hand `record` to the outside."""
+
+    @abstractmethod
+    def snapshot(self) -> str:
+        """Initiate a snapshot from here, after this event.
+
+        Return its id. Under Lai-Yang the sequencer names it later: return the name of the request.
+        """
+
+
+class Process:
+    """A process: a state, and handlers that run one at a time, to completion."""
+
+    def start(self, ctx: Context) -> None:
+        """Run once, first; not after a restore."""
+
+    def receive(self, ctx: Context, channel: str, message: Any) -> None:
+        """Take one message."""
+        raise NotImplementedError(f"{type(self).__name__} got a message on {channel} but has no receive()")
+
+    def timer(self, ctx: Context, name: str) -> None:
+        """Run when a timer fires."""
+
+    def leave(self, ctx: Context) -> None:
+        """Run once, last: nothing more will come; hand over what this process holds."""
+
+    def capture(self) -> State:
+        """Return the whole state as a msgspec struct, or as bytes."""
+        raise NotImplementedError(f"{type(self).__name__} must have capture(), which returns its state")
+
+    def restore(self, state: State) -> None:
+        """Become what `capture` returned, given back as plain values (a struct as a mapping) or bytes."""
+        raise NotImplementedError(f"{type(self).__name__} must have restore(), which takes back its state")
+
+    def waits_for(self) -> Waits | None:
+        """Return what this process waits for, if anything."""
+        return None
+
+    def references(self) -> Iterable[str]:
+        """Return the names of what this process refers to."""
+        return ()
+
+    def active(self) -> bool:
+        """Tell whether this process may act without receiving anything."""
+        return True
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """A directed channel between two processes; two between the same pair need ids of their own."""
+
+    source: str
+    target: str
+    kind: str = "fifo"
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            msgspec.structs.force_setattr(self, "id", f"{self.source}->{self.target}")
+
+
+class System:
+    """Processes, channels, message types and a protocol.
+
+    `conserved(states, messages)` is optional: a function of all process states and all messages in flight whose value
+    never changes, such as the total of money. It is checked on every snapshot.
+    """
+
+    def __init__(
+        self,
+        processes: Mapping[str, Process],
+        channels: Sequence[Channel],
+        messages: Sequence[type] = (),
+        protocol: str = "chandy-lamport",
+        conserved: Callable[[Mapping[str, Any], Sequence[Any]], Any] | None = None,
+    ) -> None:
+        self.processes = dict(processes)
+        self.channels = tuple(channels)
+        self.messages = tuple(messages)
+        self.protocol = protocol
+        self.conserved = conserved
+        for name, process in self.processes.items():
+            if not isinstance(process, Process):
+                raise UsageError(f"process {name!r} is a {type(process).__name__}; subclass strobe.Process")
+        self.decoder = _decoder(self.messages)
+
+
+def _decoder(messages: tuple[type, ...]) -> "msgspec.msgpack.Decoder[list[Any]]":
+    """Return what decodes the body of a frame; without message types, messages are plain values."""
+    if not messages:
+        return msgspec.msgpack.Decoder(list[Any])
+    union: Any = messages[0]
+    for message in messages[1:]:
+        union = union | message
+    try:
+        return msgspec.msgpack.Decoder(list[union])
+    except TypeError as error:
+        raise UsageError(
+            f"the message types cannot be told apart: {error}. Give each a tag: class Name(msgspec.Struct, tag=True)"
+        ) from error

@@ -1,0 +1,75 @@
+"""The snapshot protocols: pure state machines. Events in, effects out; no I/O, clock, randomness or logging.
+
+The duties of a host, which is whatever drives these machines (simulator, explorer, live runtime):
+
+1. Run handlers one at a time, to completion. What a handler sent goes to the protocol as `MessagesSent` when it has
+   ended, one per channel, in the order of the channels' first sends.
+2. Take frames, markers and view frames from each channel in the order in which they came, and hand each to `handle` when
+   the process is ready for it; what waits at the machine is still in the channel.
+3. Carry out effects in the order given, before handing over the next event. `RecordState` captures at once.
+4. Keep state and counters of a process together: a process that comes back from a crash has both as they were after
+   the same event, and is told `Restarted`; what it was recording is lost.
+5. Keep a finished fragment until its snapshot's outcome is known, and send it again when asked to record again.
+6. Where no outcome comes for a set time, say `SnapshotAborted` to the process: its buffers are freed (E7).
+7. Tell a process that joins `SnapshotsSettled` before anything else.
+
+    effects = protocol.handle(FrameReceived(channel, frame))
+    for effect in effects:
+        match effect:
+            case RecordState(): captured[effect.snapshot] = capture(process)
+            case DeliverFrame(): run(process, effect.channel, effect.frame)
+            case SendMarker() | SendFrame() | SendView(): wires[effect.channel].put(effect)
+            case FinishFragment(): hand_over(effect.fragment, captured.pop(effect.fragment.snapshot))
+            ...
+"""
+
+from strobe.errors import UsageError
+from strobe.protocol.chandy_lamport import ChandyLamport
+from strobe.protocol.fragment import Fragment, LocalState, Snapshot
+from strobe.protocol.frames import FIFO, UNORDERED, Frame, Frontier, InFlight
+from strobe.protocol.ids import COORDINATOR, SnapshotId
+from strobe.protocol.lai_yang import LaiYang
+from strobe.protocol.lifecycle import Lifecycle
+from strobe.protocol.policy import Policy, advise_interval_s
+from strobe.protocol.view import ChannelSpec, View, initiators
+
+__all__ = [
+    "COORDINATOR",
+    "FIFO",
+    "PROTOCOLS",
+    "UNORDERED",
+    "ChandyLamport",
+    "ChannelSpec",
+    "Fragment",
+    "Frame",
+    "Frontier",
+    "InFlight",
+    "LaiYang",
+    "Lifecycle",
+    "LocalState",
+    "Policy",
+    "Snapshot",
+    "SnapshotId",
+    "View",
+    "advise_interval_s",
+    "check_channels",
+    "initiators",
+]
+
+PROTOCOLS: dict[str, type[ChandyLamport] | type[LaiYang]] = {
+    ChandyLamport.name: ChandyLamport,
+    LaiYang.name: LaiYang,
+}
+
+
+def check_channels(protocol: str, view: View) -> None:
+    """Raise UsageError where `protocol` does not exist, or is not right on one of the channels."""
+    if protocol not in PROTOCOLS:
+        raise UsageError(f"there is no protocol {protocol!r}; protocols are: {', '.join(PROTOCOLS)}")
+    if protocol == ChandyLamport.name:
+        for channel in view.channels:
+            if channel.kind != FIFO:
+                raise UsageError(
+                    f"channel {channel.id!r} is {channel.kind}, and {protocol} needs fifo channels: its markers could be "
+                    f"overtaken; use protocol='lai-yang', or make the channel fifo"
+                )

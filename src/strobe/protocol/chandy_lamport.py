@@ -1,0 +1,112 @@
+"""Chandy-Lamport (1985), for FIFO channels.
+
+    C1  Any process may initiate; several may, also with the same id.
+    C2  Recording: first the local state, then a marker on every outgoing channel, before any later message on it.
+    C3  The first marker, on channel c: record at once; c is empty; every other incoming channel is recorded from now.
+    C4  A later marker on channel d: d is what came on it since the local recording.
+    C5  Locally complete when a marker has come on every incoming channel.
+    C6  Any number of snapshots overlap; each has its own `Recording`, told apart by id.
+    C7  A frame is delivered in the same step in which it is received, whatever is being recorded.
+
+Why it works: the marker is on each channel exactly behind the messages that its sender's recorded state accounts for.
+What comes before the marker was sent before the sender's cut, what comes behind it after. So nothing received before
+the receiver's cut was sent after the sender's (C2 and C3 make it record no later than the first marker), and what lies
+between the receiver's cut and the marker is what was in flight (C4).
+"""
+
+from typing import assert_never
+
+from strobe.errors import ProtocolViolation
+from strobe.protocol.effects import Effect, SendMarker
+from strobe.protocol.endpoint import Endpoint, Recording
+from strobe.protocol.events import (
+    Breakpoint,
+    DepartureReady,
+    Event,
+    FrameReceived,
+    Marker,
+    MarkerReceived,
+    MessagesSent,
+    Restarted,
+    SentCountRelayed,
+    SnapshotAborted,
+    SnapshotRequested,
+    SnapshotsSettled,
+    ViewInstalled,
+    ViewReceived,
+)
+from strobe.protocol.frames import InFlight
+from strobe.protocol.ids import SnapshotId
+
+
+class ChandyLamport(Endpoint):
+    """One process's part of the protocol: events in, effects out."""
+
+    name = "chandy-lamport"
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Return the effects of `event`, in the order they must happen."""
+        match event:
+            case FrameReceived():
+                return self._receive_frame(event)
+            case MessagesSent():
+                return self._send(event)
+            case MarkerReceived():
+                return self._receive_marker(event)
+            case SnapshotRequested():
+                return self._request(event)
+            case SnapshotAborted():
+                return self._abort(event.snapshot, "aborted")
+            case SnapshotsSettled():
+                return self._settle(event.counter)
+            case ViewInstalled():
+                return self._install(event.view)
+            case ViewReceived():
+                return self._receive_view(event)
+            case DepartureReady():
+                return self._depart()
+            case Restarted():
+                return self._abort_all("process restarted")
+            case SentCountRelayed():
+                return []  # markers say where a channel's state ends
+            case _:
+                assert_never(event)
+
+    def _receive_frame(self, event: FrameReceived) -> list[Effect]:
+        if self._is_early(event):
+            return []
+        channel, frame = event.channel, event.frame
+        effects = self._accept(channel, frame)
+        for recording in self.open.values():
+            if channel in recording.pending:
+                recording.frames[channel].append(InFlight(frame))
+        return effects
+
+    def _receive_marker(self, event: MarkerReceived) -> list[Effect]:
+        channel, marker = event.channel, event.marker
+        if marker.view > self.view.number:
+            raise ProtocolViolation(self.process, channel, f"a marker of view {marker.view} came before that view")
+        if self._is_settled(marker.snapshot) or marker.view < self.view.number:
+            return []
+        effects: list[Effect] = []
+        recording = self.open.get(marker.snapshot)
+        if recording is None:
+            recording, effects = self._record(marker.snapshot, None)
+        recording.pending.discard(channel)
+        return effects + self._finish(recording)
+
+    def _request(self, event: SnapshotRequested) -> list[Effect]:
+        snapshot = event.snapshot
+        if self._is_settled(snapshot) or snapshot in self.open or event.view != self.view.number:
+            return []
+        recording, effects = self._record(snapshot, event.breakpoint)
+        return effects + self._finish(recording)
+
+    def _record(self, snapshot: SnapshotId, breakpoint: Breakpoint | None) -> tuple[Recording, list[Effect]]:
+        """Record the local state, then send the markers (C2)."""
+        recording, record_state = self._begin(snapshot, breakpoint)
+        marker = Marker(self.epoch, self.view.number, snapshot)
+        return recording, [record_state, *(SendMarker(channel, marker) for channel in self.outgoing)]
+
+    def _receive_again(self, event: FrameReceived) -> list[Effect]:
+        return self._receive_frame(event)

@@ -1,0 +1,116 @@
+"""The two ends of a channel, as a process's protocol keeps them.
+
+FIFO order and reliability are checked here, not assumed (M2): every message has an ordinal, and a gap, a duplicate or a
+reordering raises `ProtocolViolation` before anything has changed.
+"""
+
+from strobe.errors import ProtocolViolation
+from strobe.protocol.events import Breakpoint
+from strobe.protocol.frames import FIFO, Frame, Frontier, extend_fifo, extend_unordered, seed_hash
+from strobe.protocol.view import ChannelSpec
+
+
+class Outgoing:
+    """The sender's end: numbers messages and hashes the frames they travel in."""
+
+    __slots__ = ("count", "fifo", "hash", "id", "seed", "spec")
+
+    def __init__(self, spec: ChannelSpec) -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.fifo = spec.kind == FIFO
+        self.seed = seed_hash(spec.id, spec.incarnation)
+        self.count = 0
+        self.hash = self.seed
+
+    def seal(self, count: int, body: bytes, index: int, view: int) -> Frame:
+        """Return the next frame of this channel."""
+        first = self.count + 1
+        if self.fifo:
+            self.hash = extend_fifo(self.hash, first, count, body)
+        else:
+            self.hash = extend_unordered(self.hash, self.seed, first, count, body)
+        self.count += count
+        return Frame(first, count, body, index, view)
+
+    def frontier(self) -> Frontier:
+        return Frontier(self.count, self.hash)
+
+
+class Incoming:
+    """The receiver's end: checks ordinals, and keeps what it takes to cut before or inside the last frame."""
+
+    __slots__ = (
+        "ahead",
+        "count",
+        "ended_at",
+        "fifo",
+        "hash",
+        "hash_before_last",
+        "id",
+        "last",
+        "next_ordinal",
+        "seed",
+        "spec",
+    )
+
+    def __init__(self, spec: ChannelSpec) -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.fifo = spec.kind == FIFO
+        self.seed = seed_hash(spec.id, spec.incarnation)
+        self.count = 0
+        self.hash = self.seed
+        self.hash_before_last = self.seed
+        self.last: Frame | None = None
+        self.next_ordinal = 1
+        # Unordered channels only: ordinals that came before a smaller one did.
+        self.ahead: set[int] = set()
+        # How many messages there will ever be, once the channel has ended (E2).
+        self.ended_at: int | None = None
+
+    def accept(self, frame: Frame, process: str) -> None:
+        """Count and hash `frame`, or raise ProtocolViolation and change nothing."""
+        if self.fifo:
+            if frame.first_ordinal != self.next_ordinal:
+                raise ProtocolViolation(process, self.id, self._fifo_problem(frame))
+            self.next_ordinal += frame.count
+            received = extend_fifo(self.hash, frame.first_ordinal, frame.count, frame.body)
+        else:
+            self._note_ordinals(frame, process)
+            received = extend_unordered(self.hash, self.seed, frame.first_ordinal, frame.count, frame.body)
+        self.hash_before_last = self.hash
+        self.hash = received
+        self.count += frame.count
+        self.last = frame
+
+    def frontier(self, breakpoint: Breakpoint | None = None) -> Frontier:
+        """Return how far receiving has come; inside the last frame where `breakpoint` says so."""
+        if breakpoint is None or breakpoint.channel != self.id:
+            return Frontier(self.count, self.hash)
+        last = self.last
+        assert last is not None and 0 < breakpoint.consumed < last.count, "a breakpoint lies inside a frame"
+        return Frontier(self.count - last.count + breakpoint.consumed, self.hash_before_last)
+
+    @property
+    def drained(self) -> bool:
+        return self.ended_at is not None and self.count >= self.ended_at
+
+    def _fifo_problem(self, frame: Frame) -> str:
+        got, expected = frame.first_ordinal, self.next_ordinal
+        if got < expected:
+            return f"message {got} came again or out of order: {expected} was due (duplicate)"
+        return f"message {got} came where {expected} was due ({got - expected} missing: a gap or a reordering)"
+
+    def _note_ordinals(self, frame: Frame, process: str) -> None:
+        first, ahead = frame.first_ordinal, self.ahead
+        ordinals = range(first, first + frame.count)
+        if first < self.next_ordinal or (ahead and not ahead.isdisjoint(ordinals)):
+            raise ProtocolViolation(process, self.id, f"message {first} came again (duplicate)")
+        if first > self.next_ordinal:
+            ahead.update(ordinals)
+            return
+        self.next_ordinal += frame.count
+        while self.next_ordinal in ahead:
+            ahead.remove(self.next_ordinal)
+            self.next_ordinal += 1

@@ -1,0 +1,165 @@
+"""What the coordinator's brain is told, and what it orders: the events and effects of `lifecycle`."""
+
+import msgspec
+
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import Entry
+from strobe.protocol.view import ChannelSpec, View
+
+
+class SnapshotWanted(msgspec.Struct, frozen=True):
+    """Someone asks for a snapshot; `initiators` empty: as few processes as it takes (M1)."""
+
+    initiators: tuple[str, ...] = ()
+
+
+class SnapshotStarted(msgspec.Struct, frozen=True):
+    """A process has initiated `snapshot` by itself (C1)."""
+
+    snapshot: SnapshotId
+    process: str
+    view: int
+
+
+class FragmentArrived(msgspec.Struct, frozen=True):
+    """A process's fragment is in the host's hands."""
+
+    snapshot: SnapshotId
+    process: str
+    view: int
+
+
+class SentCountsArrived(msgspec.Struct, frozen=True):
+    snapshot: SnapshotId
+    process: str
+    counts: dict[str, int]
+
+
+class ProcessFailed(msgspec.Struct, frozen=True):
+    """A process has crashed, or came back from a crash that nobody saw: what it was recording is lost."""
+
+    process: str
+
+
+class ProcessReturned(msgspec.Struct, frozen=True):
+    """A process is reachable again, and may have missed what it was told meanwhile."""
+
+    process: str
+
+
+class JoinWanted(msgspec.Struct, frozen=True):
+    process: str
+    channels: tuple[ChannelSpec, ...]
+
+
+class LeaveWanted(msgspec.Struct, frozen=True):
+    process: str
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """A process has installed `view`, and nothing is on the way to it on channels that ended."""
+
+    process: str
+    view: int
+
+
+class EntryLogged(msgspec.Struct, frozen=True):
+    """The log has this entry next, whoever wrote it."""
+
+    entry: Entry
+
+
+class AppendLost(msgspec.Struct, frozen=True):
+    """Another writer took the place of `entry`; what that writer wrote has been told by `EntryLogged` before this."""
+
+    entry: Entry
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """The whole log has been told by `EntryLogged`: take over from here."""
+
+
+class TimePassed(msgspec.Struct, frozen=True):
+    pass
+
+
+CoordinatorEvent = (
+    SnapshotWanted
+    | SnapshotStarted
+    | FragmentArrived
+    | SentCountsArrived
+    | ProcessFailed
+    | ProcessReturned
+    | JoinWanted
+    | LeaveWanted
+    | Drained
+    | EntryLogged
+    | AppendLost
+    | Recovered
+    | TimePassed
+)
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Append `entry` to the log; answer with `EntryLogged` or `AppendLost`."""
+
+    entry: Entry
+
+
+class CommitSnapshot(msgspec.Struct, frozen=True):
+    """Every fragment is there: store them, then append the commit entry, with the manifest."""
+
+    snapshot: SnapshotId
+
+
+class AskToRecord(msgspec.Struct, frozen=True):
+    """Ask `process` to record; one that has finished already sends its fragment again."""
+
+    process: str
+    snapshot: SnapshotId
+    view: int
+
+
+class RelaySentCount(msgspec.Struct, frozen=True):
+    process: str
+    snapshot: SnapshotId
+    channel: str
+    count: int
+
+
+class TellOutcome(msgspec.Struct, frozen=True):
+    """Tell `process` how `snapshot` ended, so that it frees what it holds for it."""
+
+    process: str
+    snapshot: SnapshotId
+    committed: bool
+    reason: str = ""
+
+
+class TellSettled(msgspec.Struct, frozen=True):
+    """Tell `process` that everything below `counter` has its outcome."""
+
+    process: str
+    counter: int
+
+
+class TellView(msgspec.Struct, frozen=True):
+    process: str
+    view: View
+
+
+class LetGo(msgspec.Struct, frozen=True):
+    """Tell a process that has left that its last messages were received: it may end."""
+
+    process: str
+
+
+class WakeAt(msgspec.Struct, frozen=True):
+    """Send `TimePassed` at this time at the latest."""
+
+    at_us: int
+
+
+CoordinatorEffect = (
+    Append | CommitSnapshot | AskToRecord | RelaySentCount | TellOutcome | TellSettled | TellView | LetGo | WakeAt
+)

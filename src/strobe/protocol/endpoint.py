@@ -1,0 +1,219 @@
+"""What every protocol shares at one process: its channels, its view, its recordings.
+
+Views (E2). A view-install frame precedes the first message of that view on each channel. A process that installs a view
+sends one on each of its outgoing channels; it is the last frame on a channel that ends. What still comes on a channel
+that has ended is received as ever, to its announced end. A process that leaves first receives all that was sent to it,
+runs its last event, then ends its own channels. `ReportDrained` tells the coordinator that the view is installed here and
+that nothing is on the way any more on channels that ended; no snapshot of the new view begins before all have said so.
+
+Memory. An id that was recorded, finished or aborted is remembered, so that a late or duplicate marker never records
+again. `SnapshotsSettled` bounds that: ids below its counter are forgotten and their markers ignored.
+"""
+
+from strobe.errors import ProtocolViolation
+from strobe.protocol.channels import Incoming, Outgoing
+from strobe.protocol.effects import (
+    DeliverFrame,
+    DropRecording,
+    Effect,
+    FinishFragment,
+    PrepareDeparture,
+    RecordState,
+    ReportDrained,
+    SendFrame,
+    SendView,
+)
+from strobe.protocol.events import Breakpoint, FrameReceived, MessagesSent, ViewReceived
+from strobe.protocol.fragment import Fragment
+from strobe.protocol.frames import Frame, Frontier, InFlight
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.view import View
+
+
+class Recording:
+    """A snapshot under way at this process: the frontiers at its cut, and what came on each channel since."""
+
+    __slots__ = ("arrived", "expected", "frames", "pending", "received", "sent", "snapshot")
+
+    def __init__(self, snapshot: SnapshotId, sent: dict[str, Frontier], received: dict[str, Frontier]) -> None:
+        self.snapshot = snapshot
+        self.sent = sent
+        self.received = received
+        # Channels whose state is not known to its end yet.
+        self.pending = set(received)
+        self.frames: dict[str, list[InFlight]] = {channel: [] for channel in received}
+        # Lai-Yang only: messages of a lower index that have come so far, and how many the sender says there are.
+        self.arrived = {channel: frontier.count for channel, frontier in received.items()}
+        self.expected: dict[str, int] = {}
+
+
+class Endpoint:
+    """One process's side of a snapshot protocol, but for the rules that make it this or that protocol."""
+
+    def __init__(self, process: str, view: View, epoch: int = 1) -> None:
+        self.process = process
+        self.epoch = epoch
+        self.view = view
+        # The view that the peers were told in band; a process that leaves goes on sending in the last one it was part of.
+        self.announced = view.number
+        self.outgoing = {spec.id: Outgoing(spec) for spec in view.outgoing(process)}
+        self.incoming = {spec.id: Incoming(spec) for spec in view.incoming(process)}
+        self.ending: dict[str, Incoming] = {}
+        self.early: list[FrameReceived] = []
+        self.open: dict[SnapshotId, Recording] = {}
+        self.closed: set[SnapshotId] = set()
+        self.counter_floor = 0
+        self.counter_seen = 0
+
+    def next_id(self) -> SnapshotId:
+        """Return an id for a snapshot that this process initiates (C1)."""
+        return SnapshotId(self.epoch, self.counter_seen + 1, self.process)
+
+    # Frames
+
+    def _send(self, event: MessagesSent, index: int = 0) -> list[Effect]:
+        frame = self.outgoing[event.channel].seal(event.count, event.body, index, self.announced)
+        return [SendFrame(event.channel, frame)]
+
+    def _is_early(self, event: FrameReceived) -> bool:
+        """Hold back a frame of a view not installed here yet: only an unordered channel may overtake the installation."""
+        if event.frame.view <= self.view.number:
+            return False
+        incoming = self.incoming.get(event.channel)
+        if incoming is not None and incoming.fifo:
+            raise ProtocolViolation(self.process, event.channel, f"a frame of view {event.frame.view} came before it")
+        self.early.append(event)
+        return True
+
+    def _accept(self, channel: str, frame: Frame) -> list[Effect]:
+        """Count `frame` as received, and return what follows from that."""
+        incoming = self.incoming.get(channel) or self.ending.get(channel)
+        if incoming is None:
+            raise ProtocolViolation(self.process, channel, "a frame came on a channel that is not in the view")
+        incoming.accept(frame, self.process)
+        if incoming.drained and channel in self.ending:
+            return [DeliverFrame(channel, frame), *self._drain(channel)]
+        return [DeliverFrame(channel, frame)]
+
+    # Recordings
+
+    def _is_settled(self, snapshot: SnapshotId) -> bool:
+        """Tell whether `snapshot` needs nothing of this process any more; remember that it was seen."""
+        if snapshot.counter > self.counter_seen:
+            self.counter_seen = snapshot.counter
+        return snapshot.epoch != self.epoch or snapshot.counter < self.counter_floor or snapshot in self.closed
+
+    def _begin(self, snapshot: SnapshotId, breakpoint: Breakpoint | None) -> tuple[Recording, Effect]:
+        """Fix the cut of `snapshot` here and now."""
+        sent = {channel: outgoing.frontier() for channel, outgoing in self.outgoing.items()}
+        received = {channel: incoming.frontier(breakpoint) for channel, incoming in self.incoming.items()}
+        recording = Recording(snapshot, sent, received)
+        if breakpoint is not None and breakpoint.channel in recording.frames:
+            last = self.incoming[breakpoint.channel].last
+            assert last is not None
+            recording.frames[breakpoint.channel].append(InFlight(last, breakpoint.consumed))
+        self.open[snapshot] = recording
+        return recording, RecordState(snapshot)
+
+    def _finish(self, recording: Recording) -> list[Effect]:
+        """Hand the fragment over once every incoming channel is known to its end (C5)."""
+        if recording.pending:
+            return []
+        del self.open[recording.snapshot]
+        self.closed.add(recording.snapshot)
+        in_flight = {channel: tuple(frames) for channel, frames in recording.frames.items()}
+        sent, received = recording.sent, recording.received
+        return [FinishFragment(Fragment(recording.snapshot, self.process, self.view.number, sent, received, in_flight))]
+
+    def _abort(self, snapshot: SnapshotId, reason: str) -> list[Effect]:
+        if snapshot.epoch == self.epoch and snapshot.counter >= self.counter_floor:
+            self.closed.add(snapshot)
+        if self.open.pop(snapshot, None) is None:
+            return []
+        return [DropRecording(snapshot, reason)]
+
+    def _abort_all(self, reason: str) -> list[Effect]:
+        return [effect for snapshot in list(self.open) for effect in self._abort(snapshot, reason)]
+
+    def _settle(self, counter: int) -> list[Effect]:
+        effects = [
+            effect
+            for snapshot in list(self.open)
+            if snapshot.counter < counter
+            for effect in self._abort(snapshot, "settled elsewhere")
+        ]
+        self.counter_floor = max(self.counter_floor, counter)
+        self.closed = {snapshot for snapshot in self.closed if snapshot.counter >= self.counter_floor}
+        return effects
+
+    # Views
+
+    def _install(self, view: View) -> list[Effect]:
+        """Go over to `view`: drop what belongs to the old one, and tell every peer in band."""
+        if view.number <= self.view.number:
+            return self._report_again(view)
+        effects = self._abort_all("view changed")
+        leaving = self.process not in view.processes
+        self.view = view
+        ended, self.incoming = self.incoming, {}
+        for spec in view.incoming(self.process):
+            goes_on = spec.id in ended and ended[spec.id].spec == spec
+            self.incoming[spec.id] = ended.pop(spec.id) if goes_on else Incoming(spec)
+        self.ending.update(ended)
+        if not leaving:
+            effects += self._announce(view)
+        if not self.ending:
+            effects += self._drained()
+        early, self.early = self.early, []
+        for event in early:
+            effects += self._receive_again(event)
+        return effects
+
+    def _report_again(self, view: View) -> list[Effect]:
+        """Answer a coordinator that came back and asks once more."""
+        gone = self.process not in self.view.processes and not self.outgoing
+        if view.number < self.view.number or self.ending or not (gone or self.process in self.view.processes):
+            return []
+        return [ReportDrained(self.view.number)]
+
+    def _announce(self, view: View) -> list[Effect]:
+        """Put the view on every channel that goes on, starts or ends with it."""
+        self.announced = view.number
+        ended, self.outgoing = self.outgoing, {}
+        for spec in view.outgoing(self.process):
+            goes_on = spec.id in ended and ended[spec.id].spec == spec
+            self.outgoing[spec.id] = ended.pop(spec.id) if goes_on else Outgoing(spec)
+        return [SendView(channel, view, out.count) for channel, out in (*ended.items(), *self.outgoing.items())]
+
+    def _receive_view(self, event: ViewReceived) -> list[Effect]:
+        effects = self._install(event.view) if event.view.number > self.view.number else []
+        incoming = self.incoming.get(event.channel) or self.ending.get(event.channel)
+        if incoming is None:
+            return effects
+        if incoming.fifo and incoming.count != event.sent_count:
+            problem = f"{event.sent_count} messages were sent before view {event.view.number}, {incoming.count} came"
+            raise ProtocolViolation(self.process, event.channel, problem)
+        if event.channel in self.ending and incoming.spec not in event.view.channels:
+            incoming.ended_at = event.sent_count
+            effects += self._drain(event.channel)
+        return effects
+
+    def _drain(self, channel: str) -> list[Effect]:
+        if not self.ending[channel].drained:
+            return []
+        del self.ending[channel]
+        return self._drained() if not self.ending else []
+
+    def _drained(self) -> list[Effect]:
+        if self.process in self.view.processes:
+            return [ReportDrained(self.view.number)]
+        return [PrepareDeparture()]
+
+    def _depart(self) -> list[Effect]:
+        """End every outgoing channel: the last event of this process is over."""
+        outgoing, self.outgoing = self.outgoing, {}
+        ends: list[Effect] = [SendView(channel, self.view, out.count) for channel, out in outgoing.items()]
+        return [*ends, ReportDrained(self.view.number)]
+
+    def _receive_again(self, event: FrameReceived) -> list[Effect]:
+        raise NotImplementedError

@@ -1,0 +1,108 @@
+"""What a process's protocol is told: facts, in the past tense. A closed union; `assert_never` finds an unhandled one."""
+
+import msgspec
+
+from strobe.protocol.frames import Frame
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.view import View
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """What a marker carries."""
+
+    epoch: int
+    view: int
+    snapshot: SnapshotId
+
+
+class MessagesSent(msgspec.Struct, frozen=True, gc=False):
+    """An event has ended that put `count` messages on `channel`; `body` is their MessagePack array."""
+
+    channel: str
+    count: int
+    body: bytes
+
+
+class FrameReceived(msgspec.Struct, frozen=True, gc=False):
+    """The host has taken a frame from `channel` and is about to run its messages through the process."""
+
+    channel: str
+    frame: Frame
+
+
+class MarkerReceived(msgspec.Struct, frozen=True):
+    channel: str
+    marker: Marker
+
+
+class Breakpoint(msgspec.Struct, frozen=True):
+    """The cut falls inside the last frame from `channel`, after `consumed` of its messages."""
+
+    channel: str
+    consumed: int
+
+
+class SnapshotRequested(msgspec.Struct, frozen=True):
+    """This process shall record for `snapshot`; asked twice, it records once. Under Lai-Yang the counter of the id is the
+    cut index."""
+
+    snapshot: SnapshotId
+    view: int
+    breakpoint: Breakpoint | None = None
+
+
+class SentCountRelayed(msgspec.Struct, frozen=True):
+    """The sender of `channel` had sent `count` messages at its recording of `snapshot` (V1)."""
+
+    snapshot: SnapshotId
+    channel: str
+    count: int
+
+
+class SnapshotAborted(msgspec.Struct, frozen=True):
+    """`snapshot` will never complete: the coordinator said so, or this process has waited for too long (E6, E7)."""
+
+    snapshot: SnapshotId
+
+
+class SnapshotsSettled(msgspec.Struct, frozen=True):
+    """Every snapshot of this epoch with a counter below `counter` has its outcome: forget those, ignore their markers."""
+
+    counter: int
+
+
+class ViewInstalled(msgspec.Struct, frozen=True):
+    """The coordinator, or a view-install frame of a peer, brought a view (E2)."""
+
+    view: View
+
+
+class ViewReceived(msgspec.Struct, frozen=True):
+    """A view-install frame has come on `channel`; its sender had sent `sent_count` messages before it."""
+
+    channel: str
+    view: View
+    sent_count: int
+
+
+class DepartureReady(msgspec.Struct, frozen=True):
+    """This process is leaving, and its last event is over: its outgoing channels may be closed."""
+
+
+class Restarted(msgspec.Struct, frozen=True):
+    """The process came back from a crash: its state and counters were kept, its recordings under way were not."""
+
+
+Event = (
+    MessagesSent
+    | FrameReceived
+    | MarkerReceived
+    | SnapshotRequested
+    | SentCountRelayed
+    | SnapshotAborted
+    | SnapshotsSettled
+    | ViewInstalled
+    | ViewReceived
+    | DepartureReady
+    | Restarted
+)

@@ -1,0 +1,106 @@
+"""Frames, and the running hash that makes a snapshot its own proof (P1).
+
+Messages travel in frames: many messages, one header, one hash. The body is a MessagePack array of the messages; the
+frame says how many there are and the ordinal of the first. Frames are kept and hashed byte for byte, and never
+re-encoded.
+
+For a channel c of incarnation k, with H = xxh3-128 and integers little-endian (u64, u64, u32):
+
+    fifo       h(0) = H(c, 0x00, k)      h(i) = H(h(i-1), first_ordinal, count, body)
+    unordered  h(0) = H(c, 0x00, k)      h(i) = h(i-1) + H(h(0), first_ordinal, count, body)   modulo 2^128
+
+The sum does not depend on the order of the frames, the chain does. The epoch, the view and the cut index stay outside,
+so that a frame hashes the same wherever it is replayed.
+"""
+
+import struct
+from collections.abc import Iterable
+
+import msgspec
+import xxhash
+
+FIFO = "fifo"
+UNORDERED = "unordered"
+HASH_BYTES = 16
+
+_HEADER = struct.Struct("<QI")
+_MODULUS = 1 << 128
+_COPY_BYTES_MAX = 4096  # below this, joining header and body is faster than feeding the hash twice
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """Some consecutive messages of one channel.
+
+    `index` is the sender's cut index (V1) and `view` the number of its view (E2); `body` is a MessagePack array of
+    `count` messages, of which the first has the ordinal `first_ordinal`.
+    """
+
+    first_ordinal: int
+    count: int
+    body: bytes
+    index: int = 0
+    view: int = 0
+
+    @property
+    def last_ordinal(self) -> int:
+        return self.first_ordinal + self.count - 1
+
+
+class InFlight(msgspec.Struct, frozen=True):
+    """A frame that is channel state. `consumed` messages of it were received before the cut (0 but for breakpoints)."""
+
+    frame: Frame
+    consumed: int = 0
+
+
+class Frontier(msgspec.Struct, frozen=True):
+    """How far one end of a channel had come: messages counted, and the running hash over their frames."""
+
+    count: int
+    hash: bytes
+
+
+def seed_hash(channel: str, incarnation: int) -> bytes:
+    """Return h(0), the hash of a channel on which nothing has been sent yet."""
+    return xxhash.xxh3_128_digest(channel.encode() + b"\0" + incarnation.to_bytes(8, "little"))
+
+
+def extend_fifo(previous: bytes, first_ordinal: int, count: int, body: bytes | memoryview) -> bytes:
+    """Return the chain extended by one frame."""
+    header = previous + _HEADER.pack(first_ordinal, count)
+    if len(body) <= _COPY_BYTES_MAX:
+        return xxhash.xxh3_128_digest(header + body)
+    digest = xxhash.xxh3_128(header)
+    digest.update(body)
+    return digest.digest()
+
+
+def extend_unordered(previous: bytes, seed: bytes, first_ordinal: int, count: int, body: bytes | memoryview) -> bytes:
+    """Return the order-independent sum extended by one frame."""
+    term = extend_fifo(seed, first_ordinal, count, body)
+    total = (int.from_bytes(previous, "big") + int.from_bytes(term, "big")) % _MODULUS
+    return total.to_bytes(HASH_BYTES, "big")
+
+
+def extend_all(kind: str, seed: bytes, received: bytes, frames: Iterable[tuple[int, int, bytes | memoryview]]) -> bytes:
+    """Return `received` extended by every (first_ordinal, count, body) of `frames`."""
+    for first_ordinal, count, body in frames:
+        if kind == FIFO:
+            received = extend_fifo(received, first_ordinal, count, body)
+        else:
+            received = extend_unordered(received, seed, first_ordinal, count, body)
+    return received
+
+
+def body_count(body: bytes | memoryview) -> int | None:
+    """Return how many messages the array header of `body` announces; None where `body` is no MessagePack array."""
+    if len(body) == 0:
+        return None
+    first = body[0]
+    if 0x90 <= first <= 0x9F:
+        return first & 0x0F
+    if first == 0xDC and len(body) >= 3:
+        return int.from_bytes(body[1:3], "big")
+    if first == 0xDD and len(body) >= 5:
+        return int.from_bytes(body[1:5], "big")
+    return None

@@ -1,0 +1,136 @@
+"""Lai-Yang (1987), for channels that may reorder: cut indices on messages, and relayed counts (V1).
+
+    L1  Every frame carries its sender's cut index. One sequencer per epoch issues them: index n is snapshot n.
+    L2  An index above one's own: record every missing index first, then deliver.
+    L3  The coordinator asks every process to record, so that quiet ones do.
+    L4  A frame with an index below n that comes after the local recording of n was in flight at cut n.
+    L5  At the recording, report how many messages had been sent on each channel; the coordinator relays the count to the
+        receiver. The channel is complete when that many messages of a lower index have come.
+
+Why it works: a frame with an index below n was sent before its sender's cut n, one with n or more after it; no order on
+the channel is needed to tell. By L2 nothing sent after the sender's cut is received before the receiver's. By L4 and L5
+the channel state is what was sent before the sender's cut and not received before the receiver's, all of it.
+"""
+
+from typing import assert_never
+
+from strobe.protocol.effects import Effect, ReportSentCounts
+from strobe.protocol.endpoint import Endpoint, Recording
+from strobe.protocol.events import (
+    Breakpoint,
+    DepartureReady,
+    Event,
+    FrameReceived,
+    MarkerReceived,
+    MessagesSent,
+    Restarted,
+    SentCountRelayed,
+    SnapshotAborted,
+    SnapshotRequested,
+    SnapshotsSettled,
+    ViewInstalled,
+    ViewReceived,
+)
+from strobe.protocol.frames import InFlight
+from strobe.protocol.ids import COORDINATOR, SnapshotId
+from strobe.protocol.view import View
+
+
+class LaiYang(Endpoint):
+    """One process's part of the protocol: events in, effects out."""
+
+    name = "lai-yang"
+
+    def __init__(self, process: str, view: View, epoch: int = 1) -> None:
+        super().__init__(process, view, epoch)
+        self.index = 0
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Return the effects of `event`, in the order they must happen."""
+        match event:
+            case FrameReceived():
+                return self._receive_frame(event)
+            case MessagesSent():
+                return self._send(event, self.index)
+            case SnapshotRequested():
+                return self._request(event)
+            case SentCountRelayed():
+                return self._relayed(event)
+            case SnapshotAborted():
+                return self._abort(event.snapshot, "aborted")
+            case SnapshotsSettled():
+                return self._settle(event.counter)
+            case ViewInstalled():
+                return self._install(event.view)
+            case ViewReceived():
+                return self._receive_view(event)
+            case DepartureReady():
+                return self._depart()
+            case Restarted():
+                return self._abort_all("process restarted")
+            case MarkerReceived():
+                return []  # the index on each frame does a marker's work
+            case _:
+                assert_never(event)
+
+    def _receive_frame(self, event: FrameReceived) -> list[Effect]:
+        if self._is_early(event):
+            return []
+        channel, frame = event.channel, event.frame
+        effects = self._advance(frame.index, None) if frame.index > self.index else []
+        effects += self._accept(channel, frame)
+        for recording in list(self.open.values()):
+            if frame.index < recording.snapshot.counter and channel in recording.pending:
+                recording.frames[channel].append(InFlight(frame))
+                recording.arrived[channel] += frame.count
+                effects += self._close_if_exhausted(recording, channel)
+        return effects
+
+    def _request(self, event: SnapshotRequested) -> list[Effect]:
+        snapshot = event.snapshot
+        if self._is_settled(snapshot) or event.view != self.view.number:
+            return []
+        if snapshot.counter > self.index:
+            return self._advance(snapshot.counter, event.breakpoint)
+        # Asked again, by a coordinator that came back: the counts it had are lost, so report them once more.
+        recording = self.open.get(snapshot)
+        return [_report(recording)] if recording is not None else []
+
+    def _relayed(self, event: SentCountRelayed) -> list[Effect]:
+        if self._is_settled(event.snapshot):
+            return []
+        # A count is relayed only of a cut that exists, so this process takes part in it now at the latest.
+        effects = self._advance(event.snapshot.counter, None)
+        recording = self.open.get(event.snapshot)
+        if recording is None or event.channel not in recording.pending:
+            return effects
+        recording.expected[event.channel] = event.count
+        return effects + self._close_if_exhausted(recording, event.channel)
+
+    def _advance(self, index: int, breakpoint: Breakpoint | None) -> list[Effect]:
+        """Record every cut after the own index up to `index`, all at this moment (L2)."""
+        effects: list[Effect] = []
+        while self.index < index:
+            self.index += 1
+            snapshot = SnapshotId(self.epoch, self.index, COORDINATOR)
+            if self._is_settled(snapshot):
+                continue
+            recording, record_state = self._begin(snapshot, breakpoint)
+            for channel, items in recording.frames.items():
+                recording.arrived[channel] += sum(item.frame.count - item.consumed for item in items)
+            effects += [record_state, _report(recording), *self._finish(recording)]
+        return effects
+
+    def _close_if_exhausted(self, recording: Recording, channel: str) -> list[Effect]:
+        expected = recording.expected.get(channel)
+        if expected is None or recording.arrived[channel] < expected:
+            return []
+        recording.pending.discard(channel)
+        return self._finish(recording)
+
+    def _receive_again(self, event: FrameReceived) -> list[Effect]:
+        return self._receive_frame(event)
+
+
+def _report(recording: Recording) -> Effect:
+    return ReportSentCounts(recording.snapshot, {channel: sent.count for channel, sent in recording.sent.items()})

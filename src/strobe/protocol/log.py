@@ -1,0 +1,123 @@
+"""The entries of the store's log: the one record that decides everything (S1).
+
+The coordinator keeps no truth of its own. It appends these, and after a restart it reads them again. The first outcome
+(commit or abort) for a snapshot wins; later ones have no effect. Ids are printed ones, so that the log can be read
+without Strobe.
+"""
+
+import msgspec
+
+from strobe.protocol.view import View
+
+
+class BlobRef(msgspec.Struct, frozen=True):
+    """A content-addressed blob: the BLAKE3 of its bytes in hexadecimal, and how many there are.
+
+    `begin` is the log position at which the snapshot that wrote it has begun; it names the directory of the blob, so that
+    no two snapshots ever write the same file (S2).
+    """
+
+    blake3: str
+    bytes: int
+    begin: int
+
+
+class FrontierRecord(msgspec.Struct, frozen=True):
+    """A frontier, with its hash in hexadecimal."""
+
+    count: int
+    hash: str
+
+
+class Section(msgspec.Struct, frozen=True):
+    """Where the in-flight frames of one channel lie in the frames blob of its receiver."""
+
+    offset: int
+    bytes: int
+    frames: int
+    messages: int
+
+
+class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One process in a manifest. `in_flight` has an entry for each incoming channel."""
+
+    position: int
+    encoding: str
+    state: BlobRef
+    sent: dict[str, FrontierRecord]
+    received: dict[str, FrontierRecord]
+    in_flight: dict[str, Section]
+    frames: BlobRef | None = None
+    timers: tuple[tuple[str, float], ...] = ()
+    random: int | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All of a committed snapshot but the bytes of its blobs."""
+
+    protocol: str
+    initiators: tuple[str, ...]
+    view: View
+    epoch: int
+    started_us: int
+    completed_us: int
+    processes: dict[str, ProcessRecord]
+    retries: str | None = None
+    parent: str | None = None
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin", omit_defaults=True):
+    """A snapshot has begun. `parent` is the only snapshot whose blobs it may reuse (S2)."""
+
+    snapshot: str
+    view: int
+    protocol: str
+    initiators: tuple[str, ...]
+    at_us: int
+    parent: str | None = None
+    retries: str | None = None
+    attempt: int = 1
+
+
+class Commit(msgspec.Struct, frozen=True, tag="commit"):
+    snapshot: str
+    manifest: Manifest
+    at_us: int
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    snapshot: str
+    reason: str
+    at_us: int
+
+
+class ViewChange(msgspec.Struct, frozen=True, tag="view"):
+    view: View
+    at_us: int
+
+
+class EpochStart(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
+    """A new timeline; everything older is fenced off. `restored` is the snapshot it started from."""
+
+    epoch: int
+    at_us: int
+    restored: str | None = None
+
+
+class Pin(msgspec.Struct, frozen=True, tag="pin"):
+    """`snapshot` is kept whatever retention says, or (`pinned` false) is no longer."""
+
+    snapshot: str
+    pinned: bool
+    at_us: int
+
+
+class Remove(msgspec.Struct, frozen=True, tag="remove"):
+    """`snapshot` is no longer listed, and its blobs may be swept."""
+
+    snapshot: str
+    reason: str
+    at_us: int
+
+
+Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove

@@ -1,0 +1,99 @@
+"""Views: the agreed set of processes and channels (E2), and what can be read off their shape (M1)."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.protocol.frames import FIFO, UNORDERED
+from strobe.protocol.ids import COORDINATOR
+
+
+class ChannelSpec(msgspec.Struct, frozen=True):
+    """A directed channel of a view. Ordinals count from 1 in each incarnation."""
+
+    id: str
+    source: str
+    target: str
+    kind: str = FIFO
+    incarnation: int = 1
+
+
+class View(msgspec.Struct, frozen=True):
+    """Processes and channels, numbered. Two snapshots of the same view can be compared field by field."""
+
+    number: int
+    processes: tuple[str, ...]
+    channels: tuple[ChannelSpec, ...]
+
+    def incoming(self, process: str) -> tuple[ChannelSpec, ...]:
+        return tuple(channel for channel in self.channels if channel.target == process)
+
+    def outgoing(self, process: str) -> tuple[ChannelSpec, ...]:
+        return tuple(channel for channel in self.channels if channel.source == process)
+
+    def check(self) -> None:
+        """Raise UsageError where names clash or a channel has an end that is no process."""
+        known = set(self.processes)
+        _refuse_duplicates("process", self.processes)
+        _refuse_duplicates("channel", [channel.id for channel in self.channels])
+        if COORDINATOR in known:
+            raise UsageError(f"a process may not be called {COORDINATOR!r}: that name is the sequencer's; rename it")
+        for channel in self.channels:
+            for end in (channel.source, channel.target):
+                if end not in known:
+                    raise UsageError(
+                        f"channel {channel.id!r} names the process {end!r}, which does not exist; "
+                        f"processes are: {', '.join(sorted(known)) or 'none'}"
+                    )
+            if channel.kind not in (FIFO, UNORDERED):
+                raise UsageError(
+                    f"channel {channel.id!r} has the kind {channel.kind!r}; kinds are: {FIFO}, {UNORDERED}"
+                )
+
+
+def _refuse_duplicates(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"two {what}{'es' if what == 'process' else 's'} are called {name!r}; names must differ")
+        seen.add(name)
+
+
+def initiators(view: View) -> tuple[str, ...]:
+    """Return as few processes as it takes for markers from them to reach every process (M1).
+
+    That is one for each strongly connected component that no other component reaches.
+    """
+    successors: dict[str, list[str]] = {process: [] for process in view.processes}
+    for channel in view.channels:
+        successors[channel.source].append(channel.target)
+    chosen: list[str] = []
+    covered: set[str] = set()
+    # In decreasing order of finishing times, the first process not yet reached lies in a source component.
+    for process in reversed(_finishing_order(sorted(view.processes), successors)):
+        if process not in covered:
+            chosen.append(process)
+            covered.update(_finishing_order([process], successors))
+    return tuple(chosen)
+
+
+def _finishing_order(starts: Iterable[str], successors: dict[str, list[str]]) -> list[str]:
+    """Return every process reachable from `starts`, in the order in which a depth-first search leaves them."""
+    seen: set[str] = set()
+    finished: list[str] = []
+    for start in starts:
+        if start in seen:
+            continue
+        seen.add(start)
+        stack = [(start, iter(successors[start]))]
+        while stack:
+            process, following = stack[-1]
+            unseen = next((successor for successor in following if successor not in seen), None)
+            if unseen is None:
+                finished.append(process)
+                stack.pop()
+            else:
+                seen.add(unseen)
+                stack.append((unseen, iter(successors[unseen])))
+    return finished

@@ -1,0 +1,27 @@
+"""The checkers that watch a simulated run, one file each: each looks at one thing that must never be wrong."""
+
+from strobe.simulation.checkers.base import Checker
+from strobe.simulation.checkers.buffers_freed import BuffersFreed
+from strobe.simulation.checkers.channels_exact import ChannelsExact
+from strobe.simulation.checkers.conservation import Conservation
+from strobe.simulation.checkers.converges import Converges
+from strobe.simulation.checkers.cut_consistent import CutConsistent
+from strobe.simulation.checkers.deliveries_go_on import DeliveriesGoOn
+from strobe.simulation.checkers.no_orphan import NoOrphan
+from strobe.simulation.checkers.proof_verifies import ProofVerifies
+
+__all__ = ["Checker", "all_checkers"]
+
+
+def all_checkers() -> tuple[Checker, ...]:
+    """Return one of each, for one run."""
+    return (
+        CutConsistent(),
+        ProofVerifies(),
+        ChannelsExact(),
+        Conservation(),
+        NoOrphan(),
+        BuffersFreed(),
+        DeliveriesGoOn(),
+        Converges(),
+    )

@@ -1,0 +1,20 @@
+"""No process holds anything for a snapshot that has its outcome: recordings, captured states, finished fragments."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from strobe.simulation.checkers.base import Checker
+
+if TYPE_CHECKING:
+    from strobe.simulation.world import World
+
+
+class BuffersFreed(Checker):
+    name = "buffers-freed"
+
+    def at_end(self, world: "World") -> Iterator[str]:
+        for name, node in world.nodes.items():
+            held = {*node.protocol.open, *node.captured, *node.kept}
+            for snapshot in sorted(held):
+                if str(snapshot) in world.outcomes:
+                    yield f"{name} still holds buffers for {snapshot}, which has ended"

@@ -1,0 +1,18 @@
+"""The application is never paused: while a snapshot is under way, a frame taken is delivered in the same step (C7)."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from strobe.simulation.checkers.base import Checker
+
+if TYPE_CHECKING:
+    from strobe.simulation.world import World
+
+
+class DeliveriesGoOn(Checker):
+    name = "deliveries-go-on"
+
+    def on_stall(self, world: "World", process: str) -> Iterator[str]:
+        node = world.nodes[process]
+        held = node.frames_taken - node.frames_delivered
+        yield f"{process} holds {held} frames back between its cut and its completion"

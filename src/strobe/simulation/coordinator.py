@@ -1,0 +1,199 @@
+"""The simulator's host of the coordinator: its brain, its fragments in memory, and the log it writes.
+
+A crash loses the brain and the fragments. A restart reads the log again: nothing else is left to go by.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from strobe.errors import LogConflict
+from strobe.protocol import Fragment, Lifecycle, Policy, Snapshot, SnapshotId, View
+from strobe.protocol.coordination import (
+    Append,
+    AppendLost,
+    CommitSnapshot,
+    CoordinatorEffect,
+    CoordinatorEvent,
+    EntryLogged,
+    FragmentArrived,
+    Recovered,
+    TimePassed,
+    WakeAt,
+)
+from strobe.protocol.log import Commit, Entry, Manifest
+from strobe.storage import Store
+
+if TYPE_CHECKING:
+    from strobe.simulation.world import World
+
+
+class CoordinatorCrashed(Exception):
+    """Raised inside a step of a commit, to end it there."""
+
+
+class MemoryLog:
+    """A log that ends with the run."""
+
+    def __init__(self) -> None:
+        self.log: list[Entry] = []
+        self.on_step: Callable[[str], None] = lambda step: None
+
+    def append(self, entry: Entry, position: int) -> None:
+        self.on_step("before the entry")
+        if position != len(self.log):
+            raise LogConflict("memory", position)
+        self.log.append(entry)
+        self.on_step("after the entry")
+
+    def entries(self, start: int) -> Iterator[Entry]:
+        yield from self.log[start:]
+
+    def write(self, snapshot: Snapshot) -> Manifest:
+        self.on_step("before the blobs")
+        return Manifest(
+            snapshot.protocol,
+            snapshot.initiators,
+            snapshot.view,
+            snapshot.id.epoch,
+            snapshot.started_us,
+            snapshot.completed_us,
+            {},
+        )
+
+
+class StoreLog:
+    """A log in a store on disk, with the snapshots' blobs beside it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.on_step: Callable[[str], None] = lambda step: None
+        store.on_step = lambda step, path: self.on_step(step.name)
+
+    def append(self, entry: Entry, position: int) -> None:
+        self.store.append(entry, position)
+
+    def entries(self, start: int) -> Iterator[Entry]:
+        for _, entry in self.store.read_log(start):
+            yield entry
+
+    def write(self, snapshot: Snapshot) -> Manifest:
+        return self.store.write_snapshot(snapshot)
+
+
+class Coordinator:
+    """Drives a `Lifecycle`, and comes back from crashes."""
+
+    def __init__(
+        self,
+        world: "World",
+        log: MemoryLog | StoreLog,
+        view: View,
+        policy: Policy,
+        protocol: str,
+        lifecycle_class: type[Lifecycle],
+    ) -> None:
+        self.world = world
+        self.log = log
+        self.first_view = view
+        self.policy = policy
+        self.protocol = protocol
+        self.lifecycle_class = lifecycle_class
+        self.up = False
+        self.position = 0
+        self.waking_at_us: int | None = None
+        self.brain = lifecycle_class(view, policy, protocol)
+        self.fragments: dict[SnapshotId, dict[str, Fragment]] = {}
+
+    def start(self) -> None:
+        """Start, or start again: the log is all there is to go by."""
+        self.brain = self.lifecycle_class(self.first_view, self.policy, self.protocol, recovering=True)
+        self.fragments = {}
+        self.position = 0
+        self.waking_at_us = None
+        self.up = True
+        self._read()
+        self.hear(Recovered())
+
+    def crash(self) -> None:
+        self.up = False
+
+    def rest(self) -> None:
+        """Begin no more snapshots."""
+        self.brain.policy = msgspec.structs.replace(self.policy, interval_us=0, attempts_max=1)
+        self.brain.wants.clear()
+
+    def arrived(self, fragment: Fragment) -> None:
+        """A fragment has come from its process."""
+        if not self.up:
+            return
+        self.fragments.setdefault(fragment.snapshot, {})[fragment.process] = fragment
+        self.hear(FragmentArrived(fragment.snapshot, fragment.process, fragment.view))
+
+    def hear(self, event: CoordinatorEvent) -> None:
+        """Tell the brain, and carry out what it orders. A coordinator that is down hears nothing."""
+        if not self.up:
+            return
+        try:
+            self._carry_out(self.brain.handle(event, self.world.now_us))
+        except CoordinatorCrashed:
+            self.world.coordinator_crashed()
+
+    def _carry_out(self, effects: list[CoordinatorEffect]) -> None:
+        for effect in effects:
+            if not self.up:
+                return
+            match effect:
+                case Append():
+                    self._append(effect.entry)
+                case CommitSnapshot():
+                    self._commit(effect.snapshot)
+                case WakeAt():
+                    self._wake_at(effect.at_us)
+                case _:
+                    self.world.order(effect)
+
+    def _append(self, entry: Entry) -> None:
+        try:
+            self.log.append(entry, self.position)
+        except LogConflict:
+            self._read()
+            self.hear(AppendLost(entry))
+            return
+        self._read()
+
+    def _read(self) -> None:
+        """Tell the brain what the log has since the last time, whoever wrote it."""
+        for entry in list(self.log.entries(self.position)):
+            self.position += 1
+            self.world.logged(entry)
+            self.hear(EntryLogged(entry))
+
+    def _commit(self, snapshot: SnapshotId) -> None:
+        begin = self.brain.open[snapshot].begin
+        retries = SnapshotId.parse(begin.retries) if begin.retries else None
+        fragments = self.fragments.pop(snapshot)
+        whole = Snapshot(
+            snapshot,
+            self.protocol,
+            begin.initiators,
+            self.world.views[begin.view],
+            {process: fragments[process] for process in sorted(fragments)},
+            begin.at_us,
+            self.world.now_us,
+            retries,
+        )
+        manifest = self.log.write(whole)
+        self.world.assembled[str(snapshot)] = whole
+        self._append(Commit(str(snapshot), manifest, self.world.now_us))
+
+    def _wake_at(self, at_us: int) -> None:
+        if self.waking_at_us is None or at_us < self.waking_at_us:
+            self.waking_at_us = at_us
+            self.world.schedule(at_us, self._wake, self.brain, None)
+
+    def _wake(self, brain: Lifecycle, _: None) -> None:
+        if brain is self.brain:
+            self.waking_at_us = None
+            self.hear(TimePassed())

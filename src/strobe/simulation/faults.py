@@ -1,0 +1,53 @@
+"""The faults a simulation injects, and how often. Everything is drawn from one seeded generator."""
+
+import msgspec
+
+from strobe.errors import UsageError
+
+KINDS = ("delays", "partitions", "crashes", "coordinator", "membership", "initiators")
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean time between faults of each kind, in simulated microseconds; 0 means never.
+
+    `delays`: the slowest message takes this many times as long as the fastest. `initiators`: besides the coordinator, any
+    process starts a snapshot by itself now and then.
+    """
+
+    delay_us_min: int = 100
+    delay_us_max: int = 200
+    partition_every_us: int = 0
+    partition_us: int = 30_000
+    crash_every_us: int = 0
+    crash_us: int = 20_000
+    coordinator_crash_every_us: int = 0
+    coordinator_crash_us: int = 40_000
+    membership_every_us: int = 0
+    initiator_every_us: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Faults":
+        """Return the faults named in `text`: `none`, `all`, or some of the kinds with commas between."""
+        names = {name.strip() for name in text.split(",") if name.strip()}
+        unknown = names - {*KINDS, "all", "none"}
+        if unknown or not names:
+            raise UsageError(
+                f"unknown faults {', '.join(sorted(unknown)) or repr(text)}; choose: none, all, {', '.join(KINDS)}"
+            )
+        wanted = set(KINDS) if "all" in names else names
+
+        def every(kind: str, us: int) -> int:
+            return us if kind in wanted else 0
+
+        return cls(
+            delay_us_max=20_000 if "delays" in wanted else 200,
+            partition_every_us=every("partitions", 200_000),
+            crash_every_us=every("crashes", 300_000),
+            coordinator_crash_every_us=every("coordinator", 400_000),
+            membership_every_us=every("membership", 700_000),
+            initiator_every_us=every("initiators", 250_000),
+        )
+
+    def describe(self) -> str:
+        """Return every parameter, for the first line of a run."""
+        return " ".join(f"{field}={getattr(self, field)}" for field in self.__struct_fields__)

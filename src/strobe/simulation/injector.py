@@ -1,0 +1,150 @@
+"""Decides when which fault happens, and makes it happen; in the liveness phase, heals everything."""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from strobe.process import Process
+from strobe.protocol import COORDINATOR
+from strobe.protocol.coordination import JoinWanted, LeaveWanted
+from strobe.simulation.coordinator import CoordinatorCrashed, MemoryLog, StoreLog
+from strobe.simulation.network import Link
+
+if TYPE_CHECKING:
+    from strobe.simulation.world import World
+
+_STEPS_AHEAD = 14
+"""A crash of the coordinator hits one of this many coming steps of writing; a commit has fewer."""
+
+
+class Injector:
+    """Faults, drawn from a seeded generator of their own."""
+
+    def __init__(self, world: "World", seed: str, log: MemoryLog | StoreLog) -> None:
+        self.world = world
+        self.random = random.Random(seed)
+        self.active = False
+        self.steps_left: int | None = None
+        self.blocked: list[list[Link]] = []
+        log.on_step = self._step
+
+    def start(self) -> None:
+        faults = self.world.faults
+        self.active = True
+        self._every(faults.partition_every_us, self._partition)
+        self._every(faults.crash_every_us, self._crash)
+        self._every(faults.coordinator_crash_every_us, self._arm_coordinator_crash)
+        self._every(faults.initiator_every_us, self._initiate)
+        if all(type(process).leave is not Process.leave for process in self.world.system.processes.values()):
+            self._every(faults.membership_every_us, self._change_membership)
+
+    def stop(self) -> None:
+        """Heal the world for good."""
+        self.active = False
+        self.steps_left = None
+        for links in list(self.blocked):
+            self._heal(links, None)
+        for name, node in list(self.world.nodes.items()):
+            if node.down and not node.waiting:
+                self._restart(name, None)
+        if not self.world.coordinator.up:
+            self.world.coordinator.start()
+
+    def _every(self, mean_us: int, fault: Callable[[], None]) -> None:
+        if mean_us:
+            self.world.schedule(self.world.now_us + self._draw(mean_us), self._repeat, mean_us, fault)
+
+    def _repeat(self, mean_us: int, fault: Callable[[], None]) -> None:
+        if self.active:
+            fault()
+            self._every(mean_us, fault)
+
+    def _draw(self, mean_us: int) -> int:
+        return 1 + int(self.random.expovariate(1 / mean_us))
+
+    def _note(self, fault: str) -> None:
+        self.world.injected[fault] += 1
+
+    # Partitions
+
+    def _partition(self) -> None:
+        everyone = [*sorted(self.world.nodes), COORDINATOR]
+        here = self.random.sample(everyone, self.random.randint(1, max(1, len(everyone) // 2)))
+        links = self.world.network.links_between(here, [name for name in everyone if name not in here])
+        for link in links:
+            link.blocked += 1
+        self.blocked.append(links)
+        self._note("partitions")
+        self._later(self.world.faults.partition_us, self._heal, links)
+
+    def _heal(self, links: list[Link], _: None) -> None:
+        if links in self.blocked:
+            self.blocked.remove(links)
+            for link in links:
+                link.unblock()
+
+    # Crashes
+
+    def _crash(self) -> None:
+        up = [name for name, node in sorted(self.world.nodes.items()) if not node.down]
+        if up:
+            name = self.random.choice(up)
+            self.world.crash(name)
+            self._note("process crashes")
+            self._later(self.world.faults.crash_us, self._restart, name)
+
+    def _restart(self, name: str, _: None) -> None:
+        node = self.world.nodes.get(name)
+        if node is not None and node.down and not node.waiting:
+            self.world.restart(name)
+
+    def _arm_coordinator_crash(self) -> None:
+        if self.world.coordinator.up and self.steps_left is None:
+            self.steps_left = self.random.randrange(_STEPS_AHEAD)
+
+    def _step(self, step: str) -> None:
+        if self.steps_left is None:
+            return
+        if self.steps_left == 0:
+            self.steps_left = None
+            raise CoordinatorCrashed(step)
+        self.steps_left -= 1
+
+    def coordinator_crashed(self) -> None:
+        self.world.coordinator.crash()
+        self._note("coordinator crashes")
+        self._later(self.world.faults.coordinator_crash_us, self._restart_coordinator, None)
+
+    def _restart_coordinator(self, _: None, __: None) -> None:
+        if not self.world.coordinator.up:
+            self.world.coordinator.start()
+
+    # Membership and initiators
+
+    def _change_membership(self) -> None:
+        world = self.world
+        if not world.coordinator.up or not world.coordinator.brain.settled:
+            return
+        if world.gone:
+            name = self.random.choice(sorted(world.gone))
+            there = {*world.nodes, name}
+            channels = tuple(
+                spec
+                for spec in world.views[1].channels
+                if name in (spec.source, spec.target) and there >= {spec.source, spec.target}
+            )
+            world.coordinator.hear(JoinWanted(name, channels))
+            self._note("joins")
+        elif len(world.nodes) > 2:
+            world.coordinator.hear(LeaveWanted(self.random.choice(sorted(world.nodes))))
+            self._note("leaves")
+
+    def _initiate(self) -> None:
+        able = [node for _, node in sorted(self.world.nodes.items()) if not node.down and not node.departed]
+        if able:
+            node = self.random.choice(able)
+            node.run_event("snapshot", node.context.snapshot)
+            self._note("snapshots by a process")
+
+    def _later(self, mean_us: int, action: Callable[[Any, Any], None], first: Any) -> None:
+        self.world.schedule(self.world.now_us + self._draw(mean_us), action, first, None)

@@ -1,0 +1,59 @@
+"""What really happened in a simulated run, kept apart from the protocols: the truth that checkers compare with."""
+
+from bisect import bisect_right
+
+
+class ChannelJournal:
+    """All messages ever sent on one channel incarnation, by ordinal."""
+
+    __slots__ = ("fifo", "id", "incarnation", "payloads", "received_at", "sent_at", "source", "target")
+
+    def __init__(self, id: str, incarnation: int, source: str, target: str, fifo: bool) -> None:
+        self.id = id
+        self.incarnation = incarnation
+        self.source = source
+        self.target = target
+        self.fifo = fifo
+        self.payloads: list[bytes] = []
+        # Position of the event that sent the message; and of the one that received it, 0 while it is on the way.
+        self.sent_at: list[int] = []
+        self.received_at: list[int] = []
+
+    def sent(self, position: int, payload: bytes) -> int:
+        """Note a message; return its ordinal."""
+        self.payloads.append(payload)
+        self.sent_at.append(position)
+        self.received_at.append(0)
+        return len(self.payloads)
+
+    def sent_before(self, position: int) -> int:
+        """Return how many messages the sender's first `position` events have sent."""
+        return bisect_right(self.sent_at, position)
+
+    def received_before(self, position: int) -> set[int]:
+        """Return the ordinals that the receiver's first `position` events have received."""
+        return {ordinal for ordinal, at in enumerate(self.received_at, 1) if 0 < at <= position}
+
+    def in_flight(self, source_position: int, target_position: int) -> list[int]:
+        """Return the ordinals sent before the one cut and not received before the other, in order of sending."""
+        sent = self.sent_before(source_position)
+        return [ordinal for ordinal, at in enumerate(self.received_at[:sent], 1) if at == 0 or at > target_position]
+
+    def orphans(self, source_position: int, target_position: int) -> list[int]:
+        """Return the ordinals received before the one cut but sent after the other: none, in a consistent cut."""
+        sent = self.sent_before(source_position)
+        return [ordinal for ordinal, at in enumerate(self.received_at[sent:], sent + 1) if 0 < at <= target_position]
+
+
+class Journal:
+    """The channel journals of a run, by channel id and incarnation."""
+
+    def __init__(self) -> None:
+        self.channels: dict[tuple[str, int], ChannelJournal] = {}
+        self.events = 0
+
+    def open(self, id: str, incarnation: int, source: str, target: str, fifo: bool) -> ChannelJournal:
+        key = (id, incarnation)
+        if key not in self.channels:
+            self.channels[key] = ChannelJournal(id, incarnation, source, target, fifo)
+        return self.channels[key]

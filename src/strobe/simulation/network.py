@@ -1,0 +1,117 @@
+"""The seeded network: delays, reordering on unordered channels, partitions. It loses nothing and repeats nothing.
+
+A partition holds back what would arrive, and lets it through in order when it heals, as a transport that resends does.
+Orders of the coordinator and reports to it travel on links of their own, in order.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+from heapq import heappush
+from typing import TYPE_CHECKING, Any
+
+from strobe.protocol import COORDINATOR, FIFO, Fragment, View
+from strobe.protocol.coordination import CoordinatorEffect, CoordinatorEvent
+
+if TYPE_CHECKING:
+    from strobe.simulation.world import World
+
+
+class Link:
+    """One direction between two ends."""
+
+    __slots__ = ("arrive", "backlog", "blocked", "closed", "ends", "fifo", "incarnation", "last_at_us", "name")
+
+    def __init__(
+        self, name: str, ends: tuple[str, str], fifo: bool, arrive: Callable[[str, Any], None], incarnation: int = 1
+    ) -> None:
+        self.name = name
+        self.ends = ends
+        self.fifo = fifo
+        self.arrive = arrive
+        self.incarnation = incarnation
+        self.last_at_us = 0
+        self.blocked = 0
+        self.closed = False
+        self.backlog: list[Any] = []
+
+    def deliver(self, item: Any, _: None) -> None:
+        if self.blocked:
+            self.backlog.append(item)
+        elif not self.closed:
+            self.arrive(self.name, item)
+
+    def unblock(self) -> None:
+        self.blocked -= 1
+        if self.blocked == 0:
+            backlog, self.backlog = self.backlog, []
+            for item in backlog:
+                self.deliver(item, None)
+
+
+class Network:
+    """All links of the world."""
+
+    def __init__(self, world: "World", seed: str) -> None:
+        self.world = world
+        self.random = random.Random(seed).random
+        self.delay_us_min = world.faults.delay_us_min
+        self.delay_us_max = world.faults.delay_us_max
+        self.links: dict[str, Link] = {}
+        self.up: dict[str, Link] = {}
+        self.down: dict[str, Link] = {}
+
+    def view_installed(self, view: View) -> None:
+        """Open the links of a view. Those of channels that ended stay open for what is still on the way."""
+        for spec in view.channels:
+            known = self.links.get(spec.id)
+            if known is not None and known.incarnation == spec.incarnation:
+                continue
+            if known is not None:
+                known.closed = True
+            ends = (spec.source, spec.target)
+            arrive = self.world.arrival(spec.target)
+            self.links[spec.id] = Link(spec.id, ends, spec.kind == FIFO, arrive, spec.incarnation)
+        for process in view.processes:
+            if process not in self.up:
+                self.up[process] = Link(process, (process, COORDINATOR), True, self._at_coordinator)
+                self.down[process] = Link(process, (COORDINATOR, process), True, self._at_process)
+
+    def transmit(self, channel: str, item: Any) -> None:
+        self._send(self.links[channel], item)
+
+    def control_up(self, process: str, event: CoordinatorEvent | Fragment) -> None:
+        self._send(self.up[process], event)
+
+    def control_down(self, process: str, effect: CoordinatorEffect) -> None:
+        self._send(self.down[process], effect)
+
+    def links_between(self, these: Iterable[str], those: Iterable[str]) -> list[Link]:
+        """Return every link, in either direction, with one end here and the other there."""
+        here, there = set(these), set(those)
+        return [
+            link
+            for link in (*self.links.values(), *self.up.values(), *self.down.values())
+            if (link.ends[0] in here and link.ends[1] in there) or (link.ends[0] in there and link.ends[1] in here)
+        ]
+
+    def _send(self, link: Link, item: Any) -> None:
+        world = self.world
+        at = world.now_us + self.delay_us_min + int(self.random() * (self.delay_us_max - self.delay_us_min))
+        if link.fifo:
+            if at < link.last_at_us:
+                at = link.last_at_us
+            link.last_at_us = at
+        world.sequence += 1
+        heappush(world.queue, (at, world.sequence, link.deliver, item, None))
+
+    def _at_coordinator(self, process: str, item: CoordinatorEvent | Fragment) -> None:
+        coordinator = self.world.coordinator
+        if isinstance(item, Fragment):
+            coordinator.arrived(item)
+        else:
+            coordinator.hear(item)
+
+    def _at_process(self, process: str, order: CoordinatorEffect) -> None:
+        node = self.world.nodes.get(process)
+        if node is not None:
+            node.obey(order)

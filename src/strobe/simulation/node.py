@@ -1,0 +1,339 @@
+"""The simulator's host of one process: runs its handlers, drives its protocol, carries out the effects.
+
+Its crashes follow the fourth duty of a host: state and counters are kept together and survive, as on a node that logs
+every event; recordings, captured states and finished fragments do not.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from strobe.process import Process, Random
+from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
+from strobe.protocol.coordination import (
+    AskToRecord,
+    CoordinatorEffect,
+    Drained,
+    LetGo,
+    RelaySentCount,
+    SentCountsArrived,
+    SnapshotStarted,
+    SnapshotWanted,
+    TellOutcome,
+    TellSettled,
+    TellView,
+)
+from strobe.protocol.effects import (
+    DeliverFrame,
+    DropRecording,
+    Effect,
+    FinishFragment,
+    PrepareDeparture,
+    RecordState,
+    ReportDrained,
+    ReportSentCounts,
+    SendFrame,
+    SendMarker,
+    SendView,
+)
+from strobe.protocol.events import (
+    Breakpoint,
+    DepartureReady,
+    Event,
+    FrameReceived,
+    MarkerReceived,
+    MessagesSent,
+    Restarted,
+    SentCountRelayed,
+    SnapshotAborted,
+    SnapshotRequested,
+    SnapshotsSettled,
+    ViewInstalled,
+    ViewReceived,
+)
+from strobe.protocol.fragment import MSGPACK, OPAQUE
+from strobe.simulation.context import SimulatedContext
+from strobe.simulation.journal import ChannelJournal
+
+if TYPE_CHECKING:
+    from strobe.simulation.world import World
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Node:
+    """One process, its protocol, its timers."""
+
+    def __init__(self, world: "World", name: str, process: Process, view: View, random: Random) -> None:
+        self.world = world
+        self.name = name
+        self.process = process
+        self.protocol = world.protocol_class(name, view)
+        self.decode = world.system.decoder.decode
+        self.context = SimulatedContext(self, random)
+        self.position = 0
+        self.timers: dict[str, tuple[int, int]] = {}
+        self.timer_generation = 0
+        self.captured: dict[SnapshotId, LocalState] = {}
+        self.kept: dict[SnapshotId, Fragment] = {}
+        self.down = False
+        self.waiting = False
+        self.departed = False
+        self.backlog: list[tuple[Any, Any, Any]] = []
+        self.frames_taken = 0
+        self.frames_delivered = 0
+        self.sent_journals: dict[str, ChannelJournal] = {}
+        self.received_journals: dict[str, ChannelJournal] = {}
+        self.view_changed()
+
+    def view_changed(self) -> None:
+        """Show the process its channels, and open their journals."""
+        protocol, journal = self.protocol, self.world.journal
+        self.context.inputs = tuple(protocol.incoming)
+        self.context.outputs = tuple(protocol.outgoing)
+        for end in protocol.outgoing.values():
+            spec = end.spec
+            self.sent_journals[spec.id] = journal.open(spec.id, spec.incarnation, spec.source, spec.target, end.fifo)
+        for incoming in (*protocol.incoming.values(), *protocol.ending.values()):
+            spec = incoming.spec
+            opened = journal.open(spec.id, spec.incarnation, spec.source, spec.target, incoming.fifo)
+            self.received_journals[spec.id] = opened
+
+    # What comes in
+
+    def take(self, channel: str, item: Frame | MarkerReceived | ViewReceived) -> None:
+        """Take the next thing from a channel."""
+        if self.down:
+            self.backlog.append((self.take, channel, item))
+        elif type(item) is Frame:
+            self.frames_taken += 1
+            self.tell(FrameReceived(channel, item))
+            if self.protocol.open and self.frames_delivered + len(self.protocol.early) != self.frames_taken:
+                self.world.stalled(self.name)
+        else:
+            self.tell(item)  # type: ignore[arg-type]
+
+    def tell(self, event: Event) -> None:
+        self.carry_out(self.protocol.handle(event))
+
+    def obey(self, order: CoordinatorEffect) -> None:
+        """Do what the coordinator says; a process that is down never hears it."""
+        if self.waiting:
+            self._join(order)
+            return
+        if self.down:
+            return
+        match order:
+            case AskToRecord():
+                kept = self.kept.get(order.snapshot)
+                if kept is not None:
+                    self.world.hand_over(self.name, kept)
+                else:
+                    self.tell(SnapshotRequested(order.snapshot, order.view))
+            case RelaySentCount():
+                self.tell(SentCountRelayed(order.snapshot, order.channel, order.count))
+            case TellOutcome():
+                self.kept.pop(order.snapshot, None)
+                if not order.committed:
+                    self.tell(SnapshotAborted(order.snapshot))
+            case TellSettled():
+                self.tell(SnapshotsSettled(order.counter))
+                for snapshot in [known for known in self.kept if known.counter < order.counter]:
+                    del self.kept[snapshot]
+            case TellView():
+                self.tell(ViewInstalled(order.view))
+            case LetGo():
+                self.world.remove(self.name)
+
+    def _join(self, order: CoordinatorEffect) -> None:
+        """Start with the view that this process joins; what came before is taken after."""
+        if isinstance(order, TellSettled):
+            self.tell(SnapshotsSettled(order.counter))
+        elif isinstance(order, TellView):
+            self.down = self.waiting = False
+            self.tell(ViewInstalled(order.view))
+            self.run_event("start", lambda: self.process.start(self.context))
+            self._take_backlog()
+
+    # What goes out
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Carry out the effects, in the order given."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is DeliverFrame:
+                self._deliver(effect.channel, effect.frame)  # type: ignore[union-attr]
+            elif kind is SendFrame:
+                self.world.transmit(effect.channel, effect.frame)  # type: ignore[union-attr]
+            else:
+                self._carry_out_rare(effect)
+
+    def _carry_out_rare(self, effect: Effect) -> None:
+        world = self.world
+        match effect:
+            case RecordState():
+                self._record(effect.snapshot)
+            case SendMarker():
+                world.transmit(effect.channel, MarkerReceived(effect.channel, effect.marker))
+            case SendView():
+                self.view_changed()
+                world.transmit(effect.channel, ViewReceived(effect.channel, effect.view, effect.sent_count))
+            case FinishFragment():
+                self._finish(effect.fragment)
+            case DropRecording():
+                self.captured.pop(effect.snapshot, None)
+            case ReportSentCounts():
+                world.tell_coordinator(self.name, SentCountsArrived(effect.snapshot, self.name, effect.counts))
+            case ReportDrained():
+                self.view_changed()
+                world.tell_coordinator(self.name, Drained(self.name, effect.view))
+            case PrepareDeparture():
+                self._depart()
+            case SendFrame() | DeliverFrame():
+                raise AssertionError("carried out above")
+
+    def _record(self, snapshot: SnapshotId) -> None:
+        self.captured[snapshot] = self.capture()
+        self.world.recorded(self, snapshot)
+
+    def capture(self) -> LocalState:
+        """Return the whole local state: the process's own, its timers and its random generator."""
+        state = self.process.capture()
+        opaque = isinstance(state, (bytes, bytearray, memoryview))
+        data = bytes(state) if opaque else _encode(state)
+        now_us = self.world.now_us
+        timers = tuple((name, max(0, due - now_us) / 1_000_000) for name, (due, _) in sorted(self.timers.items()))
+        return LocalState(self.position, OPAQUE if opaque else MSGPACK, data, timers, self.context.random.state)
+
+    def _finish(self, fragment: Fragment) -> None:
+        whole = msgspec.structs.replace(fragment, state=self.captured.pop(fragment.snapshot))
+        self.kept[fragment.snapshot] = whole
+        self.world.hand_over(self.name, whole)
+
+    # Events
+
+    def _deliver(self, channel: str, frame: Frame) -> None:
+        self.frames_delivered += 1
+        receive, context = self.process.receive, self.context
+        received_at = self.received_journals[channel].received_at
+        ordinal, count = frame.first_ordinal, frame.count
+        recorder = self.world.recorder
+        for place, message in enumerate(self.decode(frame.body), 1):
+            self.position += 1
+            received_at[ordinal - 1] = self.position
+            if recorder is not None:
+                recorder.received(self, channel, ordinal)
+            receive(context, channel, message)
+            if context.outbox or context.requested:
+                self._end_event(Breakpoint(channel, place) if place < count else None)
+            ordinal += 1
+        self.world.events += count
+
+    def run_event(self, name: str, handler: Any) -> None:
+        """Run a handler that no message caused."""
+        self.position += 1
+        self.world.events += 1
+        if self.world.recorder is not None:
+            self.world.recorder.internal(self, name)
+        handler()
+        self._end_event(None)
+
+    def _end_event(self, breakpoint: Breakpoint | None) -> None:
+        """Send what the event has sent, then take the snapshots it asked for."""
+        context = self.context
+        if context.outbox:
+            outbox, context.outbox = context.outbox, {}
+            for channel, payloads in outbox.items():
+                self._send(channel, payloads)
+        if context.requested:
+            requested, context.requested = context.requested, []
+            for snapshot in requested:
+                self._initiate(snapshot, breakpoint)
+
+    def _send(self, channel: str, payloads: list[bytes]) -> None:
+        journal = self.sent_journals[channel]
+        recorder = self.world.recorder
+        for payload in payloads:
+            ordinal = journal.sent(self.position, payload)
+            if recorder is not None:
+                recorder.sent(self, channel, ordinal, payload)
+        self.carry_out(self.protocol.handle(MessagesSent(channel, len(payloads), frame_body(payloads))))
+
+    # Snapshots that this process initiates
+
+    def name_snapshot(self, earlier: int) -> str:
+        """Return the id of a snapshot that the event under way asks for, after `earlier` others."""
+        if self.protocol.name == "lai-yang":
+            return f"request-{self.name}-{self.position}-{earlier + 1}"
+        first = self.protocol.next_id()
+        return str(SnapshotId(first.epoch, first.counter + earlier, first.initiator))
+
+    def _initiate(self, requested: str, breakpoint: Breakpoint | None) -> None:
+        if self.protocol.name == "lai-yang":
+            self.world.tell_coordinator(self.name, SnapshotWanted((self.name,)))
+            return
+        snapshot = SnapshotId.parse(requested)
+        view = self.protocol.view.number
+        self.world.tell_coordinator(self.name, SnapshotStarted(snapshot, self.name, view))
+        self.tell(SnapshotRequested(snapshot, view, breakpoint))
+
+    # Timers
+
+    def set_timer(self, name: str, after_s: float) -> None:
+        self.timer_generation += 1
+        due = self.world.now_us + max(0, round(after_s * 1_000_000))
+        self.timers[name] = (due, self.timer_generation)
+        self.world.schedule(due, self._fire, name, self.timer_generation)
+
+    def cancel_timer(self, name: str) -> None:
+        self.timers.pop(name, None)
+
+    def _fire(self, name: str, generation: int) -> None:
+        if self.down:
+            self.backlog.append((self._fire, name, generation))
+            return
+        pending = self.timers.get(name)
+        if pending is None or pending[1] != generation or self.departed:
+            return
+        del self.timers[name]
+        self.run_event(name, lambda: self.process.timer(self.context, name))
+
+    # Faults and departure
+
+    def crash(self) -> None:
+        """Lose everything but state and counters."""
+        self.down = True
+        self.captured.clear()
+        self.kept.clear()
+
+    def restart(self) -> None:
+        self.down = False
+        self.tell(Restarted())
+        self._take_backlog()
+
+    def _take_backlog(self) -> None:
+        backlog, self.backlog = self.backlog, []
+        for action, first, second in backlog:
+            action(first, second)
+
+    def expire(self, snapshot: SnapshotId) -> None:
+        """No outcome has come for too long: free what is held for `snapshot` (E7)."""
+        self.kept.pop(snapshot, None)
+        if snapshot in self.protocol.open and not self.down:
+            self.tell(SnapshotAborted(snapshot))
+
+    def _depart(self) -> None:
+        self.run_event("leave", lambda: self.process.leave(self.context))
+        self.departed = True
+        self.timers.clear()
+        self.tell(DepartureReady())
+
+
+def frame_body(payloads: list[bytes]) -> bytes:
+    """Return the MessagePack array of messages that are encoded already."""
+    count = len(payloads)
+    if count == 1:
+        return b"\x91" + payloads[0]
+    if count < 16:
+        return bytes((0x90 | count,)) + b"".join(payloads)
+    return b"\xdd" + count.to_bytes(4, "big") + b"".join(payloads)

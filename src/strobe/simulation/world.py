@@ -1,0 +1,299 @@
+"""The simulated world: one queue of things to come, a seeded network, faults, and the checkers that watch.
+
+A run has two phases. In the *safety* phase faults happen and nothing may ever be wrong. In the *liveness* phase the world
+is healthy, and everything must converge: every snapshot gets its outcome, one more snapshot completes, buffers are freed.
+Time is simulated, in whole microseconds. The same seed gives the same bytes on every machine.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from strobe.errors import ProtocolViolation, UsageError
+from strobe.process import Random, System
+from strobe.protocol import (
+    PROTOCOLS,
+    ChannelSpec,
+    Fragment,
+    Frame,
+    Lifecycle,
+    Policy,
+    Snapshot,
+    SnapshotId,
+    View,
+    check_channels,
+)
+from strobe.protocol.coordination import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    ProcessFailed,
+    ProcessReturned,
+    SnapshotWanted,
+    TellView,
+)
+from strobe.protocol.events import MarkerReceived, ViewReceived
+from strobe.protocol.log import Abort, Begin, Commit, Entry, ViewChange
+from strobe.simulation.coordinator import Coordinator, MemoryLog, StoreLog
+from strobe.simulation.faults import Faults
+from strobe.simulation.injector import Injector
+from strobe.simulation.journal import Journal
+from strobe.simulation.network import Network
+from strobe.simulation.node import Node
+from strobe.simulation.recorder import Recorder
+from strobe.storage import Store
+
+if TYPE_CHECKING:
+    from strobe.simulation.checkers import Checker
+
+DEFAULT_POLICY = Policy(interval_us=50_000, overlapping_max=2, timeout_us=400_000, backoff_us=10_000)
+PATIENCE = 4
+"""A process frees its buffers by itself after this many times the coordinator's time-out."""
+
+
+class Violated(msgspec.Struct, frozen=True):
+    """A checker's complaint."""
+
+    checker: str
+    snapshot: str
+    problem: str
+    at_us: int
+
+    def __str__(self) -> str:
+        where = f" {self.snapshot}" if self.snapshot else ""
+        return f"{self.checker}:{where} {self.problem} (at {self.at_us / 1_000_000:.6f} s)"
+
+
+def first_view(system: System) -> View:
+    """Return view 1 of `system`, or raise UsageError where its topology is wrong."""
+    channels = tuple(
+        ChannelSpec(channel.id, channel.source, channel.target, channel.kind) for channel in system.channels
+    )
+    view = View(1, tuple(system.processes), channels)
+    view.check()
+    check_channels(system.protocol, view)
+    return view
+
+
+def _per_snapshot_us(policy: Policy) -> int:
+    return 4 * max(policy.interval_us, policy.pause_us_min, 10_000)
+
+
+class World:
+    """A system under simulation."""
+
+    def __init__(
+        self,
+        system: System,
+        seed: int,
+        *,
+        faults: Faults | None = None,
+        policy: Policy = DEFAULT_POLICY,
+        store: Store | None = None,
+        recorder: Recorder | None = None,
+        checkers: "Sequence[Checker]" = (),
+        protocol_class: Any = None,
+        lifecycle_class: type[Lifecycle] = Lifecycle,
+    ) -> None:
+        if not system.processes:
+            raise UsageError("the system has no processes; give System(processes={...}) at least one")
+        self.system = system
+        self.seed = seed
+        self.faults = faults or Faults()
+        self.policy = policy
+        self.checkers = checkers
+        self.recorder = recorder
+        self.now_us = 0
+        self.queue: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []
+        self.sequence = 0
+        self.events = 0
+        self.journal = Journal()
+        self.emitted: list[tuple[str, Any]] = []
+        self.violations: list[Violated] = []
+        self.assembled: dict[str, Snapshot] = {}
+        self.begun: dict[str, Begin] = {}
+        self.outcomes: dict[str, Commit | Abort] = {}
+        self.committed: list[str] = []
+        self.on_commit: Callable[[Snapshot], None] | None = None
+        self.injected: Counter[str] = Counter()
+        self.converged = False
+        initial = {name: process.capture() for name, process in system.processes.items()}
+        self.conserved_at_start = system.conserved(initial, []) if system.conserved is not None else None
+        view = first_view(system)
+        self.protocol_class = protocol_class or PROTOCOLS[system.protocol]
+        self.views = {1: view}
+        self.network = Network(self, f"{seed}/network")
+        self.network.view_installed(view)
+        self.nodes: dict[str, Node] = {}
+        for name, process in system.processes.items():
+            self.nodes[name] = Node(self, name, process, view, Random(f"{seed}/{name}"))
+        self.gone: dict[str, Node] = {}
+        log = StoreLog(store) if store is not None else MemoryLog()
+        self.injector = Injector(self, f"{seed}/faults", log)
+        self.coordinator = Coordinator(self, log, view, policy, system.protocol, lifecycle_class)
+        self.coordinator.start()
+
+    # Time
+
+    def schedule(self, at_us: int, action: Callable[[Any, Any], None], first: Any, second: Any) -> None:
+        self.sequence += 1
+        heappush(self.queue, (at_us, self.sequence, action, first, second))
+
+    def run(self, snapshots: int, us_max: int | None = None) -> None:
+        """Run both phases: until `snapshots` were committed under faults, then until all is calm.
+
+        Running out of `us_max` simulated microseconds in the first phase is no failure: the second one makes up for it.
+        """
+        us_max = us_max or 10 * max(1, snapshots) * _per_snapshot_us(self.policy)
+        for node in list(self.nodes.values()):
+            node.run_event("start", lambda node=node: node.process.start(node.context))
+        self.injector.start()
+        self._advance(lambda: len(self.committed) >= snapshots, us_max)
+        self._converge(snapshots)
+        for checker in self.checkers:
+            for problem in checker.at_end(self):
+                self.complain(checker.name, "", problem)
+
+    def _converge(self, snapshots: int) -> None:
+        """Heal everything, ask for one more snapshot, and give the world as long as a healthy one can need."""
+        self.injector.stop()
+        wanted = max(snapshots, len(self.committed) + 1)
+        self.coordinator.hear(SnapshotWanted())
+        patience_us = (PATIENCE + 2) * self.policy.timeout_us + max(0, wanted - len(self.committed)) * _per_snapshot_us(
+            self.policy
+        )
+        self._advance(lambda: len(self.committed) >= wanted and self._calm(), patience_us)
+        self.converged = len(self.committed) >= wanted
+        # No new ones now; what is under way ends, and its end is told to all.
+        self.coordinator.rest()
+        self._advance(self._calm, (PATIENCE + 1) * self.policy.timeout_us)
+        self._advance(lambda: False, 2 * self.network.delay_us_max)
+
+    def _calm(self) -> bool:
+        return self.coordinator.up and self.coordinator.brain.settled and set(self.begun) <= set(self.outcomes)
+
+    def _advance(self, until: Callable[[], bool], us_max: int) -> None:
+        queue = self.queue
+        end = self.now_us + us_max
+        committed = -1
+        while queue and queue[0][0] <= end:
+            # The condition changes with the log only; asking at every event would cost more than the event.
+            if self.coordinator.position != committed or not self.sequence & 63:
+                committed = self.coordinator.position
+                if until():
+                    return
+            self.now_us, _, action, first, second = heappop(queue)
+            action(first, second)
+        if not until():
+            self.now_us = end
+
+    # The network
+
+    def transmit(self, channel: str, item: Frame | MarkerReceived | ViewReceived) -> None:
+        self.network.transmit(channel, item)
+
+    def arrival(self, target: str) -> Callable[[str, Any], None]:
+        """Return what takes an item from a channel to `target`."""
+
+        def arrive(channel: str, item: Frame | MarkerReceived | ViewReceived) -> None:
+            node = self.nodes.get(target)
+            if node is None:
+                return  # it has left; its last counts were acknowledged, so no message is lost here
+            try:
+                node.take(channel, item)
+            except ProtocolViolation as violation:
+                self.complain("channels-checked", "", str(violation))
+
+        return arrive
+
+    # The coordinator
+
+    def tell_coordinator(self, process: str, event: CoordinatorEvent) -> None:
+        self.network.control_up(process, event)
+
+    def hand_over(self, process: str, fragment: Fragment) -> None:
+        self.network.control_up(process, fragment)
+
+    def order(self, effect: CoordinatorEffect) -> None:
+        """Carry an order of the coordinator to the process it names."""
+        process = effect.process  # type: ignore[union-attr]
+        if isinstance(effect, TellView):
+            self._admit(process, effect.view)
+        self.network.control_down(process, effect)
+
+    def logged(self, entry: Entry) -> None:
+        """The coordinator has read this entry, for the first time or again after a restart."""
+        match entry:
+            case Begin():
+                self.begun.setdefault(entry.snapshot, entry)
+            case ViewChange():
+                self._view_logged(entry.view)
+            case Commit() | Abort():
+                self._outcome(entry)
+
+    def _view_logged(self, view: View) -> None:
+        if view.number in self.views:
+            return
+        self.views[view.number] = view
+        self.network.view_installed(view)
+        if self.recorder is not None:
+            self.recorder.view_installed(view)
+
+    def _outcome(self, entry: Commit | Abort) -> None:
+        if entry.snapshot in self.outcomes:
+            return
+        self.outcomes[entry.snapshot] = entry
+        snapshot = self.assembled.pop(entry.snapshot, None)
+        if isinstance(entry, Abort) or snapshot is None:
+            return
+        self.committed.append(entry.snapshot)
+        for checker in self.checkers:
+            for problem in checker.on_commit(self, snapshot):
+                self.complain(checker.name, entry.snapshot, problem)
+        if self.on_commit is not None:
+            self.on_commit(snapshot)
+
+    def coordinator_crashed(self) -> None:
+        self.injector.coordinator_crashed()
+
+    def complain(self, checker: str, snapshot: str, problem: str) -> None:
+        self.violations.append(Violated(checker, snapshot, problem, self.now_us))
+
+    def stalled(self, process: str) -> None:
+        for checker in self.checkers:
+            for problem in checker.on_stall(self, process):
+                self.complain(checker.name, "", problem)
+
+    def recorded(self, node: Node, snapshot: SnapshotId) -> None:
+        if self.recorder is not None:
+            self.recorder.recorded(node, snapshot)
+        self.schedule(self.now_us + PATIENCE * self.policy.timeout_us, self._expire, node, snapshot)
+
+    def _expire(self, node: Node, snapshot: SnapshotId) -> None:
+        node.expire(snapshot)
+
+    # Membership and crashes
+
+    def _admit(self, name: str, view: View) -> None:
+        """Make the node of a process that joins; it starts when its orders come."""
+        if name in self.nodes or name not in view.processes:
+            return
+        before = self.gone.pop(name)
+        alone = View(0, (name,), ())
+        node = Node(self, name, before.process, alone, Random(f"{self.seed}/{name}/{view.number}"))
+        node.position = before.position
+        node.down = node.waiting = True
+        self.nodes[name] = node
+
+    def remove(self, name: str) -> None:
+        self.gone[name] = self.nodes.pop(name)
+
+    def crash(self, name: str) -> None:
+        self.nodes[name].crash()
+
+    def restart(self, name: str) -> None:
+        self.nodes[name].restart()
+        self.tell_coordinator(name, ProcessFailed(name))
+        self.tell_coordinator(name, ProcessReturned(name))

@@ -1,0 +1,51 @@
+"""What holds for every test: repeatable property tests, and no test skipped unseen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+# The same examples on every run, and no wall-clock deadline: a red run is always about the code.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+# For looking further by hand: pytest --hypothesis-profile=search
+settings.register_profile("search", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile("repeatable")
+
+
+def skipped_tests(reporter: TerminalReporter) -> list[str]:
+    """Every skipped test or module, with the reason given for it."""
+    reports = reporter.stats.get("skipped", [])
+    return [f"{report.nodeid} ({_reason(report.longrepr)})" for report in reports]
+
+
+def _reason(longrepr: object) -> str:
+    text = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+    return text.removeprefix("Skipped: ")
+
+
+def _reporter(config: pytest.Config) -> TerminalReporter | None:
+    return config.pluginmanager.get_plugin("terminalreporter")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A promise whose test did not run is not shown to hold, so a skip fails the run."""
+    reporter = _reporter(session.config)
+    if reporter and session.exitstatus == pytest.ExitCode.OK and skipped_tests(reporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    skipped = skipped_tests(terminalreporter)
+    if not skipped:
+        terminalreporter.write_line("skipped tests: none")
+        return
+    terminalreporter.write_line("skipped tests (these fail the run):", red=True)
+    for line in skipped:
+        terminalreporter.write_line(f"  {line}")
