@@ -73,7 +73,7 @@ class Random(random.Random):
 
 
 class Context(ABC):
-    """What a process may ask of the world. All that is not deterministic comes from here, so that it can be replayed."""
+    """What a process may ask of the world. What is not deterministic comes from here, so that it can be replayed."""
 
     name: str
     inputs: tuple[str, ...]

@@ -9,9 +9,9 @@ Then q had received exactly a prefix of what p had sent (the hash chain has one 
 channel state is exactly the rest. On an unordered channel: a subset, and the rest of it. With that on every channel, no
 message was received before the cut that was not sent before it, so the cut is consistent.
 
-The check runs over the view's processes and channels, so that a forgotten one is missed and not skipped. It takes time in
-proportion to channels plus in-flight frames. It does not show that processes are honest, nor that a state follows from
-its messages: that is what replay and invariants are for.
+The check runs over the view's processes and channels, so that a forgotten one is missed and not skipped. It takes time
+in proportion to channels plus in-flight frames. It does not show that processes are honest, nor that a state follows
+from its messages: that is what replay and invariants are for.
 """
 
 from collections.abc import Iterator
@@ -93,7 +93,9 @@ def _membership(snapshot: Snapshot, view: View) -> Iterator[Finding]:
 def _strange_channels(fragment: Fragment, view: View) -> Iterator[Finding]:
     outgoing = {channel.id for channel in view.outgoing(fragment.process)}
     incoming = {channel.id for channel in view.incoming(fragment.process)}
-    for channel in (fragment.sent.keys() - outgoing) | ((fragment.received.keys() | fragment.in_flight.keys()) - incoming):
+    for channel in (fragment.sent.keys() - outgoing) | (
+        (fragment.received.keys() | fragment.in_flight.keys()) - incoming
+    ):
         yield Finding("membership", channel, f"is recorded by {fragment.process}, but not its channel in the view")
 
 
@@ -120,7 +122,9 @@ def _frames(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight,
     for place, item in enumerate(in_flight):
         frame = item.frame
         if frame.count < 1 or body_count(frame.body) != frame.count:
-            yield Finding("frame", channel.id, f"in-flight frame {place} says {frame.count} messages, its body does not")
+            yield Finding(
+                "frame", channel.id, f"in-flight frame {place} says {frame.count} messages, its body does not"
+            )
         if not 0 <= item.consumed < frame.count or (fifo and item.consumed and place):
             yield Finding("frame", channel.id, f"in-flight frame {place} cannot have {item.consumed} messages consumed")
         first = frame.first_ordinal + item.consumed
@@ -142,7 +146,9 @@ def _counts(
     elif received.count + messages != sent.count:
         lost = sent.count - received.count - messages
         what = f"{lost} missing" if lost > 0 else f"{-lost} too many"
-        yield Finding("count", channel.id, f"{sent.count} sent, {received.count} received, {messages} in flight: {what}")
+        yield Finding(
+            "count", channel.id, f"{sent.count} sent, {received.count} received, {messages} in flight: {what}"
+        )
 
 
 def _hashes(

@@ -4,8 +4,8 @@ The duties of a host, which is whatever drives these machines (simulator, explor
 
 1. Run handlers one at a time, to completion. What a handler sent goes to the protocol as `MessagesSent` when it has
    ended, one per channel, in the order of the channels' first sends.
-2. Take frames, markers and view frames from each channel in the order in which they came, and hand each to `handle` when
-   the process is ready for it; what waits at the machine is still in the channel.
+2. Take frames, markers and view frames from each channel in the order in which they came, and hand each to `handle`
+   when the process is ready for it; what waits at the machine is still in the channel.
 3. Carry out effects in the order given, before handing over the next event. `RecordState` captures at once.
 4. Keep state and counters of a process together: a process that comes back from a crash has both as they were after
    the same event, and is told `Restarted`; what it was recording is lost.
@@ -70,6 +70,6 @@ def check_channels(protocol: str, view: View) -> None:
         for channel in view.channels:
             if channel.kind != FIFO:
                 raise UsageError(
-                    f"channel {channel.id!r} is {channel.kind}, and {protocol} needs fifo channels: its markers could be "
-                    f"overtaken; use protocol='lai-yang', or make the channel fifo"
+                    f"channel {channel.id!r} is {channel.kind}, and {protocol} needs fifo channels: its markers could "
+                    f"be overtaken; use protocol='lai-yang', or make the channel fifo"
                 )

@@ -102,9 +102,9 @@ class ChandyLamport(Endpoint):
         recording, effects = self._record(snapshot, event.breakpoint)
         return effects + self._finish(recording)
 
-    def _record(self, snapshot: SnapshotId, breakpoint: Breakpoint | None) -> tuple[Recording, list[Effect]]:
+    def _record(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, list[Effect]]:
         """Record the local state, then send the markers (C2)."""
-        recording, record_state = self._begin(snapshot, breakpoint)
+        recording, record_state = self._begin(snapshot, inside)
         marker = Marker(self.epoch, self.view.number, snapshot)
         return recording, [record_state, *(SendMarker(channel, marker) for channel in self.outgoing)]
 

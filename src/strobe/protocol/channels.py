@@ -84,13 +84,14 @@ class Incoming:
         self.count += frame.count
         self.last = frame
 
-    def frontier(self, breakpoint: Breakpoint | None = None) -> Frontier:
-        """Return how far receiving has come; inside the last frame where `breakpoint` says so."""
-        if breakpoint is None or breakpoint.channel != self.id:
+    def frontier(self, inside: Breakpoint | None = None) -> Frontier:
+        """Return how far receiving has come; inside the last frame where `inside` says so."""
+        if inside is None or inside.channel != self.id:
             return Frontier(self.count, self.hash)
         last = self.last
-        assert last is not None and 0 < breakpoint.consumed < last.count, "a breakpoint lies inside a frame"
-        return Frontier(self.count - last.count + breakpoint.consumed, self.hash_before_last)
+        assert last is not None
+        assert 0 < inside.consumed < last.count, "a breakpoint lies inside a frame"
+        return Frontier(self.count - last.count + inside.consumed, self.hash_before_last)
 
     @property
     def drained(self) -> bool:

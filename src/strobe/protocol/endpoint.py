@@ -3,8 +3,9 @@
 Views (E2). A view-install frame precedes the first message of that view on each channel. A process that installs a view
 sends one on each of its outgoing channels; it is the last frame on a channel that ends. What still comes on a channel
 that has ended is received as ever, to its announced end. A process that leaves first receives all that was sent to it,
-runs its last event, then ends its own channels. `ReportDrained` tells the coordinator that the view is installed here and
-that nothing is on the way any more on channels that ended; no snapshot of the new view begins before all have said so.
+runs its last event, then ends its own channels. `ReportDrained` tells the coordinator that the view is installed here
+and that nothing is on the way any more on channels that ended; no snapshot of the new view begins before all have said
+so.
 
 Memory. An id that was recorded, finished or aborted is remembered, so that a late or duplicate marker never records
 again. `SnapshotsSettled` bounds that: ids below its counter are forgotten and their markers ignored.
@@ -54,7 +55,8 @@ class Endpoint:
         self.process = process
         self.epoch = epoch
         self.view = view
-        # The view that the peers were told in band; a process that leaves goes on sending in the last one it was part of.
+        # The view that the peers were told in band; a process that leaves goes on sending in the last one it was part
+        # of.
         self.announced = view.number
         self.outgoing = {spec.id: Outgoing(spec) for spec in view.outgoing(process)}
         self.incoming = {spec.id: Incoming(spec) for spec in view.incoming(process)}
@@ -76,7 +78,7 @@ class Endpoint:
         return [SendFrame(event.channel, frame)]
 
     def _is_early(self, event: FrameReceived) -> bool:
-        """Hold back a frame of a view not installed here yet: only an unordered channel may overtake the installation."""
+        """Hold back a frame of a view not installed here yet: an unordered channel may overtake the installation."""
         if event.frame.view <= self.view.number:
             return False
         incoming = self.incoming.get(event.channel)
@@ -103,15 +105,15 @@ class Endpoint:
             self.counter_seen = snapshot.counter
         return snapshot.epoch != self.epoch or snapshot.counter < self.counter_floor or snapshot in self.closed
 
-    def _begin(self, snapshot: SnapshotId, breakpoint: Breakpoint | None) -> tuple[Recording, Effect]:
+    def _begin(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, Effect]:
         """Fix the cut of `snapshot` here and now."""
         sent = {channel: outgoing.frontier() for channel, outgoing in self.outgoing.items()}
-        received = {channel: incoming.frontier(breakpoint) for channel, incoming in self.incoming.items()}
+        received = {channel: incoming.frontier(inside) for channel, incoming in self.incoming.items()}
         recording = Recording(snapshot, sent, received)
-        if breakpoint is not None and breakpoint.channel in recording.frames:
-            last = self.incoming[breakpoint.channel].last
+        if inside is not None and inside.channel in recording.frames:
+            last = self.incoming[inside.channel].last
             assert last is not None
-            recording.frames[breakpoint.channel].append(InFlight(last, breakpoint.consumed))
+            recording.frames[inside.channel].append(InFlight(last, inside.consumed))
         self.open[snapshot] = recording
         return recording, RecordState(snapshot)
 

@@ -1,4 +1,4 @@
-"""What a process's protocol is told: facts, in the past tense. A closed union; `assert_never` finds an unhandled one."""
+"""What a process's protocol is told: facts, in the past tense. A closed union: `assert_never` finds a gap."""
 
 import msgspec
 
@@ -43,8 +43,8 @@ class Breakpoint(msgspec.Struct, frozen=True):
 
 
 class SnapshotRequested(msgspec.Struct, frozen=True):
-    """This process shall record for `snapshot`; asked twice, it records once. Under Lai-Yang the counter of the id is the
-    cut index."""
+    """This process shall record for `snapshot`; asked twice, it records once. Under Lai-Yang the counter of the id is
+    the cut index."""
 
     snapshot: SnapshotId
     view: int
@@ -66,7 +66,7 @@ class SnapshotAborted(msgspec.Struct, frozen=True):
 
 
 class SnapshotsSettled(msgspec.Struct, frozen=True):
-    """Every snapshot of this epoch with a counter below `counter` has its outcome: forget those, ignore their markers."""
+    """Every snapshot of this epoch below `counter` has its outcome: forget those, and ignore their markers."""
 
     counter: int
 

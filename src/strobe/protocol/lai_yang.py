@@ -4,8 +4,8 @@
     L2  An index above one's own: record every missing index first, then deliver.
     L3  The coordinator asks every process to record, so that quiet ones do.
     L4  A frame with an index below n that comes after the local recording of n was in flight at cut n.
-    L5  At the recording, report how many messages had been sent on each channel; the coordinator relays the count to the
-        receiver. The channel is complete when that many messages of a lower index have come.
+    L5  At the recording, report how many messages had been sent on each channel; the coordinator relays the count to
+        the receiver. The channel is complete when that many messages of a lower index have come.
 
 Why it works: a frame with an index below n was sent before its sender's cut n, one with n or more after it; no order on
 the channel is needed to tell. By L2 nothing sent after the sender's cut is received before the receiver's. By L4 and L5
@@ -107,7 +107,7 @@ class LaiYang(Endpoint):
         recording.expected[event.channel] = event.count
         return effects + self._close_if_exhausted(recording, event.channel)
 
-    def _advance(self, index: int, breakpoint: Breakpoint | None) -> list[Effect]:
+    def _advance(self, index: int, inside: Breakpoint | None) -> list[Effect]:
         """Record every cut after the own index up to `index`, all at this moment (L2)."""
         effects: list[Effect] = []
         while self.index < index:
@@ -115,7 +115,7 @@ class LaiYang(Endpoint):
             snapshot = SnapshotId(self.epoch, self.index, COORDINATOR)
             if self._is_settled(snapshot):
                 continue
-            recording, record_state = self._begin(snapshot, breakpoint)
+            recording, record_state = self._begin(snapshot, inside)
             for channel, items in recording.frames.items():
                 recording.arrived[channel] += sum(item.frame.count - item.consumed for item in items)
             effects += [record_state, _report(recording), *self._finish(recording)]

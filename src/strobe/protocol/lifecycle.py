@@ -5,9 +5,9 @@
                           └── time out, crash, view ─────┴──Abort──► aborted ──back-off──► wanted again, under a new id
 
 It keeps no truth of its own. Every step that must survive is an entry of the log, and takes effect here only when the
-log tells it back (`EntryLogged`), whoever wrote it. A restart is: a new `Lifecycle`, the whole log, then `Recovered`. It
-then asks every process of each snapshot still open to record; by C1 that is harmless to one that has, which sends its
-fragment or its counts again, so the snapshot completes, or times out and is aborted (E7).
+log tells it back (`EntryLogged`), whoever wrote it. A restart is: a new `Lifecycle`, the whole log, then `Recovered`.
+It then asks every process of each snapshot still open to record; by C1 that is harmless to one that has, which sends
+its fragment or its counts again, so the snapshot completes, or times out and is aborted (E7).
 
 One view at a time (E2): a view is settled when every process has installed it and received channels that ended to their
 end. Until then nothing begins; a change of view aborts what is open, and what is aborted is retried on the new view.
@@ -50,8 +50,8 @@ from strobe.protocol.policy import Policy
 from strobe.protocol.view import View, initiators
 
 IDS_REMEMBERED = 64
-"""Processes forget an id only when this many later ones were begun: one they have initiated by themselves, with a counter
-that is a little behind, is not taken for an old one."""
+"""Processes forget an id only when this many later ones were begun: one they have initiated by themselves, with a
+counter that is a little behind, is not taken for an old one."""
 
 
 class Attempt(msgspec.Struct):
@@ -85,6 +85,8 @@ class Lifecycle:
         self.counter = 0
         self.open: dict[SnapshotId, Attempt] = {}
         self.outcomes: set[SnapshotId] = set()
+        # What the next snapshot may share blobs with (S2).
+        self.newest_complete: str | None = None
         self.wants: deque[Want] = deque()
         self.changes: deque[JoinWanted | LeaveWanted] = deque()
         self.beginning: Begin | None = None
@@ -185,6 +187,7 @@ class Lifecycle:
             self.protocol,
             known or initiators(self.view),
             now_us,
+            parent=self.newest_complete,
             retries=want.retries,
             attempt=want.attempt,
         )
@@ -199,7 +202,10 @@ class Lifecycle:
                 for process in self.view.processes
             ]
         self.counter = max(self.counter, event.snapshot.counter)
-        return [Append(Begin(str(event.snapshot), self.view.number, self.protocol, (event.process,), now_us))]
+        begin = Begin(
+            str(event.snapshot), self.view.number, self.protocol, (event.process,), now_us, parent=self.newest_complete
+        )
+        return [Append(begin)]
 
     # Collecting
 
@@ -293,6 +299,8 @@ class Lifecycle:
         if isinstance(entry, Abort):
             committed, reason = False, entry.reason
             self._want_again(attempt.begin, now_us)
+        else:
+            self.newest_complete = entry.snapshot
         if self.recovering:
             return []
         effects: list[CoordinatorEffect] = []

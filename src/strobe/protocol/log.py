@@ -13,8 +13,8 @@ from strobe.protocol.view import View
 class BlobRef(msgspec.Struct, frozen=True):
     """A content-addressed blob: the BLAKE3 of its bytes in hexadecimal, and how many there are.
 
-    `begin` is the log position at which the snapshot that wrote it has begun; it names the directory of the blob, so that
-    no two snapshots ever write the same file (S2).
+    `begin` is the log position at which the snapshot that wrote it has begun; it names the directory of the blob, so
+    that no two snapshots ever write the same file (S2).
     """
 
     blake3: str

@@ -11,8 +11,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What the coordinator goes by.
 
     `interval_us` between scheduled snapshots (0: only on demand). At least `pause_us_min` after the last beginning, and
-    after the last outcome unless snapshots overlap, of which there are at most `overlapping_max`. A snapshot that has not
-    completed after `timeout_us` is aborted, and retried after a back-off that doubles, `attempts_max` times in all.
+    after the last outcome unless snapshots overlap, of which there are at most `overlapping_max`. A snapshot that has
+    not completed after `timeout_us` is aborted, and retried after a back-off that doubles, `attempts_max` times in all.
     """
 
     interval_us: int = 0
@@ -36,8 +36,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 def advise_interval_s(snapshot_cost_s: float, mean_time_between_failures_s: float) -> float:
     """Return the interval that loses the least time to snapshots and to work redone after failures.
 
-    Young's first-order optimum (1974), sqrt(2 * cost * MTBF), and never less than the cost itself. Where failures are as
-    frequent as snapshots are long (cost >= MTBF / 2, where the approximation ends, after Daly 2006), it is the MTBF.
+    Young's first-order optimum (1974), sqrt(2 * cost * MTBF), and never less than the cost itself. Where failures are
+    as frequent as snapshots are long (cost >= MTBF / 2, where the approximation ends, after Daly 2006), it is the MTBF.
     """
     if not (snapshot_cost_s > 0 and mean_time_between_failures_s > 0):
         raise UsageError("the cost of a snapshot and the mean time between failures must both be above zero")

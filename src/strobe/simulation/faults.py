@@ -10,8 +10,8 @@ KINDS = ("delays", "partitions", "crashes", "coordinator", "membership", "initia
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Mean time between faults of each kind, in simulated microseconds; 0 means never.
 
-    `delays`: the slowest message takes this many times as long as the fastest. `initiators`: besides the coordinator, any
-    process starts a snapshot by itself now and then.
+    `delays`: the slowest message takes this many times as long as the fastest. `initiators`: besides the coordinator,
+    any process starts a snapshot by itself now and then.
     """
 
     delay_us_min: int = 100

@@ -2,18 +2,16 @@
 
 from bisect import bisect_right
 
+from strobe.protocol import ChannelSpec
+
 
 class ChannelJournal:
     """All messages ever sent on one channel incarnation, by ordinal."""
 
-    __slots__ = ("fifo", "id", "incarnation", "payloads", "received_at", "sent_at", "source", "target")
+    __slots__ = ("payloads", "received_at", "sent_at", "spec")
 
-    def __init__(self, id: str, incarnation: int, source: str, target: str, fifo: bool) -> None:
-        self.id = id
-        self.incarnation = incarnation
-        self.source = source
-        self.target = target
-        self.fifo = fifo
+    def __init__(self, spec: ChannelSpec) -> None:
+        self.spec = spec
         self.payloads: list[bytes] = []
         # Position of the event that sent the message; and of the one that received it, 0 while it is on the way.
         self.sent_at: list[int] = []
@@ -50,10 +48,10 @@ class Journal:
 
     def __init__(self) -> None:
         self.channels: dict[tuple[str, int], ChannelJournal] = {}
-        self.events = 0
 
-    def open(self, id: str, incarnation: int, source: str, target: str, fifo: bool) -> ChannelJournal:
-        key = (id, incarnation)
+    def open(self, spec: ChannelSpec) -> ChannelJournal:
+        """Return the journal of a channel, a new one where it is new."""
+        key = (spec.id, spec.incarnation)
         if key not in self.channels:
-            self.channels[key] = ChannelJournal(id, incarnation, source, target, fifo)
+            self.channels[key] = ChannelJournal(spec)
         return self.channels[key]

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from strobe.simulation.world import World
 
 
+Due = tuple[int, int, Callable[[Any, Any], None], Any, Any]
+"""Something to come: when, a number that breaks ties, what to call with which two arguments."""
+
+
 class Link:
     """One direction between two ends."""
 
@@ -85,6 +89,11 @@ class Network:
     def control_down(self, process: str, effect: CoordinatorEffect) -> None:
         self._send(self.down[process], effect)
 
+    def reorder_everything(self) -> None:
+        """Break the promise of FIFO channels, for a mutant that does not look."""
+        for link in self.links.values():
+            link.fifo = False
+
     def links_between(self, these: Iterable[str], those: Iterable[str]) -> list[Link]:
         """Return every link, in either direction, with one end here and the other there."""
         here, there = set(these), set(those)
@@ -102,7 +111,8 @@ class Network:
                 at = link.last_at_us
             link.last_at_us = at
         world.sequence += 1
-        heappush(world.queue, (at, world.sequence, link.deliver, item, None))
+        due: Due = (at, world.sequence, link.deliver, item, None)
+        heappush(world.queue, due)
 
     def _at_coordinator(self, process: str, item: CoordinatorEvent | Fragment) -> None:
         coordinator = self.world.coordinator

@@ -91,13 +91,10 @@ class Node:
         protocol, journal = self.protocol, self.world.journal
         self.context.inputs = tuple(protocol.incoming)
         self.context.outputs = tuple(protocol.outgoing)
-        for end in protocol.outgoing.values():
-            spec = end.spec
-            self.sent_journals[spec.id] = journal.open(spec.id, spec.incarnation, spec.source, spec.target, end.fifo)
+        for outgoing in protocol.outgoing.values():
+            self.sent_journals[outgoing.id] = journal.open(outgoing.spec)
         for incoming in (*protocol.incoming.values(), *protocol.ending.values()):
-            spec = incoming.spec
-            opened = journal.open(spec.id, spec.incarnation, spec.source, spec.target, incoming.fifo)
-            self.received_journals[spec.id] = opened
+            self.received_journals[incoming.id] = journal.open(incoming.spec)
 
     # What comes in
 
@@ -238,7 +235,7 @@ class Node:
         handler()
         self._end_event(None)
 
-    def _end_event(self, breakpoint: Breakpoint | None) -> None:
+    def _end_event(self, inside: Breakpoint | None) -> None:
         """Send what the event has sent, then take the snapshots it asked for."""
         context = self.context
         if context.outbox:
@@ -248,7 +245,7 @@ class Node:
         if context.requested:
             requested, context.requested = context.requested, []
             for snapshot in requested:
-                self._initiate(snapshot, breakpoint)
+                self._initiate(snapshot, inside)
 
     def _send(self, channel: str, payloads: list[bytes]) -> None:
         journal = self.sent_journals[channel]
@@ -268,14 +265,14 @@ class Node:
         first = self.protocol.next_id()
         return str(SnapshotId(first.epoch, first.counter + earlier, first.initiator))
 
-    def _initiate(self, requested: str, breakpoint: Breakpoint | None) -> None:
+    def _initiate(self, requested: str, inside: Breakpoint | None) -> None:
         if self.protocol.name == "lai-yang":
             self.world.tell_coordinator(self.name, SnapshotWanted((self.name,)))
             return
         snapshot = SnapshotId.parse(requested)
         view = self.protocol.view.number
         self.world.tell_coordinator(self.name, SnapshotStarted(snapshot, self.name, view))
-        self.tell(SnapshotRequested(snapshot, view, breakpoint))
+        self.tell(SnapshotRequested(snapshot, view, inside))
 
     # Timers
 

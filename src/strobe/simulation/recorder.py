@@ -1,16 +1,27 @@
 """The trace recorder (R4): keeps what a replay needs, as lines of a trace file, up to a bound.
 
-`ordinals` keeps who sent and received what, in which order; `full` also payloads and times, so that the processes can be
-run again along it. A trace cut off at its bound is still a whole trace of the first part of the run. A channel that is
-opened again after its process has left and rejoined counts from 1 again, so it stands in the trace under a name of its own.
+`ordinals` keeps who sent and received what, in which order; `full` also payloads and times, so that the processes can
+be run again along it. A trace cut off at its bound is still a whole trace of the first part of the run. A channel that
+is opened again after its process has left and rejoined counts from 1 again, so it stands in the trace under a name of
+its own.
 """
 
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from strobe.causality.trace_lines import NO_PAYLOAD, VERSION, Internal, Line, Receive, Record, Send, TraceHeader
-from strobe.causality.trace_lines import encode_header, encode_lines
+from strobe.causality.trace_lines import (
+    NO_PAYLOAD,
+    VERSION,
+    Internal,
+    Line,
+    Receive,
+    Record,
+    Send,
+    TraceHeader,
+    encode_header,
+    encode_lines,
+)
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec, SnapshotId, View
 
@@ -54,14 +65,14 @@ class Recorder:
                 self.channels[name] = msgspec.structs.replace(spec, id=name)
 
     def received(self, node: "Node", channel: str, ordinal: int) -> None:
-        name = self._names[channel, node.received_journals[channel].incarnation]
+        name = self._names[channel, node.received_journals[channel].spec.incarnation]
         self._add(Receive(node.name, node.position, name, ordinal, at=self._at(node)))
 
     def internal(self, node: "Node", name: str) -> None:
         self._add(Internal(node.name, node.position, name, at=self._at(node)))
 
     def sent(self, node: "Node", channel: str, ordinal: int, payload: bytes) -> None:
-        name = self._names[channel, node.sent_journals[channel].incarnation]
+        name = self._names[channel, node.sent_journals[channel].spec.incarnation]
         kept = msgspec.Raw(_to_json(_decode(payload))) if self.full else NO_PAYLOAD
         self._add(Send(node.name, node.position, name, ordinal, payload=kept))
 

@@ -1,8 +1,8 @@
 """The simulated world: one queue of things to come, a seeded network, faults, and the checkers that watch.
 
-A run has two phases. In the *safety* phase faults happen and nothing may ever be wrong. In the *liveness* phase the world
-is healthy, and everything must converge: every snapshot gets its outcome, one more snapshot completes, buffers are freed.
-Time is simulated, in whole microseconds. The same seed gives the same bytes on every machine.
+A run has two phases. In the *safety* phase faults happen and nothing may ever be wrong. In the *liveness* phase the
+world is healthy, and everything must converge: every snapshot gets its outcome, one more snapshot completes, buffers
+are freed. Time is simulated, in whole microseconds. The same seed gives the same bytes on every machine.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ from strobe.simulation.coordinator import Coordinator, MemoryLog, StoreLog
 from strobe.simulation.faults import Faults
 from strobe.simulation.injector import Injector
 from strobe.simulation.journal import Journal
-from strobe.simulation.network import Network
+from strobe.simulation.network import Due, Network
 from strobe.simulation.node import Node
 from strobe.simulation.recorder import Recorder
 from strobe.storage import Store
@@ -95,7 +95,8 @@ class World:
         recorder: Recorder | None = None,
         checkers: "Sequence[Checker]" = (),
         protocol_class: Any = None,
-        lifecycle_class: type[Lifecycle] = Lifecycle,
+        node_class: type[Node] | None = None,
+        lifecycle_class: type[Lifecycle] | None = None,
     ) -> None:
         if not system.processes:
             raise UsageError("the system has no processes; give System(processes={...}) at least one")
@@ -106,7 +107,7 @@ class World:
         self.checkers = checkers
         self.recorder = recorder
         self.now_us = 0
-        self.queue: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []
+        self.queue: list[Due] = []
         self.sequence = 0
         self.events = 0
         self.journal = Journal()
@@ -126,13 +127,14 @@ class World:
         self.views = {1: view}
         self.network = Network(self, f"{seed}/network")
         self.network.view_installed(view)
+        self.node_class = node_class or Node
         self.nodes: dict[str, Node] = {}
         for name, process in system.processes.items():
-            self.nodes[name] = Node(self, name, process, view, Random(f"{seed}/{name}"))
+            self.nodes[name] = self.node_class(self, name, process, view, Random(f"{seed}/{name}"))
         self.gone: dict[str, Node] = {}
         log = StoreLog(store) if store is not None else MemoryLog()
         self.injector = Injector(self, f"{seed}/faults", log)
-        self.coordinator = Coordinator(self, log, view, policy, system.protocol, lifecycle_class)
+        self.coordinator = Coordinator(self, log, view, policy, system.protocol, lifecycle_class or Lifecycle)
         self.coordinator.start()
 
     # Time
@@ -282,7 +284,7 @@ class World:
             return
         before = self.gone.pop(name)
         alone = View(0, (name,), ())
-        node = Node(self, name, before.process, alone, Random(f"{self.seed}/{name}/{view.number}"))
+        node = self.node_class(self, name, before.process, alone, Random(f"{self.seed}/{name}/{view.number}"))
         node.position = before.position
         node.down = node.waiting = True
         self.nodes[name] = node

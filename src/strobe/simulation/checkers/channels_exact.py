@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from strobe.protocol import Snapshot
+from strobe.protocol import FIFO, Snapshot
 from strobe.simulation.checkers.base import Checker
 from strobe.simulation.checkers.cut_consistent import positions
 
@@ -48,7 +48,7 @@ def _compare(
     channel: str, journal: "ChannelJournal", expected: list[int], recorded: list[tuple[int, bytes]]
 ) -> Iterator[str]:
     ordinals = [ordinal for ordinal, _ in recorded]
-    if (ordinals if journal.fifo else sorted(ordinals)) != expected:
+    if (ordinals if journal.spec.kind == FIFO else sorted(ordinals)) != expected:
         yield f"{channel} has recorded the messages {ordinals}, in flight were {expected}"
         return
     for ordinal, payload in recorded:

@@ -1,4 +1,4 @@
-"""The recorded positions are a consistent cut of what really happened: no message received in it was sent outside it."""
+"""The recorded positions are a consistent cut of what really happened: nothing received in it was sent outside it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

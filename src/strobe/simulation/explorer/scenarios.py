@@ -1,0 +1,107 @@
+"""The small systems that are explored exhaustively (P3)."""
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.protocol import FIFO, UNORDERED, ChandyLamport, ChannelSpec, LaiYang, View
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A system small enough for every interleaving.
+
+    Each process sends up to `messages` messages, each on any of its outgoing channels, whenever it likes. `snapshots`
+    holds, for each snapshot, the processes that initiate it (under Lai-Yang every process is asked in any case). With
+    `crash`, any one process crashes at any step: what cannot complete is aborted once and retried once. With `reorder`,
+    FIFO channels break their promise, for a mutant that does not look.
+    """
+
+    name: str
+    protocol: str
+    view: View
+    messages: int
+    snapshots: tuple[tuple[str, ...], ...]
+    crash: bool = False
+    reorder: bool = False
+    large: bool = False
+
+    def reordering(self) -> "Scenario":
+        """Return the same scenario on channels that break their promise."""
+        return msgspec.structs.replace(self, reorder=True)
+
+    @property
+    def title(self) -> str:
+        crash = ", one crash anywhere" if self.crash else ""
+        who = " and ".join("+".join(initiators) for initiators in self.snapshots)
+        return f"{self.protocol}, {self.messages} messages a process, snapshots from {who}{crash}"
+
+
+def _view(processes: str, edges: str, kind: str) -> View:
+    channels = tuple(ChannelSpec(f"{edge[0]}->{edge[1]}", edge[0], edge[1], kind) for edge in edges.split())
+    return View(1, tuple(processes), channels)
+
+
+Snapshots = tuple[tuple[str, ...], ...]
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """A topology, and the snapshots taken of it, without a crash and with one."""
+
+    processes: str
+    edges: str
+    messages: int
+    snapshots: tuple[Snapshots, ...]
+    crashing: dict[str, tuple[Snapshots, ...]]
+
+
+_FROM_EACH: tuple[Snapshots, ...] = ((("a",),), (("b",),), (("c",),))
+_OVERLAPPING: Snapshots = (("a",), ("b",))
+_FROM_A: Snapshots = (("a",),)
+
+# With a crash, Lai-Yang takes one snapshot of the pair and not two, and the complete graph, in which all processes are
+# alike, is photographed from one of them: the others would be the same but for the names.
+_SHAPES = {
+    "pair": _Shape("ab", "ab ba", 3, (_OVERLAPPING,), {"cl": (_OVERLAPPING,), "ly": (_FROM_A,)}),
+    "ring": _Shape("abc", "ab bc ca", 1, _FROM_EACH, {"cl": _FROM_EACH, "ly": _FROM_EACH}),
+    "complete": _Shape("abc", "ab ba ac ca bc cb", 1, _FROM_EACH, {"cl": (_FROM_A,), "ly": (_FROM_A,)}),
+}
+_LARGE = frozenset({"pair-ly", "pair-cl-crash", "pair-ly-crash", "complete-cl-a-crash", "complete-ly-a-crash"})
+_KINDS = {ChandyLamport.name: FIFO, LaiYang.name: UNORDERED}
+_SHORT = {ChandyLamport.name: "cl", LaiYang.name: "ly"}
+
+
+def smallest(protocol: str) -> Scenario:
+    """Return the system on which merging equal states is compared with not merging them."""
+    view = _view("ab", "ab ba", _KINDS[protocol])
+    return Scenario(f"smallest-{_SHORT[protocol]}", protocol, view, 1, (("a",),))
+
+
+def scenarios() -> tuple[Scenario, ...]:
+    """Return every scenario of `strobe explore --all`, in order."""
+    found = []
+    for protocol in _KINDS:
+        found.append(smallest(protocol))
+        found += [
+            _make(protocol, shape, snapshots, False) for shape in _SHAPES for snapshots in _SHAPES[shape].snapshots
+        ]
+        found += [
+            _make(protocol, shape, snapshots, True)
+            for shape in _SHAPES
+            for snapshots in _SHAPES[shape].crashing[_SHORT[protocol]]
+        ]
+    return tuple(found)
+
+
+def _make(protocol: str, name: str, snapshots: Snapshots, crash: bool) -> Scenario:
+    shape = _SHAPES[name]
+    initiator = "" if name == "pair" else f"-{snapshots[0][0]}"
+    full_name = f"{name}-{_SHORT[protocol]}{initiator}{'-crash' if crash else ''}"
+    view = _view(shape.processes, shape.edges, _KINDS[protocol])
+    return Scenario(full_name, protocol, view, shape.messages, snapshots, crash, large=full_name in _LARGE)
+
+
+def scenario(name: str) -> Scenario:
+    """Return the scenario called `name`."""
+    known = {scenario.name: scenario for scenario in scenarios()}
+    if name not in known:
+        raise UsageError(f"there is no scenario {name!r}; scenarios are: {', '.join(known)}")
+    return known[name]

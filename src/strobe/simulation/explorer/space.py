@@ -1,0 +1,360 @@
+"""The state space of a scenario: what can happen next, and what it leads to.
+
+A global state is a tuple of small numbers: one per process, one per channel, one for each process's orders under way
+(they come in order), one for the fragments handed over, one for whether the crash has happened. Each number stands for
+an interned value. Reports of counts reach the coordinator at once and are relayed from there: any delay is in the
+orders.
+
+What a process does depends on its own state and on the event alone (that is what pure means), so each such pair is run
+once through `handle` of the real class, and looked up ever after. That is why millions of global states can be visited.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from strobe.errors import ProtocolViolation
+from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, Fragment, Frame, LaiYang, SnapshotId
+from strobe.protocol.effects import (
+    DeliverFrame,
+    DropRecording,
+    Effect,
+    FinishFragment,
+    RecordState,
+    ReportSentCounts,
+    SendFrame,
+    SendMarker,
+)
+from strobe.protocol.events import (
+    Event,
+    FrameReceived,
+    MarkerReceived,
+    MessagesSent,
+    Restarted,
+    SentCountRelayed,
+    SnapshotAborted,
+    SnapshotRequested,
+)
+from strobe.simulation.explorer.machines import canonical, copy_of
+from strobe.simulation.explorer.scenarios import Scenario
+
+Global = tuple[int, ...]
+
+
+class Interned:
+    """Gives equal values the same small number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        self.values: list[Any] = []
+
+    def number(self, key: Hashable, value: Any = None) -> int:
+        known = self.numbers.get(key)
+        if known is None:
+            known = self.numbers[key] = len(self.values)
+            self.values.append(key if value is None else value)
+        return known
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a process has done, as it would record it: the truth that fragments are compared with."""
+
+    sent: tuple[tuple[str, int], ...]
+    received: tuple[tuple[str, frozenset[int]], ...]
+
+
+class Local(msgspec.Struct):
+    """One process: its protocol machine, what it has done, what it has captured."""
+
+    machine: Any
+    sent: dict[str, int]
+    received: dict[str, frozenset[int]]
+    captured: dict[SnapshotId, Seen]
+
+    def seen(self) -> Seen:
+        return Seen(tuple(sorted(self.sent.items())), tuple(sorted(self.received.items())))
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What a process's reaction changes outside it: channel puts, orders and reports, fragments."""
+
+    local: int
+    puts: tuple[tuple[int, int], ...]
+    orders: tuple[tuple[int, int], ...]
+    fragments: tuple[tuple[int, int], ...]
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One thing that may happen: `kind` is send, deliver, control or crash."""
+
+    kind: str
+    process: str
+    channel: str = ""
+    event: Any = None
+
+
+class Space:
+    """All that can happen in a scenario."""
+
+    def __init__(self, scenario: Scenario, protocol_class: Any = None) -> None:
+        self.scenario = scenario
+        self.protocol_class = protocol_class or PROTOCOLS[scenario.protocol]
+        view = scenario.view
+        self.processes = view.processes
+        self.channels = tuple(spec.id for spec in view.channels)
+        self.unordered = frozenset(spec.id for spec in view.channels if spec.kind != FIFO or scenario.reorder)
+        self.targets = tuple(self.processes.index(spec.target) for spec in view.channels)
+        self.ids = _snapshot_ids(scenario)
+        self.locals = Interned()
+        self.contents = Interned()
+        self.items = Interned()
+        self.collections = Interned()
+        self.fragments = Interned()
+        self.handles = 0
+        self._steps: dict[tuple[int, Any], Step] = {}
+        self._moves: dict[tuple[int, int], tuple[tuple[Any, int], ...]] = {}
+        self.first_channel = len(self.processes)
+        self.control_at = self.first_channel + len(self.channels)
+
+    def start(self) -> Global:
+        """Return the state before anything has happened."""
+        view = self.scenario.view
+        numbers = []
+        for process in self.processes:
+            machine = self.protocol_class(process, view)
+            sent = {spec.id: 0 for spec in view.outgoing(process)}
+            received = {spec.id: frozenset[int]() for spec in view.incoming(process)}
+            numbers.append(self._local_number(Local(machine, sent, received, {})))
+        empty = self.contents.number(())
+        none = self.collections.number(())
+        state = (*numbers, *([empty] * (len(self.channels) + len(self.processes))), none, 0)
+        return self._order(state, self._requests(range(len(self.scenario.snapshots)), 0))
+
+    def successors(self, state: Global) -> Iterator[tuple[Action, Global]]:
+        """Yield everything that may happen in `state`, with what it leads to."""
+        yield from self._sends(state)
+        yield from self._deliveries(state)
+        yield from self._controls(state)
+        if self.scenario.crash and state[-1] == 0:
+            yield from self._crashes(state)
+
+    # What may happen
+
+    def _sends(self, state: Global) -> Iterator[tuple[Action, Global]]:
+        for place, process in enumerate(self.processes):
+            local = self.locals.values[state[place]]
+            if sum(local.sent.values()) < self.scenario.messages:
+                for channel in local.sent:
+                    step = self._step(state[place], ("send", channel))
+                    yield Action("send", process, channel), self._apply(state, place, step)
+
+    def _deliveries(self, state: Global) -> Iterator[tuple[Action, Global]]:
+        for number, target in enumerate(self.targets):
+            at = self.first_channel + number
+            for item, rest in self._takeable(number, state[at]):
+                step = self._step(state[target], item)
+                after = (*state[:at], rest, *state[at + 1 :])
+                yield (
+                    Action("deliver", self.processes[target], self.channels[number], item),
+                    self._apply(after, target, step),
+                )
+
+    def _takeable(self, channel: int, content: int) -> tuple[tuple[Any, int], ...]:
+        """Return what can be taken from a channel next, each with what remains."""
+        known = self._moves.get((channel, content))
+        if known is None:
+            queue = self.contents.values[content]
+            places = range(len(queue)) if self.channels[channel] in self.unordered else range(min(1, len(queue)))
+            known = tuple(
+                (self.items.values[queue[place]], self.contents.number((*queue[:place], *queue[place + 1 :])))
+                for place in places
+            )
+            self._moves[channel, content] = known
+        return known
+
+    def _controls(self, state: Global) -> Iterator[tuple[Action, Global]]:
+        for place, process in enumerate(self.processes):
+            at = self.control_at + place
+            queue = self.contents.values[state[at]]
+            if queue:
+                event = self.items.values[queue[0]]
+                after = (*state[:at], self.contents.number(queue[1:]), *state[at + 1 :])
+                step = self._step(state[place], event)
+                yield Action("control", process, event=event), self._apply(after, place, step)
+
+    def _crashes(self, state: Global) -> Iterator[tuple[Action, Global]]:
+        """Crash each process in turn: what it has not handed over is aborted, and retried under a new id."""
+        handed = dict(self.collections.values[state[-2]])
+        for place, process in enumerate(self.processes):
+            doomed = [
+                number for number in range(len(self.scenario.snapshots)) if self._slot(number, place) not in handed
+            ]
+            orders: list[tuple[int, Event]] = [
+                (other, SnapshotAborted(self.ids[number])) for number in doomed for other in range(len(self.processes))
+            ]
+            orders += self._requests(doomed, len(self.scenario.snapshots))
+            after = (*self._order(state, orders)[:-1], 1 + sum(1 << number for number in doomed) * 2)
+            yield Action("crash", process), self._apply(after, place, self._step(state[place], Restarted()))
+
+    def _order(self, state: Global, orders: list[tuple[int, Event]]) -> Global:
+        """Add orders, each for a process, behind those on the way to it."""
+        after = list(state)
+        for place, event in orders:
+            at = self.control_at + place
+            after[at] = self.contents.number((*self.contents.values[after[at]], self.items.number(event)))
+        return tuple(after)
+
+    def _requests(self, numbers: Iterable[int], offset: int) -> list[tuple[int, Event]]:
+        everyone = self.scenario.protocol == LaiYang.name
+        return [
+            (place, SnapshotRequested(self.ids[number + offset], self.scenario.view.number))
+            for number in numbers
+            for place, process in enumerate(self.processes)
+            if everyone or process in self.scenario.snapshots[number]
+        ]
+
+    # What it leads to
+
+    def _apply(self, state: Global, place: int, step: Step) -> Global:
+        after = list(state)
+        after[place] = step.local
+        for channel, item in step.puts:
+            at = self.first_channel + channel
+            queue = (*self.contents.values[after[at]], item)
+            after[at] = self.contents.number(
+                tuple(sorted(queue)) if self.channels[channel] in self.unordered else queue
+            )
+        for target, item in step.orders:
+            at = self.control_at + target
+            after[at] = self.contents.number((*self.contents.values[after[at]], item))
+        if step.fragments:
+            handed = tuple(sorted((*self.collections.values[after[-2]], *step.fragments)))
+            after[-2] = self.collections.number(handed)
+        return tuple(after)
+
+    def _step(self, local: int, event: Any) -> Step:
+        known = self._steps.get((local, event))
+        if known is None:
+            known = self._steps[local, event] = self._run(self.locals.values[local], event)
+        return known
+
+    def _run(self, before: Local, event: Any) -> Step:
+        """Run one event through the real protocol class."""
+        self.handles += 1
+        local = Local(copy_of(before.machine), dict(before.sent), dict(before.received), dict(before.captured))
+        outcome = Reaction(self, local)
+        if isinstance(event, tuple):
+            channel = event[1]
+            local.sent[channel] += 1
+            body = b"\x91" + bytes((local.sent[channel],))  # MessagePack: an array of one small number
+            outcome.carry_out(local.machine.handle(MessagesSent(channel, 1, body)))
+        else:
+            if isinstance(event, Restarted):
+                local.captured.clear()
+            effects = local.machine.handle(event)
+            if isinstance(event, FrameReceived) and not any(isinstance(effect, DeliverFrame) for effect in effects):
+                raise ProtocolViolation(local.machine.process, event.channel, "a frame taken is held back (C7)")
+            outcome.carry_out(effects)
+        return Step(self._local_number(local), tuple(outcome.puts), tuple(outcome.orders), tuple(outcome.fragments))
+
+    def _local_number(self, local: Local) -> int:
+        key = (
+            local.machine.process,
+            canonical(local.machine, self.unordered),
+            local.seen(),
+            tuple(sorted(local.captured.items())),
+        )
+        return self.locals.number(key, local)
+
+    def _slot(self, snapshot: int, process: int) -> int:
+        return snapshot * len(self.processes) + process
+
+    # What the search asks
+
+    def complete(self, state: Global) -> Iterator[tuple[SnapshotId, tuple[int, ...]]]:
+        """Yield each snapshot whose fragments are all there, with their numbers."""
+        handed = dict(self.collections.values[state[-2]])
+        for number, snapshot in enumerate(self.ids):
+            numbers = [handed.get(self._slot(number, place)) for place in range(len(self.processes))]
+            if all(found is not None for found in numbers):
+                yield snapshot, tuple(found for found in numbers if found is not None)
+
+    def wanted(self, state: Global) -> list[SnapshotId]:
+        """Return the snapshots that must be complete when nothing can happen any more."""
+        count = len(self.scenario.snapshots)
+        aborted = state[-1] >> 1
+        return [self.ids[number + count] if aborted >> number & 1 else self.ids[number] for number in range(count)]
+
+    def held(self, state: Global) -> list[tuple[str, SnapshotId]]:
+        """Return what processes still hold buffers for."""
+        return [
+            (process, snapshot)
+            for place, process in enumerate(self.processes)
+            for snapshot in (*self.locals.values[state[place]].machine.open, *self.locals.values[state[place]].captured)
+        ]
+
+
+class Reaction:
+    """Carries out effects on one local state, and collects what leaves it."""
+
+    def __init__(self, space: Space, local: Local) -> None:
+        self.space = space
+        self.local = local
+        self.puts: list[tuple[int, int]] = []
+        self.orders: list[tuple[int, int]] = []
+        self.fragments: list[tuple[int, int]] = []
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendFrame():
+                    self._put(effect.channel, FrameReceived(effect.channel, effect.frame))
+                case SendMarker():
+                    self._put(effect.channel, MarkerReceived(effect.channel, effect.marker))
+                case DeliverFrame():
+                    self._receive(effect.channel, effect.frame)
+                case RecordState():
+                    self.local.captured[effect.snapshot] = self.local.seen()
+                case DropRecording():
+                    self.local.captured.pop(effect.snapshot, None)
+                case ReportSentCounts():
+                    self._relay(effect)
+                case FinishFragment():
+                    self._finish(effect.fragment)
+                case _:
+                    raise AssertionError(f"{effect} is not explored")
+
+    def _put(self, channel: str, item: Event) -> None:
+        self.puts.append((self.space.channels.index(channel), self.space.items.number(item)))
+
+    def _receive(self, channel: str, frame: Frame) -> None:
+        ordinals = range(frame.first_ordinal, frame.first_ordinal + frame.count)
+        self.local.received[channel] = self.local.received[channel] | frozenset(ordinals)
+
+    def _relay(self, report: ReportSentCounts) -> None:
+        """The coordinator passes each count on to the receiver of its channel."""
+        for channel, count in report.counts.items():
+            target = self.space.targets[self.space.channels.index(channel)]
+            relayed = SentCountRelayed(report.snapshot, channel, count)
+            self.orders.append((target, self.space.items.number(relayed)))
+
+    def _finish(self, fragment: Fragment) -> None:
+        seen = self.local.captured.pop(fragment.snapshot, None)
+        slot = self.space._slot(self.space.ids.index(fragment.snapshot), self.space.processes.index(fragment.process))
+        key = (slot, seen, _fragment_key(fragment, self.space.unordered))
+        self.fragments.append((slot, self.space.fragments.number(key, (fragment, seen))))
+
+
+def _fragment_key(fragment: Fragment, unordered: frozenset[str]) -> Hashable:
+    frames = tuple(
+        (channel, frozenset(items) if channel in unordered else items)
+        for channel, items in sorted(fragment.in_flight.items())
+    )
+    return (tuple(sorted(fragment.sent.items())), tuple(sorted(fragment.received.items())), frames)
+
+
+def _snapshot_ids(scenario: Scenario) -> tuple[SnapshotId, ...]:
+    """Return the ids of the snapshots, then those of their retries."""
+    count = len(scenario.snapshots) * (2 if scenario.crash else 1)
+    return tuple(SnapshotId(1, number, COORDINATOR) for number in range(1, count + 1))

@@ -1,0 +1,77 @@
+"""The matrix of P4: which checker catches which mutant."""
+
+import msgspec
+
+from strobe.process import Channel, Process, System
+from strobe.simulation.checkers import all_checkers
+from strobe.simulation.faults import Faults
+from strobe.simulation.mutants import MUTANTS, Mutant
+from strobe.simulation.world import DEFAULT_POLICY, World
+
+SEEDS = range(6)
+"""Enough that every checker which can catch a mutant does: the matrix is the union over these runs."""
+
+
+class Coins(msgspec.Struct):
+    amount: int
+
+
+class Purse(msgspec.Struct):
+    coins: int
+
+
+class Payer(Process):
+    """Hands coins around."""
+
+    def __init__(self) -> None:
+        self.purse = Purse(100)
+
+    def start(self, ctx):  # type: ignore[no-untyped-def]
+        ctx.set_timer("pay", ctx.random.uniform(0.0005, 0.0015))
+
+    def timer(self, ctx, name):  # type: ignore[no-untyped-def]
+        amount = ctx.random.randint(0, self.purse.coins // 8)
+        self.purse.coins -= amount
+        ctx.send(ctx.random.choice(ctx.outputs), Coins(amount))
+        ctx.set_timer("pay", ctx.random.uniform(0.0005, 0.0015))
+
+    def receive(self, ctx, channel, message):  # type: ignore[no-untyped-def]
+        self.purse.coins += message.amount
+
+    def capture(self) -> Purse:
+        return self.purse
+
+
+def payers(mutant: Mutant) -> System:
+    """Return the system that a mutant is run on: three processes that pay each other."""
+    names = ("a", "b", "c")
+    channels = [Channel(source, target) for source in names for target in names if source != target]
+    conserved = (
+        (lambda states, coins: sum(s.coins for s in states.values()) + sum(c.amount for c in coins))
+        if mutant.conserved
+        else None
+    )
+    return System({name: Payer() for name in names}, channels, [Coins], mutant.protocol, conserved)
+
+
+def run_mutant(mutant: Mutant, seed: int) -> set[str]:
+    """Run one mutant once; return the names of the checkers that complained."""
+    world = World(
+        payers(mutant),
+        seed,
+        faults=Faults.parse(mutant.faults),
+        policy=msgspec.structs.replace(DEFAULT_POLICY, overlapping_max=mutant.overlapping_max, timeout_us=200_000),
+        checkers=all_checkers(),
+        protocol_class=mutant.protocol_class,
+        node_class=mutant.node_class,
+        lifecycle_class=mutant.lifecycle_class,
+    )
+    if mutant.reorder:
+        world.network.reorder_everything()
+    world.run(8, us_max=1_500_000)
+    return {violation.checker for violation in world.violations}
+
+
+def matrix(seeds: range = SEEDS) -> dict[str, set[str]]:
+    """Return, for each mutant, the checkers that catch it."""
+    return {mutant.name: set().union(*(run_mutant(mutant, seed) for seed in seeds)) for mutant in MUTANTS}
