@@ -1,0 +1,19 @@
+"""The store: one documented, versioned format (docs/format.md), one log that decides everything, on local disk."""
+
+from strobe.storage.collection import Collected, collect
+from strobe.storage.integrity import Problem
+from strobe.storage.log_state import Committed, LogState, Opened
+from strobe.storage.steps import CommitStep, OnStep
+from strobe.storage.store import Store
+
+__all__ = [
+    "Collected",
+    "CommitStep",
+    "Committed",
+    "LogState",
+    "OnStep",
+    "Opened",
+    "Problem",
+    "Store",
+    "collect",
+]

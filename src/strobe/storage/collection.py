@@ -1,0 +1,74 @@
+"""The collector: removes what no snapshot needs, and never what one needs or may come to need (S2, E8).
+
+It decides nothing by itself: a snapshot goes by a Remove or an Abort entry, logged before. The collector reads the log
+to its end, and then removes the blobs that nothing in the log keeps. Kept are those of every complete snapshot and of
+the parents of open ones; the whole directory of each open one; and directories from beyond the end of the log as it was
+read.
+
+Why this is safe beside writers: it rests on facts that no later entry changes. What is swept lies in the directory of a
+snapshot that has its outcome, and outcomes are final. Whoever begins later, in a directory of its own, can reuse only
+blobs of a parent that was complete or open when the log was read, which are kept, or of one that began later itself.
+On a damaged log nothing is removed.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from strobe.storage.blobs import BLOBS, blob_directory, blob_name, directory_begin
+from strobe.storage.disk import UNFINISHED
+from strobe.storage.log_state import LogState
+from strobe.storage.manifests import blobs_of
+from strobe.storage.store import Store
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What was removed, or would be (`dry_run`): names of files within the store, and their size together."""
+
+    names: tuple[str, ...]
+    bytes: int
+    dry_run: bool
+
+
+def collect(store: Store, dry_run: bool = False) -> Collected:
+    """Remove abandoned files of tmp/ and the blobs that nothing keeps."""
+    state = store.state()
+    doomed = _unneeded(_listed_blobs(store), state)
+    removed: dict[str, int] = {}
+    for name in (f"{UNFINISHED}/{name}" for name in store.disk.names(UNFINISHED)):
+        size = store.disk.remove_abandoned(name, dry_run)
+        if size is not None:
+            removed[name] = size
+    for name in doomed:
+        removed[name] = store.disk.size(name) or 0
+        if not dry_run:
+            _remove_blob(store, name)
+    return Collected(tuple(removed), sum(removed.values()), dry_run)
+
+
+def _listed_blobs(store: Store) -> dict[int, list[str]]:
+    """Return the names of all blobs, by the position of the begin of the snapshot that wrote them."""
+    begins = (directory_begin(name) for name in store.disk.names(BLOBS))
+    return {begin: store.disk.names(blob_directory(begin)) for begin in begins if begin is not None}
+
+
+def _unneeded(listed: dict[int, list[str]], state: LogState) -> list[str]:
+    kept = {blob_name(ref) for manifest in state.roots() for ref in blobs_of(manifest)}
+    open_begins = {opened.position for opened in state.open.values()}
+    return [
+        name
+        for begin, digests in listed.items()
+        # From beyond the end: it began after the log was read, or the log has lost entries. Either way, hands off.
+        if begin not in open_begins and begin < state.next_position
+        for name in (f"{blob_directory(begin)}/{digest}" for digest in digests)
+        if name not in kept
+    ]
+
+
+def _remove_blob(store: Store, name: str) -> None:
+    path = Path(store.disk.path(name))
+    with store.disk.faults(name, "remove"):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # the directory still has blobs that are kept
+        path.parent.rmdir()

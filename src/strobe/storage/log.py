@@ -1,0 +1,104 @@
+"""The log: entry n is created only if absent, by a writer that has read 0..n-1 (S1).
+
+Whoever creates entry n has decided what n is; nobody can decide it again. A writer that finds its place taken reads
+what was written there, and decides anew. Checksums of entries once read are remembered, so reading on costs only what
+is new, and an entry replaced behind our back is noticed.
+"""
+
+from collections.abc import Iterator
+
+from strobe.errors import LogConflict, StoreCorrupt
+from strobe.protocol.log import Entry
+from strobe.storage.disk import Disk
+from strobe.storage.entries import LOG, decode_entry, encode_entry, entry_name, entry_position
+from strobe.storage.sealed import stated_checksum
+from strobe.storage.steps import ENTRY_STEPS, CommitStep
+
+
+class Log:
+    """The log of one store, for one thread. `header_checksum` is what entry 0 follows."""
+
+    def __init__(self, disk: Disk, header_checksum: str) -> None:
+        self._disk = disk
+        self._header_checksum = header_checksum
+        self._checksums: list[str] = []
+        self._durable = 0
+        self._listed = False
+
+    def read(self, start: int = 0) -> Iterator[tuple[int, Entry]]:
+        """Yield every entry from `start` on with its position; raise StoreCorrupt at the first damaged one."""
+        position = min(start, len(self._checksums))
+        while (raw := self._present(position)) is not None:
+            entry, checksum = decode_entry(raw, self._disk.url, position, self._before(position))
+            self._remember(position, checksum)
+            if position >= start:
+                yield position, entry
+            position += 1
+        # What was listed once is checked once; from here on, looking one entry ahead is enough.
+        self._listed = True
+
+    def append(self, entry: Entry, position: int) -> None:
+        """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
+        if position > len(self._checksums):
+            list(self.read(position))  # whatever lies before has to be read, and remembered, first
+        if position != len(self._checksums):
+            raise self._conflict(position)
+        self._check_predecessor(position)
+        self._sync_predecessors(position)
+        raw, checksum = encode_entry(entry, position, self._before(position))
+        if not self._disk.create(entry_name(position), [raw], ENTRY_STEPS):
+            raise LogConflict(self._disk.url, position)
+        self._disk.sync_directory(LOG)
+        self._disk.step(CommitStep.ENTRY_DURABLE, entry_name(position))
+        self._checksums.append(checksum)
+        self._durable = len(self._checksums)
+
+    def _before(self, position: int) -> str:
+        return self._checksums[position - 1] if position else self._header_checksum
+
+    def _remember(self, position: int, checksum: str) -> None:
+        if position == len(self._checksums):
+            self._checksums.append(checksum)
+        elif self._checksums[position] != checksum:
+            raise StoreCorrupt(self._disk.url, entry_name(position), "was replaced after it had been read")
+
+    def _present(self, position: int) -> bytes | None:
+        """Return the bytes of an entry, or None at the end of the log; a hole in it is not its end."""
+        raw = self._disk.read(entry_name(position))
+        if raw is None and self._reaches_beyond(position):
+            # Another writer may have created both meanwhile: a hole is one that is still there at the second look.
+            raw = self._disk.read(entry_name(position))
+            if raw is None:
+                problem = "is missing, though later entries exist; restore it from a copy of the store"
+                raise StoreCorrupt(self._disk.url, entry_name(position), problem)
+        return raw
+
+    def _reaches_beyond(self, position: int) -> bool:
+        if position < len(self._checksums) or self._disk.size(entry_name(position + 1)) is not None:
+            return True
+        if self._listed:
+            return False
+        positions = (entry_position(name) for name in self._disk.names(LOG))
+        return any(found is not None and found > position for found in positions)
+
+    def _check_predecessor(self, position: int) -> None:
+        """Chain only to what is there: a log cut short behind our back must not be continued as if it were whole."""
+        if position:
+            raw = self._disk.read(entry_name(position - 1))
+            if raw is None or stated_checksum(raw) != self._before(position):
+                problem = "is missing" if raw is None else "was replaced after it had been read"
+                raise StoreCorrupt(self._disk.url, entry_name(position - 1), problem)
+
+    def _sync_predecessors(self, position: int) -> None:
+        """Make durable what others wrote: their entries must not reach the disk after ours."""
+        if position > self._durable:
+            self._disk.sync_directory(LOG)
+        elif position == 0:
+            self._disk.sync_directory("")
+
+    def _conflict(self, position: int) -> LogConflict:
+        conflict = LogConflict(self._disk.url, position)
+        if position > len(self._checksums):
+            end = len(self._checksums)
+            conflict.problem = f"log entry {position} cannot be written, the log ends before entry {end}; read it again"
+        return conflict

@@ -1,0 +1,157 @@
+"""What the log says: the fold of its entries, in order, into what exists now (S1).
+
+- The first outcome of a snapshot wins: a commit or an abort counts only while the snapshot is open, that is, begun and
+  without an outcome. So a commit without a begin, a second outcome and a second begin have no effect.
+- A new epoch aborts whatever is open of an older one, and what an older epoch begins after that is aborted at once: a
+  stale coordinator cannot commit. Epochs and views only ever go up.
+- A parent counts only if it is complete when the begin is logged. From then on its blobs are kept until the child has
+  an outcome, even if the parent is removed (S2).
+- A pinned snapshot is not removed.
+"""
+
+from collections.abc import Iterator
+from typing import assert_never
+
+import msgspec
+
+from strobe.errors import SnapshotError, SnapshotIncomplete, SnapshotNotFound
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Remove, ViewChange
+from strobe.protocol.view import View
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A snapshot that has begun, at `position`. `parent` is the one whose blobs it may reuse."""
+
+    position: int
+    begin: Begin
+    parent: str | None
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A complete snapshot. `position` is that of its commit, and the offset for those who follow the log."""
+
+    position: int
+    manifest: Manifest
+    at_us: int
+
+
+class LogState:
+    """The state after entries 0 .. `next_position` - 1."""
+
+    def __init__(self) -> None:
+        self.next_position = 0
+        self.epoch = 0
+        self.view: View | None = None
+        self.open: dict[str, Opened] = {}
+        self.committed: dict[str, Committed] = {}
+        """Complete and not removed, in the order of their commits."""
+        self.aborted: dict[str, str] = {}
+        self.removed: dict[str, str] = {}
+        self.pinned: set[str] = set()
+        self._removed_parents: dict[str, Manifest] = {}
+
+    @property
+    def newest_complete(self) -> str | None:
+        return next(reversed(self.committed), None)
+
+    def apply(self, position: int, entry: Entry) -> None:
+        """Take in the entry at `position`, which is the next one."""
+        assert position == self.next_position, f"entry {position} was applied after {self.next_position - 1}"
+        self.next_position += 1
+        match entry:
+            case Begin():
+                self._begin(position, entry)
+            case Commit():
+                self._commit(position, entry)
+            case Abort():
+                self._abort(entry.snapshot, entry.reason)
+            case ViewChange():
+                if self.view is None or entry.view.number > self.view.number:
+                    self.view = entry.view
+            case EpochStart():
+                self._start_epoch(entry.epoch)
+            case Pin():
+                self._pin(entry)
+            case Remove():
+                self._remove(entry)
+            case _:
+                assert_never(entry)
+
+    def opened(self, snapshot: str) -> Opened:
+        """Return the open snapshot of this id; raise SnapshotError where nothing can be stored for it (any more)."""
+        if snapshot in self.open:
+            return self.open[snapshot]
+        if snapshot in self.committed:
+            raise SnapshotError(snapshot, f"was committed already, by log entry {self.committed[snapshot].position}")
+        if snapshot in self.aborted:
+            raise SnapshotIncomplete(snapshot, f"was aborted: {self.aborted[snapshot]}; begin another one")
+        if snapshot in self.removed:
+            raise SnapshotNotFound(snapshot, f"was removed: {self.removed[snapshot]}")
+        raise SnapshotNotFound(snapshot, "has not begun; append a Begin entry to the log first")
+
+    def parent_of(self, opened: Opened) -> Manifest | None:
+        """Return the manifest whose blobs an open snapshot may reuse, also if that snapshot was removed meanwhile."""
+        if opened.parent is None:
+            return None
+        complete = self.committed.get(opened.parent)
+        return complete.manifest if complete else self._removed_parents[opened.parent]
+
+    def roots(self) -> Iterator[Manifest]:
+        """Every manifest whose blobs must be kept: of what is complete, and of the parents of what is open."""
+        for complete in self.committed.values():
+            yield complete.manifest
+        yield from self._removed_parents.values()
+
+    def _begin(self, position: int, entry: Begin) -> None:
+        snapshot = entry.snapshot
+        if snapshot in self.open or self._has_outcome(snapshot):
+            return
+        parent = entry.parent if entry.parent in self.committed else None
+        self.open[snapshot] = Opened(position, entry, parent)
+        if SnapshotId.parse(snapshot).epoch < self.epoch:
+            self._abort(snapshot, f"begun in an older epoch than {self.epoch}")
+
+    def _commit(self, position: int, entry: Commit) -> None:
+        if entry.snapshot in self.open and entry.manifest.epoch == SnapshotId.parse(entry.snapshot).epoch:
+            self._close(entry.snapshot)
+            self.committed[entry.snapshot] = Committed(position, entry.manifest, entry.at_us)
+
+    def _abort(self, snapshot: str, reason: str) -> None:
+        if snapshot in self.open:
+            self._close(snapshot)
+            self.aborted[snapshot] = reason
+
+    def _start_epoch(self, epoch: int) -> None:
+        if epoch <= self.epoch:
+            return
+        self.epoch = epoch
+        for snapshot in list(self.open):
+            if SnapshotId.parse(snapshot).epoch < epoch:
+                self._abort(snapshot, f"epoch {epoch} began")
+
+    def _pin(self, entry: Pin) -> None:
+        if not entry.pinned:
+            self.pinned.discard(entry.snapshot)
+        elif entry.snapshot in self.committed or entry.snapshot in self.open:
+            self.pinned.add(entry.snapshot)
+
+    def _remove(self, entry: Remove) -> None:
+        snapshot = entry.snapshot
+        if snapshot not in self.committed or snapshot in self.pinned:
+            return
+        complete = self.committed.pop(snapshot)
+        self.removed[snapshot] = entry.reason
+        if self._has_open_child(snapshot):
+            self._removed_parents[snapshot] = complete.manifest
+
+    def _close(self, snapshot: str) -> None:
+        parent = self.open.pop(snapshot).parent
+        if parent is not None and not self._has_open_child(parent):
+            self._removed_parents.pop(parent, None)
+
+    def _has_open_child(self, parent: str) -> bool:
+        return any(opened.parent == parent for opened in self.open.values())
+
+    def _has_outcome(self, snapshot: str) -> bool:
+        return snapshot in self.committed or snapshot in self.aborted or snapshot in self.removed

@@ -1,0 +1,109 @@
+"""Manifests: a snapshot as the commit entry holds it, with its big bytes in blobs, and back again."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from strobe.errors import SnapshotCorrupt, SnapshotIncomplete
+from strobe.protocol.fragment import Fragment, LocalState, Snapshot
+from strobe.protocol.frames import Frontier
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import BlobRef, FrontierRecord, Manifest, ProcessRecord
+from strobe.storage.blobs import blob_name
+from strobe.storage.channel_frames import pack_frames, unpack_frames
+from strobe.storage.disk import Piece
+
+WriteBlob = Callable[[Sequence[Piece]], BlobRef]
+ReadBlob = Callable[[BlobRef], memoryview]
+
+
+def to_manifest(snapshot: Snapshot, parent: str | None, write: WriteBlob) -> Manifest:
+    """Return the manifest of `snapshot`, having handed all its bytes to `write`."""
+    wanted = dict.fromkeys((*snapshot.view.processes, *snapshot.fragments))
+    missing = [process for process in wanted if not _has_state(snapshot, process)]
+    if missing:
+        raise SnapshotIncomplete(str(snapshot.id), f"no state was recorded for {', '.join(missing)}")
+    return Manifest(
+        protocol=snapshot.protocol,
+        initiators=snapshot.initiators,
+        view=snapshot.view,
+        epoch=snapshot.id.epoch,
+        started_us=snapshot.started_us,
+        completed_us=snapshot.completed_us,
+        processes={process: _to_record(fragment, write) for process, fragment in snapshot.fragments.items()},
+        retries=str(snapshot.retries) if snapshot.retries else None,
+        parent=parent,
+    )
+
+
+def to_snapshot(snapshot_id: str, manifest: Manifest, read: ReadBlob) -> Snapshot:
+    """Return the snapshot that `manifest` describes, its bytes taken from `read`."""
+    identity = SnapshotId.parse(snapshot_id)
+    return Snapshot(
+        id=identity,
+        protocol=manifest.protocol,
+        initiators=manifest.initiators,
+        view=manifest.view,
+        fragments={
+            process: _to_fragment(identity, process, manifest.view.number, record, read)
+            for process, record in manifest.processes.items()
+        },
+        started_us=manifest.started_us,
+        completed_us=manifest.completed_us,
+        retries=SnapshotId.parse(manifest.retries) if manifest.retries else None,
+    )
+
+
+def blobs_of(manifest: Manifest) -> Iterator[BlobRef]:
+    """Every blob that the snapshot needs."""
+    for record in manifest.processes.values():
+        yield record.state
+        if record.frames is not None:
+            yield record.frames
+
+
+def _has_state(snapshot: Snapshot, process: str) -> bool:
+    fragment = snapshot.fragments.get(process)
+    return fragment is not None and fragment.state is not None
+
+
+def _to_record(fragment: Fragment, write: WriteBlob) -> ProcessRecord:
+    state = fragment.state
+    assert state is not None, "to_manifest has refused those without"
+    pieces, sections = pack_frames(fragment.in_flight)
+    return ProcessRecord(
+        position=state.position,
+        encoding=state.encoding,
+        state=write([state.data]),
+        sent=_to_records(fragment.sent),
+        received=_to_records(fragment.received),
+        in_flight=sections,
+        frames=write(pieces) if pieces else None,
+        timers=state.timers,
+        random=state.random,
+    )
+
+
+def _to_fragment(snapshot: SnapshotId, process: str, view: int, record: ProcessRecord, read: ReadBlob) -> Fragment:
+    data = bytes(read(record.state))
+    frames = read(record.frames) if record.frames is not None else memoryview(b"")
+    try:
+        in_flight = unpack_frames(frames, record.in_flight)
+        return Fragment(
+            snapshot=snapshot,
+            process=process,
+            view=view,
+            sent=_from_records(record.sent),
+            received=_from_records(record.received),
+            in_flight=in_flight,
+            state=LocalState(record.position, record.encoding, data, record.timers, record.random),
+        )
+    except ValueError as error:
+        place = blob_name(record.frames) if record.frames is not None else "its manifest"
+        raise SnapshotCorrupt(str(snapshot), f"{place}, of process {process}: {error}") from error
+
+
+def _to_records(frontiers: dict[str, Frontier]) -> dict[str, FrontierRecord]:
+    return {channel: FrontierRecord(end.count, end.hash.hex()) for channel, end in frontiers.items()}
+
+
+def _from_records(records: dict[str, FrontierRecord]) -> dict[str, Frontier]:
+    return {channel: Frontier(end.count, bytes.fromhex(end.hash)) for channel, end in records.items()}

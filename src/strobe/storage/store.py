@@ -1,0 +1,158 @@
+"""The store: one directory that holds the log of what happened, and the bytes of the snapshots (S1, S2).
+
+A writer goes through it in this order, and every step survives the next one's failure:
+1. `append` a Begin, which names the parent whose blobs may be reused.
+2. `write_snapshot`: every blob, synced, then their directory.
+3. `commit`: the entry with the manifest. From here on the snapshot exists; before, nothing of it does.
+
+One `Store` is for one thread; any number of stores, in any number of processes, may be open on one directory.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from strobe.errors import SnapshotCorrupt, StoreCorrupt, UsageError
+from strobe.protocol.fragment import Snapshot
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import BlobRef, Commit, Entry, Manifest
+from strobe.storage.blobs import Blobs, blob_name
+from strobe.storage.disk import Disk, Piece
+from strobe.storage.header import HEADER, create_header, locate, read_header
+from strobe.storage.integrity import Problem, verify_bytes
+from strobe.storage.log import Log
+from strobe.storage.log_state import LogState, Opened
+from strobe.storage.manifests import blobs_of, to_manifest, to_snapshot
+from strobe.storage.resolution import resolve
+from strobe.storage.steps import OnStep
+
+Listing = list[tuple[int, str, Manifest]]
+Problems = list[Problem]
+
+
+class Store:
+    """An open store. Make one by `create`, `open` or `open_or_create`, from a path or a file:// URL."""
+
+    def __init__(self, disk: Disk) -> None:
+        header = read_header(disk)
+        self.disk = disk
+        self.url = disk.url
+        self.header = header
+        self.blobs = Blobs(disk)
+        self._log = Log(disk, header.blake3)
+        self._state = LogState()
+
+    @classmethod
+    def create(cls, url: str | Path, *, identity: str | None = None, on_step: OnStep | None = None) -> "Store":
+        """Make a store in a directory that does not exist or is empty; `identity` is its name if not a random one."""
+        disk = Disk(locate(url), on_step)
+        if not create_header(disk, identity):
+            raise UsageError(f"{disk.url} is a store already; open it, or give another directory")
+        return cls(disk)
+
+    @classmethod
+    def open(cls, url: str | Path, *, on_step: OnStep | None = None) -> "Store":
+        return cls(Disk(locate(url), on_step))
+
+    @classmethod
+    def open_or_create(cls, url: str | Path, *, on_step: OnStep | None = None) -> "Store":
+        """Open the store at `url`, having made it if there is none; of several doing so at once, one makes it."""
+        disk = Disk(locate(url), on_step)
+        if disk.size(HEADER) is None:
+            create_header(disk)
+        return cls(disk)
+
+    @property
+    def on_step(self) -> OnStep | None:
+        """What is called after each step of a commit; it may be set at any time."""
+        return self.disk.on_step
+
+    @on_step.setter
+    def on_step(self, on_step: OnStep | None) -> None:
+        self.disk.on_step = on_step
+
+    def append(self, entry: Entry, position: int) -> None:
+        """Create entry `position` of the log; raise LogConflict where it exists, or the log ends before it."""
+        self._log.append(entry, position)
+
+    def read_log(self, start: int = 0) -> Iterator[tuple[int, Entry]]:
+        """Yield (position, entry) from `start` to the end of the log, verified; raise StoreCorrupt at damage."""
+        return self._log.read(start)
+
+    def state(self) -> LogState:
+        """Return what the log says now. The same object is brought up to date by every call."""
+        for position, entry in self._log.read(self._state.next_position):
+            self._state.apply(position, entry)
+        return self._state
+
+    def write_blob(self, snapshot_id: str, data: Piece) -> BlobRef:
+        """Store `data`, durably, as a blob of the open snapshot `snapshot_id`."""
+        opened = self.state().opened(snapshot_id)
+        ref = self.blobs.write(opened.position, [data], self._reusable(opened))
+        self.blobs.sync(opened.position)
+        return ref
+
+    def read_blob(self, ref: BlobRef) -> memoryview:
+        """Return the bytes of a blob, after verifying their number and BLAKE3; StoreCorrupt names the file."""
+        return self.blobs.read(ref)
+
+    def write_snapshot(self, snapshot: Snapshot) -> Manifest:
+        """Store every byte of `snapshot`, whose begin is in the log, and return the manifest to commit it with."""
+        opened = self.state().opened(str(snapshot.id))
+        reusable = self._reusable(opened)
+        manifest = to_manifest(
+            snapshot, opened.parent, lambda pieces: self.blobs.write(opened.position, pieces, reusable)
+        )
+        self.blobs.sync(opened.position)
+        return manifest
+
+    def commit(self, snapshot_id: str, manifest: Manifest, position: int, at_us: int) -> None:
+        """Append the commit as entry `position`. What the log would ignore is refused instead: no false success."""
+        state = self.state()
+        if state.next_position <= position:
+            opened = state.opened(snapshot_id)
+            _check_manifest(snapshot_id, manifest, opened)
+            self._check_blobs(snapshot_id, manifest, opened)
+        self.append(Commit(snapshot_id, manifest, at_us), position)
+
+    def load(self, snapshot_id: str) -> Snapshot:
+        """Return a complete snapshot, every byte verified; the bodies of its frames are views into mapped blobs."""
+        identity = self.resolve(snapshot_id)
+        try:
+            return to_snapshot(identity, self._state.committed[identity].manifest, self.read_blob)
+        except StoreCorrupt as error:
+            raise SnapshotCorrupt(identity, error.problem) from error
+
+    def list(self) -> Listing:
+        """Return (position of the commit, id, manifest) of every complete snapshot, oldest first."""
+        return [(complete.position, name, complete.manifest) for name, complete in self.state().committed.items()]
+
+    def resolve(self, name: str) -> str:
+        """Return the id of the complete snapshot that `latest`, an id or the beginning of one means."""
+        return resolve(self.state(), name)
+
+    def verify_bytes(self) -> Problems:
+        """Check every byte of every file, referenced or not, and return what is wrong, file by file."""
+        return verify_bytes(self.disk)
+
+    def _reusable(self, opened: Opened) -> dict[str, BlobRef]:
+        parent = self._state.parent_of(opened)
+        return {ref.blake3: ref for ref in blobs_of(parent)} if parent is not None else {}
+
+    def _check_blobs(self, snapshot_id: str, manifest: Manifest, opened: Opened) -> None:
+        """Refuse blobs that no collector would spare while the snapshot is open, and those that are not there."""
+        reusable = self._reusable(opened)
+        for ref in blobs_of(manifest):
+            if ref.begin != opened.position and reusable.get(ref.blake3) != ref:
+                raise UsageError(f"snapshot {snapshot_id}: {blob_name(ref)} is neither its own blob nor its parent's")
+            self.blobs.check_size(ref)
+
+
+def _check_manifest(snapshot_id: str, manifest: Manifest, opened: Opened) -> None:
+    if manifest.parent not in (None, opened.parent):
+        raise UsageError(f"snapshot {snapshot_id}: its manifest names the parent {manifest.parent}, its begin does not")
+    if manifest.epoch != SnapshotId.parse(snapshot_id).epoch:
+        raise UsageError(f"snapshot {snapshot_id}: its manifest is of epoch {manifest.epoch}")
+    if manifest.view.number != opened.begin.view:
+        raise UsageError(
+            f"snapshot {snapshot_id}: its manifest is of view {manifest.view.number}, its begin of {opened.begin.view}"
+        )

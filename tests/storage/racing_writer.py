@@ -1,0 +1,57 @@
+"""One of several writers that race, in a process of its own: `python -m tests.storage.racing_writer DIRECTORY NAME`.
+
+Reads one order a line, and answers each with one line:
+    append N            append an entry of its own as entry N: "won" or "lost"
+    commit ID           append that outcome at the end of the log, whatever else is there: what the log says then
+    abort ID            the same
+    collect TIMES       run the collector so many times: how many files it has removed
+"""
+
+import sys
+
+from strobe.errors import LogConflict
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import Abort, Begin, Commit, Entry
+from strobe.storage import Store, collect
+
+
+def append(store: Store, name: str, position: int) -> str:
+    snapshot = str(SnapshotId(1, position, name))
+    try:
+        store.append(Begin(snapshot, 1, "chandy-lamport", (name,), at_us=0), position)
+    except LogConflict:
+        return "lost"
+    return "won"
+
+
+def insist(store: Store, entry: Entry) -> str:
+    """Append at the end until it succeeds, as a coordinator would that does not look at what others decided."""
+    while True:
+        try:
+            store.append(entry, store.state().next_position)
+        except LogConflict:
+            continue
+        return "committed" if entry.snapshot in store.state().committed else "aborted"
+
+
+def obey(store: Store, name: str, order: str, argument: str) -> str:
+    if order == "append":
+        return append(store, name, int(argument))
+    if order == "collect":
+        return str(sum(len(collect(store).names) for _ in range(int(argument))))
+    if order == "abort":
+        return insist(store, Abort(argument, f"{name} says so", at_us=0))
+    # Any manifest will do: what counts here is whose outcome is first.
+    _, _, manifest = store.list()[0]
+    return insist(store, Commit(argument, manifest, at_us=0))
+
+
+def main(url: str, name: str) -> None:
+    store = Store.open_or_create(url)
+    for line in sys.stdin:
+        sys.stdout.write(obey(store, name, *line.split()) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,133 @@
+"""Snapshots made by hand, for every test of the store: two fifo channels and an unordered one, with frames in flight.
+
+a ──a->b (fifo)──► b      a ◄──b->a (fifo)── b      b ──b~>c (unordered)──► c
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
+from strobe.protocol.frames import FIFO, UNORDERED, Frame, Frontier, InFlight, extend_all, seed_hash
+from strobe.protocol.ids import COORDINATOR, SnapshotId
+from strobe.protocol.log import Begin, Commit
+from strobe.protocol.view import ChannelSpec, View
+from strobe.storage import Store
+
+VIEW = View(
+    number=1,
+    processes=("a", "b", "c"),
+    channels=(
+        ChannelSpec("a->b", "a", "b"),
+        ChannelSpec("b->a", "b", "a"),
+        ChannelSpec("b~>c", "b", "c", UNORDERED, incarnation=7),
+    ),
+)
+
+
+def sample_id(counter: int, epoch: int = 1) -> SnapshotId:
+    return SnapshotId(epoch, counter, COORDINATOR)
+
+
+def frame(first_ordinal: int, *messages: object) -> Frame:
+    return Frame(first_ordinal, len(messages), msgspec.msgpack.encode(messages))
+
+
+def frontier(channel: ChannelSpec, frames: list[Frame], count: int | None = None) -> Frontier:
+    """The frontier after `frames`; `count` where a breakpoint has cut inside the next one."""
+    seed = seed_hash(channel.id, channel.incarnation)
+    counted = sum(frame.count for frame in frames) if count is None else count
+    hashed = extend_all(channel.kind, seed, seed, [(frame.first_ordinal, frame.count, frame.body) for frame in frames])
+    return Frontier(counted, hashed)
+
+
+def sample(counter: int, epoch: int = 1, balance: int = 100) -> Snapshot:
+    """Fifo with a frame cut after its first message, fifo with nothing in flight, unordered received out of order."""
+    forth, back, loose = VIEW.channels
+    amounts = [{"amount": amount} for amount in (1, 2, 3, balance)]
+    sent_forth = [frame(1, *amounts[:2]), frame(3, *amounts[2:]), frame(5, "last")]
+    sent_back = [frame(1, "ack")]
+    sent_loose = [frame(1, "x"), frame(2, "y", "z"), frame(4, "w")]
+    return snapshot_of(
+        sample_id(counter, epoch),
+        VIEW,
+        sent={
+            "a": {forth.id: frontier(forth, sent_forth)},
+            "b": {back.id: frontier(back, sent_back), loose.id: frontier(loose, sent_loose)},
+            "c": {},
+        },
+        received={
+            "a": {back.id: frontier(back, sent_back)},
+            "b": {forth.id: frontier(forth, sent_forth[:1], count=3)},
+            "c": {loose.id: frontier(loose, [sent_loose[2]])},
+        },
+        in_flight={
+            "a": {back.id: ()},
+            "b": {forth.id: (InFlight(sent_forth[1], consumed=1), InFlight(sent_forth[2]))},
+            "c": {loose.id: (InFlight(sent_loose[1]), InFlight(sent_loose[0]))},
+        },
+        states={
+            "a": LocalState(4, MSGPACK, msgspec.msgpack.encode({"balance": balance}), (("tick", 0.25),), 2**70),
+            "b": LocalState(2, MSGPACK, msgspec.msgpack.encode({"balance": 50})),
+            "c": LocalState(1, OPAQUE, b"\x00\xff opaque"),
+        },
+    )
+
+
+def snapshot_of(
+    snapshot: SnapshotId,
+    view: View,
+    sent: dict[str, dict[str, Frontier]],
+    received: dict[str, dict[str, Frontier]],
+    in_flight: dict[str, dict[str, tuple[InFlight, ...]]],
+    states: dict[str, LocalState],
+) -> Snapshot:
+    fragments = {
+        process: Fragment(
+            snapshot, process, view.number, sent[process], received[process], in_flight[process], states[process]
+        )
+        for process in view.processes
+    }
+    return Snapshot(snapshot, "chandy-lamport", ("a",), view, fragments, started_us=10, completed_us=20)
+
+
+def begin(store: Store, counter: int, parent: str | None = None, epoch: int = 1) -> str:
+    """Log the begin of a sample, and return its id."""
+    snapshot = str(sample_id(counter, epoch))
+    entry = Begin(snapshot, VIEW.number, "chandy-lamport", ("a",), at_us=10, parent=parent)
+    store.append(entry, store.state().next_position)
+    return snapshot
+
+
+def commit(store: Store, snapshot: Snapshot, parent: str | None = None) -> str:
+    """Store a snapshot by all three steps, and return its id."""
+    name = begin(store, snapshot.id.counter, parent, snapshot.id.epoch)
+    manifest = store.write_snapshot(snapshot)
+    store.commit(name, manifest, store.state().next_position, at_us=30)
+    return name
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Every file of a store but those in tmp/, by name."""
+    names = (path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if path.is_file())
+    return {name: (root / name).read_bytes() for name in names if not name.startswith("tmp/")}
+
+
+def unchecked_commit(store: Store, snapshot: str, manifest_from: str) -> Commit:
+    """A commit entry as a coordinator that does not look at the log first would append it."""
+    return Commit(snapshot, store.state().committed[manifest_from].manifest, at_us=99)
+
+
+__all__ = [
+    "FIFO",
+    "VIEW",
+    "begin",
+    "commit",
+    "files_of",
+    "frame",
+    "frontier",
+    "sample",
+    "sample_id",
+    "snapshot_of",
+    "unchecked_commit",
+]

@@ -1,0 +1,173 @@
+"""A reader of stores written from docs/format.md alone: it imports nothing of Strobe.
+
+python stranger.py DIRECTORY      prints, for each snapshot, whether its proof holds
+"""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import xxhash
+from blake3 import blake3
+
+START = b'{"blake3":"'
+
+
+class Wrong(Exception):
+    """What is wrong, and where."""
+
+
+def unseal(path):
+    raw = path.read_bytes()
+    digits = raw[11:75]
+    if raw[:11] != START or blake3(START + b"0" * 64 + raw[75:]).hexdigest().encode() != digits:
+        raise Wrong(f"{path.name}: checksum")
+    return json.loads(raw), digits.decode()
+
+
+def read_log(root):
+    header, previous = unseal(root / "strobe.json")
+    if header["format"] != "strobe-store" or header["version"] != 1:
+        raise Wrong("strobe.json: another format or version")
+    names = sorted(path.name for path in (root / "log").iterdir())
+    for position, name in enumerate(names):
+        if name != f"{position:020d}.json":
+            raise Wrong(f"{name}: expected entry {position}")
+        document, checksum = unseal(root / "log" / name)
+        if document["position"] != position or document["previous"] != previous:
+            raise Wrong(f"{name}: chain")
+        previous = checksum
+        yield position, document["entry"]
+
+
+def complete_snapshots(root):
+    epoch, opened, ended, complete, pinned = 0, set(), set(), {}, set()
+
+    def end(snapshots):
+        ended.update(snapshots)
+        opened.difference_update(snapshots)
+
+    for _, entry in read_log(root):
+        kind, snapshot = entry["type"], entry.get("snapshot")
+        if kind == "begin" and snapshot not in opened | ended:
+            (opened if epoch_of(snapshot) >= epoch else ended).add(snapshot)
+        elif kind == "commit" and snapshot in opened and entry["manifest"]["epoch"] == epoch_of(snapshot):
+            end({snapshot})
+            complete[snapshot] = entry["manifest"]
+        elif kind == "abort" and snapshot in opened:
+            end({snapshot})
+        elif kind == "epoch" and entry["epoch"] > epoch:
+            epoch = entry["epoch"]
+            end({snapshot for snapshot in opened if epoch_of(snapshot) < epoch})
+        elif kind == "pin" and not entry["pinned"]:
+            pinned.discard(snapshot)
+        elif kind == "pin" and (snapshot in opened or snapshot in complete):
+            pinned.add(snapshot)
+        elif kind == "remove" and snapshot in complete and snapshot not in pinned:
+            del complete[snapshot]
+    return complete
+
+
+def epoch_of(snapshot):
+    return int(snapshot.split("-")[0])
+
+
+def read_blob(root, ref):
+    path = root / "blobs" / f"{ref['begin']:020d}" / ref["blake3"]
+    if not path.exists():
+        raise Wrong(f"{path.name}: missing")
+    data = path.read_bytes()
+    if len(data) != ref["bytes"] or blake3(data).hexdigest() != ref["blake3"]:
+        raise Wrong(f"{path.name}: checksum")
+    return data
+
+
+def read_section(blob, section):
+    offset, end = section["offset"], section["offset"] + section["bytes"]
+    frames = []
+    while offset < end:
+        first, count, consumed, size = struct.unpack_from("<QIIQ", blob, offset)
+        offset += 24 + size
+        frames.append((first, count, consumed, blob[offset - size : offset]))
+    messages = sum(count - consumed for _, count, consumed, _ in frames)
+    if offset != end or len(frames) != section["frames"] or messages != section["messages"]:
+        raise Wrong("a section is not what the manifest says")
+    return frames
+
+
+def hash_of(*parts):
+    return xxhash.xxh3_128(b"".join(parts)).digest()
+
+
+def extend(kind, seed, value, frames):
+    for first, count, _, body in frames:
+        header = struct.pack("<QI", first, count)
+        if kind == "fifo":
+            value = hash_of(value, header, body)
+        else:
+            total = int.from_bytes(value, "big") + int.from_bytes(hash_of(seed, header, body), "big")
+            value = (total % 2**128).to_bytes(16, "big")
+    return value
+
+
+def array_length(body):
+    if body[:1] and 0x90 <= body[0] <= 0x9F:
+        return body[0] & 0x0F
+    if body[:1] == b"\xdc":
+        return struct.unpack_from(">H", body, 1)[0]
+    if body[:1] == b"\xdd":
+        return struct.unpack_from(">I", body, 1)[0]
+    return None
+
+
+def check_channel(channel, sent, received, frames):
+    where = f"channel {channel['id']}"
+    if received["count"] + sum(count - consumed for _, count, consumed, _ in frames) != sent["count"]:
+        raise Wrong(f"{where}: counts")
+    seed = hash_of(channel["id"].encode(), b"\0", struct.pack("<Q", channel["incarnation"]))
+    if extend(channel["kind"], seed, bytes.fromhex(received["hash"]), frames).hex() != sent["hash"]:
+        raise Wrong(f"{where}: hashes")
+    if any(array_length(body) != count for _, count, _, body in frames):
+        raise Wrong(f"{where}: a body has not the messages that its frame counts")
+    if channel["kind"] == "fifo":
+        check_order(where, received["count"], frames)
+
+
+def check_order(where, received, frames):
+    following = received + 1
+    for number, (first, count, consumed, _) in enumerate(frames):
+        if first + consumed != following or (consumed and number):
+            raise Wrong(f"{where}: ordinals")
+        following = first + count
+
+
+def check_proof(root, manifest):
+    view, processes = manifest["view"], manifest["processes"]
+    if set(processes) != set(view["processes"]):
+        raise Wrong("processes are missing, or are too many")
+    outgoing = {(channel["source"], channel["id"]) for channel in view["channels"]}
+    incoming = {(channel["target"], channel["id"]) for channel in view["channels"]}
+    for member, expected in (("sent", outgoing), ("received", incoming), ("in_flight", incoming)):
+        if {(name, channel) for name, record in processes.items() for channel in record[member]} != expected:
+            raise Wrong(f"channels are missing in {member}, or are too many")
+    blobs = {name: read_blob(root, record["frames"]) for name, record in processes.items() if "frames" in record}
+    for name, record in processes.items():
+        read_blob(root, record["state"])
+        if sum(section["bytes"] for section in record["in_flight"].values()) != len(blobs.get(name, b"")):
+            raise Wrong(f"the sections of {name} do not fill its blob")
+    for channel in view["channels"]:
+        source, target = processes[channel["source"]], processes[channel["target"]]
+        frames = read_section(blobs.get(channel["target"], b""), target["in_flight"][channel["id"]])
+        check_channel(channel, source["sent"][channel["id"]], target["received"][channel["id"]], frames)
+
+
+def main(directory):
+    root = Path(directory)
+    for snapshot, manifest in complete_snapshots(root).items():
+        check_proof(root, manifest)
+        sys.stdout.write(f"{snapshot}: the proof holds\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

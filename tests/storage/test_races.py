@@ -1,0 +1,102 @@
+"""S1: of any number of processes that want the same place in the log, exactly one gets it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.storage import racing_writer
+from tests.storage.children import start
+from tests.storage.samples import begin, commit, sample, sample_id
+
+from strobe.protocol.log import Abort, Begin, Commit, Remove
+from strobe.storage import Store, collect
+from strobe.storage.manifests import blobs_of
+
+
+@contextmanager
+def racers(url: str, count: int) -> Iterator[list]:
+    with ExitStack() as stack:
+        children = [stack.enter_context(start(racing_writer.__name__, url, f"p{number}")) for number in range(count)]
+        yield children
+        for child in children:
+            child.stdin.close()
+        assert [child.wait(timeout=30) for child in children] == [0] * count
+
+
+def race(children: list, orders: list[str]) -> list[str]:
+    """Give every racer its order, all at once as far as that goes, and return their answers."""
+    for child, order in zip(children, orders, strict=True):
+        child.stdin.write(order + "\n")
+    return [child.stdout.readline().strip() for child in children]
+
+
+@pytest.mark.parametrize(("count", "rounds"), [(2, 200), (8, 60)])
+def test_exactly_one_of_the_writers_gets_each_place(tmp_path: Path, count: int, rounds: int) -> None:
+    url = Store.create(tmp_path / "store").url
+    winners = []
+    with racers(url, count) as children:
+        for position in range(rounds):
+            answers = race(children, [f"append {position}"] * count)
+            assert sorted(answers) == ["lost"] * (count - 1) + ["won"]
+            winners.append(f"p{answers.index('won')}")
+    store = Store.open(url)
+    entries = [entry for _, entry in store.read_log()]
+    assert [entry.initiators[0] for entry in entries if isinstance(entry, Begin)] == winners
+    assert len(set(winners)) > 1, "one writer won every round: this was no race"
+    assert store.verify_bytes() == []
+    assert list((tmp_path / "store" / "tmp").iterdir()) == []
+
+
+def test_of_racing_commits_and_aborts_the_first_outcome_wins_and_all_see_the_same(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    base = commit(store, sample(1))
+    with racers(store.url, 4) as children:
+        for counter in range(2, 32):
+            start_at = store.state().next_position
+            snapshot = begin(store, counter, parent=base)
+            answers = race(children, [f"{what} {snapshot}" for what in ("commit", "abort", "commit", "abort")])
+            first = next(
+                entry
+                for _, entry in store.read_log(start_at)
+                if isinstance(entry, Commit | Abort) and entry.snapshot == snapshot
+            )
+            assert set(answers) == {"committed" if isinstance(first, Commit) else "aborted"}
+            assert (snapshot in store.state().committed) == isinstance(first, Commit)
+    outcomes = [entry for _, entry in store.read_log() if isinstance(entry, Commit | Abort)]
+    assert len(outcomes) == 1 + 30 * 4
+    assert store.resolve(str(sample_id(1))) == base
+
+
+def test_of_racing_creators_one_makes_the_store_and_all_use_it(tmp_path: Path) -> None:
+    with racers(str(tmp_path / "store"), 8) as children:
+        assert sorted(race(children, ["append 0"] * 8)) == ["lost"] * 7 + ["won"]
+    assert Store.open(tmp_path / "store").verify_bytes() == []
+
+
+def test_collectors_at_work_never_take_anything_from_a_writer(tmp_path: Path) -> None:
+    """Each snapshot reuses blobs of the one before, which is removed while it is open; every third is aborted."""
+    store = Store.create(tmp_path / "store")
+    parent = commit(store, sample(1))
+    collected = 0
+    with racers(store.url, 2) as children:
+        for counter in range(2, 62):
+            for child in children:
+                child.stdin.write("collect 5\n")
+            snapshot = sample(counter, balance=counter)
+            name = begin(store, counter, parent)
+            store.append(Remove(parent, "a newer one is on its way", 1), store.state().next_position)
+            manifest = store.write_snapshot(snapshot)
+            store.commit(name, manifest, store.state().next_position, at_us=2)
+            if counter % 3 == 0:
+                aborted = begin(store, 1000 + counter, name)
+                store.write_blob(aborted, f"garbage {counter}".encode())
+                store.append(Abort(aborted, "no reason", 3), store.state().next_position)
+            assert Store.open(store.url).load("latest") == snapshot
+            parent = name
+            collected += sum(int(child.stdout.readline()) for child in children)
+    assert collected > 60
+    collect(store)
+    assert store.verify_bytes() == []
+    needed = {f"{ref.begin:020d}/{ref.blake3}" for ref in blobs_of(store.state().committed[parent].manifest)}
+    assert {path.relative_to(tmp_path / "store/blobs").as_posix() for path in tmp_path.rglob("blobs/*/*")} == needed

@@ -1,0 +1,135 @@
+"""The format stands on its own: a reader made from docs/format.md reads stores and checks proofs without Strobe."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.storage import stranger
+from tests.storage.format_example import build
+from tests.storage.samples import begin, commit, sample, sample_id
+
+from strobe.protocol.frames import InFlight
+from strobe.protocol.log import Abort, EpochStart, Pin, Remove
+from strobe.storage import Store
+
+STRANGER = Path(stranger.__file__)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store.create(tmp_path / "store")
+    first = commit(store, sample(1))
+    commit(store, sample(2, balance=7), parent=first)
+    return store
+
+
+def test_the_reader_imports_nothing_of_strobe() -> None:
+    tree = ast.parse(STRANGER.read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"json", "struct", "sys", "pathlib", "xxhash", "blake3"}
+
+
+def test_alone_in_a_process_the_reader_finds_both_snapshots_and_their_proofs_hold(store: Store) -> None:
+    command = [sys.executable, "-I", str(STRANGER), store.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{sample_id(counter)}: the proof holds" for counter in (1, 2)]
+
+
+def test_the_reader_and_the_store_agree_on_what_the_log_means(store: Store) -> None:
+    def append(entry: Any) -> None:
+        store.append(entry, store.state().next_position)
+
+    first, second = (str(sample_id(counter)) for counter in (1, 2))
+    third, fourth = begin(store, 3), begin(store, 4)
+    append(Abort(third, "timed out", 1))
+    append(Pin(second, True, 2))
+    append(Remove(first, "old", 3))
+    append(Remove(second, "pinned, so it stays", 4))
+    append(EpochStart(2, 5))
+    append(Abort(fourth, "epoch 2 has aborted it already", 6))
+    begin(store, 9, epoch=1)
+    commit(store, sample(1, epoch=2))
+    assert list(stranger.complete_snapshots(Path(store.url))) == [name for _, name, _ in store.list()]
+    assert list(store.state().committed) == [second, str(sample_id(1, epoch=2))]
+
+
+def test_the_worked_example_checks_out(tmp_path: Path) -> None:
+    build(tmp_path / "store")
+    stranger.main(str(tmp_path / "store"))
+
+
+def manifest_of(store: Store) -> Any:
+    return stranger.complete_snapshots(Path(store.url))[str(sample_id(1))]
+
+
+def drop(mapping: dict[str, Any], key: str) -> None:
+    del mapping[key]
+
+
+TAMPERINGS: dict[str, Callable[[Any], None]] = {
+    "sent count": lambda processes: processes["a"]["sent"]["a->b"].update(count=6),
+    "received count": lambda processes: processes["c"]["received"]["b~>c"].update(count=2),
+    "sent hash": lambda processes: processes["b"]["sent"]["b~>c"].update(hash="0" * 32),
+    "received hash": lambda processes: processes["a"]["received"]["b->a"].update(hash="0" * 32),
+    "section": lambda processes: processes["b"]["in_flight"]["a->b"].update(messages=3),
+    "forgotten channel": lambda processes: drop(processes["c"]["in_flight"], "b~>c"),
+    "forgotten sender's end": lambda processes: drop(processes["b"]["sent"], "b~>c"),
+    "forgotten process": lambda processes: drop(processes, "c"),
+    "swapped blobs": lambda processes: processes["b"].update(frames=processes["c"]["frames"]),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_a_tampered_manifest_is_rejected(store: Store, what: str) -> None:
+    manifest = manifest_of(store)
+    stranger.check_proof(Path(store.url), manifest)
+    TAMPERINGS[what](manifest["processes"])
+    with pytest.raises(stranger.Wrong):
+        stranger.check_proof(Path(store.url), manifest)
+
+
+def test_a_tampered_blob_and_a_tampered_entry_are_rejected(store: Store) -> None:
+    root = Path(store.url)
+    for name in ("log/00000000000000000001.json", next((root / "blobs").rglob("*/*")).relative_to(root).as_posix()):
+        path = root / name
+        original = path.read_bytes()
+        path.write_bytes(original[:-3] + bytes([original[-3] ^ 1]) + original[-2:])
+        with pytest.raises(stranger.Wrong, match=path.name):
+            stranger.main(store.url)
+        path.write_bytes(original)
+
+
+def test_a_snapshot_with_one_frame_lost_is_stored_as_it_is_and_rejected(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    broken = sample(1)
+    items = broken.fragments["b"].in_flight
+    items["a->b"] = items["a->b"][:1]
+    commit(store, broken)
+    with pytest.raises(stranger.Wrong, match="a->b: counts"):
+        stranger.main(store.url)
+
+
+def test_a_snapshot_with_two_frames_exchanged_is_rejected_on_a_fifo_channel_only(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    exchanged = sample(1)
+    loose = exchanged.fragments["c"].in_flight
+    loose["b~>c"] = loose["b~>c"][::-1]
+    name = commit(store, exchanged)
+    stranger.main(store.url)
+    forth = exchanged.fragments["b"].in_flight
+    forth["a->b"] = (InFlight(forth["a->b"][1].frame), forth["a->b"][0])
+    commit(store, msgspec.structs.replace(exchanged, id=sample_id(2)), parent=name)
+    with pytest.raises(stranger.Wrong, match="a->b: hashes"):
+        stranger.main(store.url)
+
+
+def test_the_log_is_plain_json(store: Store) -> None:
+    entries = [json.loads(path.read_text()) for path in sorted((Path(store.url) / "log").iterdir())]
+    assert [entry["entry"]["type"] for entry in entries] == ["begin", "commit", "begin", "commit"]

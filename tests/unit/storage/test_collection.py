@@ -1,0 +1,180 @@
+"""The collector sweeps what nothing needs, at whatever moment of a writer's work it runs (S2, E8)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.storage.samples import begin, commit, sample
+
+from strobe.errors import StoreCorrupt
+from strobe.protocol.log import Abort, Entry, EpochStart, Pin, Remove
+from strobe.storage import CommitStep, LogState, Store, collect, collection
+from strobe.storage.manifests import blobs_of
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "store")
+
+
+def append(store: Store, entry: Entry) -> None:
+    store.append(entry, store.state().next_position)
+
+
+def blob_files(store: Store) -> set[str]:
+    return {path.relative_to(store.url).as_posix() for path in Path(store.url).glob("blobs/*/*")}
+
+
+def needed_by(store: Store, name: str) -> set[str]:
+    return {f"blobs/{ref.begin:020d}/{ref.blake3}" for ref in blobs_of(store.state().committed[name].manifest)}
+
+
+def test_nothing_that_is_complete_is_touched(store: Store) -> None:
+    first = commit(store, sample(1))
+    commit(store, sample(2, balance=7), parent=first)
+    before = blob_files(store)
+    assert collect(store).names == ()
+    assert blob_files(store) == before
+
+
+def test_a_removed_snapshot_goes_but_for_what_its_children_share(store: Store) -> None:
+    first = commit(store, sample(1))
+    second = commit(store, sample(2, balance=7), parent=first)
+    append(store, Remove(first, "retention", 0))
+    collected = collect(store)
+    assert len(collected.names) == 2
+    assert collected.bytes > 0
+    assert blob_files(store) == needed_by(store, second)
+    assert store.load(second) == sample(2, balance=7)
+
+
+def test_a_dry_run_says_the_same_and_removes_nothing(store: Store) -> None:
+    append(store, Remove(commit(store, sample(1)), "retention", 0))
+    (Path(store.url) / "tmp" / "left").write_bytes(b"123")
+    before = blob_files(store)
+    planned = collect(store, dry_run=True)
+    assert blob_files(store) == before
+    done = collect(store)
+    assert (planned.names, planned.bytes, planned.dry_run) == (done.names, done.bytes, True)
+    assert blob_files(store) == set()
+    assert list(Path(store.url).glob("blobs/*")) == []
+
+
+def test_an_aborted_snapshot_goes_and_an_open_one_stays(store: Store) -> None:
+    aborted, opened = begin(store, 1), begin(store, 2)
+    doomed, kept = store.write_blob(aborted, b"aborted"), store.write_blob(opened, b"open")
+    append(store, Abort(aborted, "no", 0))
+    assert collect(store).names == (f"blobs/{doomed.begin:020d}/{doomed.blake3}",)
+    assert store.read_blob(kept) == b"open"
+    append(store, EpochStart(2, 0))
+    assert len(collect(store).names) == 1
+
+
+def test_a_pinned_snapshot_stays_even_if_its_removal_is_logged(store: Store) -> None:
+    name = commit(store, sample(1))
+    append(store, Pin(name, True, 0))
+    append(store, Remove(name, "retention", 0))
+    assert collect(store).names == ()
+    assert store.load(name) == sample(1)
+
+
+def test_a_removed_parent_stays_until_its_child_has_an_outcome(store: Store) -> None:
+    first = commit(store, sample(1))
+    child = begin(store, 2, parent=first)
+    append(store, Remove(first, "retention", 0))
+    assert collect(store).names == ()
+    manifest = store.write_snapshot(sample(2))
+    assert {ref.begin for ref in blobs_of(manifest)} == {0}
+    store.commit(child, manifest, store.state().next_position, at_us=0)
+    assert collect(store).names == ()
+    assert store.load(child) == sample(2)
+
+
+def test_on_a_damaged_log_nothing_is_removed(store: Store) -> None:
+    append(store, Remove(commit(store, sample(1)), "retention", 0))
+    (Path(store.url) / "tmp" / "left").write_bytes(b"")
+    (Path(store.url) / "log" / f"{1:020d}.json").write_bytes(b"garbage")
+    before = blob_files(store)
+    with pytest.raises(StoreCorrupt):
+        collect(Store.open(store.url))
+    assert blob_files(store) == before
+    assert (Path(store.url) / "tmp" / "left").exists()
+
+
+def test_blobs_from_beyond_the_end_of_the_log_are_not_touched(store: Store) -> None:
+    commit(store, sample(1))
+    for position in (0, 1):
+        (Path(store.url) / "log" / f"{position:020d}.json").unlink()
+    assert collect(Store.open(store.url)).names == ()
+
+
+def collecting_at(url: str, moment: int) -> Callable[[CommitStep, str], None]:
+    """A hook that runs a whole collection in the middle of the writer's work, at its step number `moment`."""
+    steps = iter(range(10**6))
+
+    def hook(step: CommitStep, name: str) -> None:
+        if next(steps) == moment:
+            collect(Store.open(url))
+
+    return hook
+
+
+@pytest.mark.parametrize("moment", range(20))
+def test_a_collection_at_any_step_of_a_writer_takes_nothing_from_it(tmp_path: Path, moment: int) -> None:
+    url = str(tmp_path / "store")
+    first = commit(Store.create(url), sample(1))
+    writer = Store.open(url, on_step=collecting_at(url, moment))
+    child = begin(writer, 2, parent=first)
+    append(writer, Remove(first, "while its child is open", 0))
+    manifest = writer.write_snapshot(sample(2, balance=7))
+    writer.commit(child, manifest, writer.state().next_position, at_us=0)
+    assert Store.open(url).load(child) == sample(2, balance=7)
+    collect(writer)
+    assert blob_files(writer) == needed_by(writer, child)
+
+
+def write_a_child(store: Store) -> str:
+    """A whole life of a snapshot, with the removal of its parent and an aborted one of the same bytes before it."""
+    aborted = begin(store, 8)
+    store.write_snapshot(sample(8, balance=8))
+    append(store, Abort(aborted, "no", 0))
+    parent = store.resolve("latest")
+    child = begin(store, 9, parent)
+    append(store, Remove(parent, "while its child is open", 0))
+    manifest = store.write_snapshot(sample(9, balance=8))
+    store.commit(child, manifest, store.state().next_position, at_us=0)
+    return child
+
+
+def test_a_snapshot_taken_after_the_log_was_read_is_safe(store: Store) -> None:
+    commit(store, sample(1))
+    children: list[str] = []
+
+    class Slow(Store):
+        def state(self) -> LogState:
+            state = super().state()
+            children.append(write_a_child(Store.open(store.url)))
+            return state
+
+    collect(Slow.open(store.url))
+    assert store.load(children[0]) == sample(9, balance=8)
+
+
+def test_a_snapshot_taken_between_the_decision_and_the_removal_is_safe(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the doomed blobs hold the very bytes that the new snapshot writes."""
+    removed = commit(store, sample(1, balance=8))
+    commit(store, sample(2))
+    append(store, Remove(removed, "retention", 0))
+    children: list[str] = []
+    decide = collection._unneeded
+
+    def decide_slowly(listed: dict[int, list[str]], state: LogState) -> list[str]:
+        doomed = decide(listed, state)
+        children.append(write_a_child(Store.open(store.url)))
+        return doomed
+
+    monkeypatch.setattr(collection, "_unneeded", decide_slowly)
+    assert len(collect(Store.open(store.url)).names) > 0
+    assert store.load(children[0]) == sample(9, balance=8)
