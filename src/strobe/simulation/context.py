@@ -27,6 +27,8 @@ class SimulatedContext(Context):
         self.random = random
         self.outbox: dict[str, list[bytes]] = {}
         self.requested: list[str] = []
+        # Whether the process sees other channels than at its last event: a replay must know.
+        self.changed = True
 
     def send(self, channel: str, message: Any) -> None:
         # Encoded at once: what the sender does to the message afterwards is not sent.

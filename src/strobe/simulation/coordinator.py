@@ -121,7 +121,7 @@ class Coordinator:
 
     def rest(self) -> None:
         """Begin no more snapshots."""
-        self.brain.policy = msgspec.structs.replace(self.policy, interval_us=0, attempts_max=1)
+        self.brain.policy = msgspec.structs.replace(self.policy, interval_us=0, attempts_max=1, overlapping_max=0)
         self.brain.wants.clear()
 
     def arrived(self, fragment: Fragment) -> None:

@@ -322,6 +322,7 @@ MUTANTS = (
         (ORPHAN,),
         lifecycle_class=ForgetsAfterRestart,
         faults="delays,coordinator",
+        explored_on=None,
     ),
     Mutant(
         "abort-ignored",

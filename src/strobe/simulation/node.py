@@ -89,6 +89,7 @@ class Node:
     def view_changed(self) -> None:
         """Show the process its channels, and open their journals."""
         protocol, journal = self.protocol, self.world.journal
+        self.context.changed = True
         self.context.inputs = tuple(protocol.incoming)
         self.context.outputs = tuple(protocol.outgoing)
         for outgoing in protocol.outgoing.values():
@@ -293,7 +294,7 @@ class Node:
         if pending is None or pending[1] != generation or self.departed:
             return
         del self.timers[name]
-        self.run_event(name, lambda: self.process.timer(self.context, name))
+        self.run_event(f"timer {name}", lambda: self.process.timer(self.context, name))
 
     # Faults and departure
 

@@ -36,6 +36,14 @@ _decode = msgspec.msgpack.Decoder().decode
 _to_json = msgspec.json.Encoder().encode
 
 
+class Sight(msgspec.Struct, frozen=True):
+    """What a process sees of the world that its own events do not determine: its channels, and its random generator."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    random: int
+
+
 class Recorder:
     """Collects trace lines; `full` says with payloads and times."""
 
@@ -66,10 +74,10 @@ class Recorder:
 
     def received(self, node: "Node", channel: str, ordinal: int) -> None:
         name = self._names[channel, node.received_journals[channel].spec.incarnation]
-        self._add(Receive(node.name, node.position, name, ordinal, at=self._at(node)))
+        self._add(Receive(node.name, node.position, name, ordinal, payload=self._seen(node), at=self._at(node)))
 
     def internal(self, node: "Node", name: str) -> None:
-        self._add(Internal(node.name, node.position, name, at=self._at(node)))
+        self._add(Internal(node.name, node.position, name, payload=self._seen(node), at=self._at(node)))
 
     def sent(self, node: "Node", channel: str, ordinal: int, payload: bytes) -> None:
         name = self._names[channel, node.sent_journals[channel].spec.incarnation]
@@ -84,6 +92,14 @@ class Recorder:
         self._encode()
         header = TraceHeader(VERSION, tuple(self.processes), tuple(self.channels.values()), self.seed, self.system)
         return encode_header(header) + b"".join(self._encoded)
+
+    def _seen(self, node: "Node") -> msgspec.Raw:
+        """Return what the process sees from this event on, where that is not what it saw before."""
+        context = node.context
+        if not (self.full and context.changed):
+            return NO_PAYLOAD
+        context.changed = False
+        return msgspec.Raw(_to_json(Sight(context.inputs, context.outputs, context.random.state)))
 
     def _at(self, node: "Node") -> float | None:
         return node.world.now_us / 1_000_000 if self.full else None

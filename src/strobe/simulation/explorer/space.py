@@ -47,12 +47,14 @@ class Interned:
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
+        self.keys: list[Hashable] = []
         self.values: list[Any] = []
 
     def number(self, key: Hashable, value: Any = None) -> int:
         known = self.numbers.get(key)
         if known is None:
             known = self.numbers[key] = len(self.values)
+            self.keys.append(key)
             self.values.append(key if value is None else value)
         return known
 
@@ -95,10 +97,15 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Space:
-    """All that can happen in a scenario."""
+    """All that can happen in a scenario.
 
-    def __init__(self, scenario: Scenario, protocol_class: Any = None) -> None:
+    With `merge` off, equal states of a process are kept apart and every event is run anew: slow, and there to be compared
+    with.
+    """
+
+    def __init__(self, scenario: Scenario, protocol_class: Any = None, *, merge: bool = True) -> None:
         self.scenario = scenario
+        self.merge = merge
         self.protocol_class = protocol_class or PROTOCOLS[scenario.protocol]
         view = scenario.view
         self.processes = view.processes
@@ -133,6 +140,11 @@ class Space:
 
     def successors(self, state: Global) -> Iterator[tuple[Action, Global]]:
         """Yield everything that may happen in `state`, with what it leads to."""
+        if state[-1]:
+            alone = self._commuting(state)
+            if alone is not None:
+                yield alone
+                return
         yield from self._sends(state)
         yield from self._deliveries(state)
         yield from self._controls(state)
@@ -174,14 +186,34 @@ class Space:
         return known
 
     def _controls(self, state: Global) -> Iterator[tuple[Action, Global]]:
-        for place, process in enumerate(self.processes):
-            at = self.control_at + place
-            queue = self.contents.values[state[at]]
-            if queue:
-                event = self.items.values[queue[0]]
-                after = (*state[:at], self.contents.number(queue[1:]), *state[at + 1 :])
-                step = self._step(state[place], event)
-                yield Action("control", process, event=event), self._apply(after, place, step)
+        for place in range(len(self.processes)):
+            if self.contents.values[state[self.control_at + place]]:
+                yield self._control(state, place)
+
+    def _control(self, state: Global, place: int) -> tuple[Action, Global]:
+        """Give a process the first of its orders."""
+        at = self.control_at + place
+        queue = self.contents.values[state[at]]
+        event = self.items.values[queue[0]]
+        after = (*state[:at], self.contents.number(queue[1:]), *state[at + 1 :])
+        action = Action("control", self.processes[place], event=event)
+        return action, self._apply(after, place, self._step(state[place], event))
+
+    def _commuting(self, state: Global) -> tuple[Action, Global] | None:
+        """After the crash, return a relayed count that its process can take now and that commutes with all else.
+
+        Once the process has recorded the cut (or dropped it), a count only says how many messages there were; what comes
+        after it comes out the same whether it is taken now or later, so one order stands for all. Before the crash that
+        would hide orders: a crash may fall between the count and what follows.
+        """
+        for place in range(len(self.processes)):
+            queue = self.contents.values[state[self.control_at + place]]
+            event = self.items.values[queue[0]] if queue else None
+            if isinstance(event, SentCountRelayed):
+                machine = self.locals.values[state[place]].machine
+                if machine.index >= event.snapshot.counter:
+                    return self._control(state, place)
+        return None
 
     def _crashes(self, state: Global) -> Iterator[tuple[Action, Global]]:
         """Crash each process in turn: what it has not handed over is aborted, and retried under a new id."""
@@ -234,7 +266,7 @@ class Space:
         return tuple(after)
 
     def _step(self, local: int, event: Any) -> Step:
-        known = self._steps.get((local, event))
+        known = self._steps.get((local, event)) if self.merge else None
         if known is None:
             known = self._steps[local, event] = self._run(self.locals.values[local], event)
         return known
@@ -259,18 +291,31 @@ class Space:
         return Step(self._local_number(local), tuple(outcome.puts), tuple(outcome.orders), tuple(outcome.fragments))
 
     def _local_number(self, local: Local) -> int:
-        key = (
+        return self.locals.number(self._local_key(local) if self.merge else len(self.locals.values), local)
+
+    def _local_key(self, local: Local) -> Hashable:
+        return (
             local.machine.process,
             canonical(local.machine, self.unordered),
             local.seen(),
             tuple(sorted(local.captured.items())),
         )
-        return self.locals.number(key, local)
 
     def _slot(self, snapshot: int, process: int) -> int:
         return snapshot * len(self.processes) + process
 
     # What the search asks
+
+    def meaning(self, state: Global) -> Hashable:
+        """Return what `state` stands for, the same in every space of this scenario."""
+        locals_, queues = state[: self.first_channel], state[self.first_channel : -2]
+        handed = self.collections.values[state[-2]]
+        return (
+            tuple(self._local_key(self.locals.values[number]) for number in locals_),
+            tuple(tuple(self.items.values[item] for item in self.contents.values[number]) for number in queues),
+            tuple((slot, self.fragments.keys[number]) for slot, number in handed),
+            state[-1],
+        )
 
     def complete(self, state: Global) -> Iterator[tuple[SnapshotId, tuple[int, ...]]]:
         """Yield each snapshot whose fragments are all there, with their numbers."""

@@ -1,0 +1,30 @@
+"""Prints a hash of everything a run leaves behind: run it as `python -m tests.simulation.fingerprint FOLDER SEED`."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+from strobe.simulation.faults import Faults
+from strobe.simulation.recorder import Recorder
+from strobe.simulation.world import World, first_view
+from strobe.storage import Store
+from tests.simulation.systems import players
+
+
+def main(folder: str, seed: int) -> None:
+    digest = hashlib.sha256()
+    for protocol in ("chandy-lamport", "lai-yang"):
+        system = players("complete", protocol, snapshots=True)
+        recorder = Recorder(first_view(system), seed, "full")
+        path = Path(folder) / protocol
+        store = Store.create(str(path), identity="fingerprint")
+        World(system, seed, faults=Faults.parse("all"), store=store, recorder=recorder).run(2)
+        digest.update(recorder.text())
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and "tmp" not in file.parts:
+                digest.update(str(file.relative_to(path)).encode() + file.read_bytes())
+    print(digest.hexdigest())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

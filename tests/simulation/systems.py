@@ -1,0 +1,93 @@
+"""Systems that the simulation tests run: a fresh one at each call, as processes keep their state."""
+
+from typing import Any
+
+import msgspec
+
+from strobe import Channel, Process, System
+
+
+class Coin(msgspec.Struct, tag=True):
+    amount: int
+
+
+class Note(msgspec.Struct, tag=True):
+    text: str
+
+
+class Purse(msgspec.Struct):
+    coins: int
+    notes: int = 0
+
+
+class Player(Process):
+    """Sends several messages an event, of two kinds; now and then asks for a snapshot in the middle of a frame."""
+
+    def __init__(self, coins: int = 60, snapshots: bool = False) -> None:
+        self.purse = Purse(coins)
+        self.snapshots = snapshots
+
+    def start(self, ctx: Any) -> None:
+        ctx.set_timer("play", ctx.random.uniform(0.001, 0.003))
+
+    def timer(self, ctx: Any, name: str) -> None:
+        for channel in ctx.outputs:
+            for _ in range(ctx.random.randint(0, 3)):
+                amount = min(self.purse.coins, ctx.random.randint(0, 5))
+                self.purse.coins -= amount
+                ctx.send(channel, Coin(amount))
+            if ctx.random.random() < 0.2:
+                ctx.send(channel, Note(f"at {ctx.now():.6f}"))
+        ctx.set_timer("play", ctx.random.uniform(0.001, 0.003))
+
+    def receive(self, ctx: Any, channel: str, message: Coin | Note) -> None:
+        if isinstance(message, Coin):
+            self.purse.coins += message.amount
+        else:
+            self.purse.notes += 1
+        if self.snapshots and ctx.random.random() < 0.004:
+            ctx.snapshot()
+
+    def leave(self, ctx: Any) -> None:
+        ctx.send(ctx.outputs[0], Coin(self.purse.coins))
+        self.purse.coins = 0
+
+    def capture(self) -> Purse:
+        return self.purse
+
+    def restore(self, state: Purse) -> None:
+        self.purse = state
+
+
+def coins(states: Any, messages: Any) -> int:
+    return sum(purse.coins for purse in states.values()) + sum(m.amount for m in messages if isinstance(m, Coin))
+
+
+SHAPES = {
+    "pair": ("ab", ["ab", "ba"]),
+    "ring": ("abcd", ["ab", "bc", "cd", "da"]),
+    "complete": ("abcd", [p + q for p in "abcd" for q in "abcd" if p != q]),
+    "dag": ("abcd", ["ab", "ac", "bd", "cd"]),
+    "two components": ("abcd", ["ab", "ba", "cd", "dc"]),
+    "self-loops": ("ab", ["aa", "ab", "bb", "ba"]),
+    "sources and sinks": ("abcd", ["ac", "bc", "cd"]),
+    "alone": ("a", []),
+}
+
+
+def players(shape: str, protocol: str, *, snapshots: bool = False) -> System:
+    """Return a system of this shape; under Lai-Yang every other channel is unordered."""
+    names, edges = SHAPES[shape]
+    mixed = protocol == "lai-yang"
+    channels = [
+        Channel(source, target, kind="unordered" if mixed and number % 2 == 0 else "fifo")
+        for number, (source, target) in enumerate(edges)
+    ]
+    processes = {name: Player(snapshots=snapshots) for name in names}
+    return System(processes, channels, [Coin, Note], protocol, coins)
+
+
+def parallel_channels(protocol: str) -> System:
+    """Return a pair with two channels each way."""
+    channels = [Channel(p, q, id=f"{p}->{q} {lane}") for p, q in ("ab", "ba") for lane in (1, 2)]
+    return System({"a": Player(), "b": Player()}, channels, [Coin, Note], protocol, coins)

@@ -1,0 +1,74 @@
+"""The explorer: what it visits, what it catches, and that it runs the real classes (P3)."""
+
+import pytest
+
+from strobe.protocol import PROTOCOLS
+from strobe.simulation.explorer import Space, explore, scenario, scenarios, smallest
+from strobe.simulation.explorer.replay import play
+from strobe.simulation.mutants import MUTANTS, MarkerAfterMessage
+
+SMALL = [known.name for known in scenarios() if not known.large]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_interleaving_of_a_small_system_is_right(name):
+    explored = explore(scenario(name))
+    assert explored.holds, explored.problem
+    assert explored.ends > 0
+
+
+def test_the_explorer_runs_the_class_that_hosts_import(monkeypatch):
+    assert explore(smallest("chandy-lamport")).holds
+    monkeypatch.setitem(PROTOCOLS, "chandy-lamport", MarkerAfterMessage)
+    assert not explore(smallest("chandy-lamport")).holds
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_merging_equal_states_hides_nothing(protocol):
+    """Every path without merging, against the states with it: they mean the same set of states, and the same ends."""
+    merged, apart = Space(smallest(protocol)), Space(smallest(protocol), merge=False)
+    assert _meanings(merged) == _meanings(apart)
+    assert apart.handles > 5 * merged.handles
+
+
+def _meanings(space):
+    """Return what every state visited means, and whether it is an end; each path is walked to its end."""
+    found, waiting, known = set(), [space.start()], set()
+    while waiting:
+        state = waiting.pop()
+        if space.merge and state in known:
+            continue
+        known.add(state)
+        following = [after for _, after in space.successors(state)]
+        found.add((space.meaning(state), not following))
+        waiting += following
+    return found
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.explored_on], ids=lambda mutant: mutant.name)
+def test_a_mutant_has_a_counterexample_that_can_be_played(mutant):
+    where = scenario(mutant.explored_on)
+    explored = explore(where.reordering() if mutant.reorder else where, mutant.protocol_class)
+    assert explored.problem
+    stage = play(explored.scenario, mutant.protocol_class, explored.path)
+    assert len(stage.moments) >= len(explored.path)
+
+
+def test_a_counterexample_is_a_shortest_one():
+    """Breadth first: no path of fewer steps leads to a violation."""
+    explored = explore(scenario("pair-cl"), MarkerAfterMessage)
+    space = Space(scenario("pair-cl"), MarkerAfterMessage)
+    level = {space.start()}
+    for _ in range(len(explored.path) - 1):
+        level = {after for state in level for _, after in space.successors(state)}
+        assert not any(list(space.complete(state)) for state in level)
+
+
+def test_the_scenarios_are_those_promised():
+    names = {known.name for known in scenarios()}
+    for protocol in ("cl", "ly"):
+        assert {f"pair-{protocol}", f"pair-{protocol}-crash"} <= names
+        for shape in ("ring", "complete"):
+            assert {f"{shape}-{protocol}-{initiator}" for initiator in "abc"} <= names
+        assert {f"ring-{protocol}-{initiator}-crash" for initiator in "abc"} <= names
+        assert f"complete-{protocol}-a-crash" in names

@@ -1,0 +1,84 @@
+"""Replay: the same states from the trace alone, in the order recorded and in the order of the theorem (R4, P2)."""
+
+import random
+
+import msgspec
+import pytest
+
+from strobe.causality.trace import parse_trace
+from strobe.errors import UsageError
+from strobe.simulation.faults import Faults
+from strobe.simulation.recorder import Recorder
+from strobe.simulation.replay import Replay, ReplayDiverged, compare_at_cut
+from strobe.simulation.world import World, first_view
+from tests.simulation.systems import Player, players
+
+PROTOCOLS = ("chandy-lamport", "lai-yang")
+
+
+def record(system, seed=3, level="full", bytes_max=1 << 24, snapshots=5):
+    recorder = Recorder(first_view(system), seed, level, bytes_max=bytes_max)
+    world = World(system, seed, faults=Faults.parse("all"), recorder=recorder)
+    taken = []
+    world.on_commit = taken.append
+    world.run(snapshots)
+    trace = parse_trace(recorder.text().splitlines(keepends=True))
+    trace.check()
+    return world, trace, taken, recorder
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_replay_of_a_full_trace_gives_the_same_states(protocol):
+    world, trace, _, _ = record(players("complete", protocol, snapshots=True))
+    replay = Replay(players("complete", protocol, snapshots=True), trace)
+    replay.run(trace.events())
+    for name, node in (world.nodes | world.gone).items():
+        assert replay.state(name) == node.capture().data
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_recorded_state_occurs_in_the_reordered_run(protocol):
+    _, trace, taken, _ = record(players("ring", protocol, snapshots=True))
+    for snapshot in taken:
+        assert compare_at_cut(players("ring", protocol, snapshots=True), trace, snapshot) == []
+
+
+def test_a_wrong_recorded_state_is_not_found_in_the_reordered_run():
+    _, trace, taken, _ = record(players("ring", "chandy-lamport"))
+    fragments = dict(taken[0].fragments)
+    state = msgspec.structs.replace(fragments["b"].state, data=fragments["a"].state.data)
+    fragments["b"] = msgspec.structs.replace(fragments["b"], state=state)
+    wrong = msgspec.structs.replace(taken[0], fragments=fragments)
+    assert compare_at_cut(players("ring", "chandy-lamport"), trace, wrong) == [
+        "the state of b in the replay is not the one recorded"
+    ]
+
+
+def test_a_process_with_randomness_of_its_own_is_found_out():
+    class Loose(Player):
+        def timer(self, ctx, name):
+            ctx.random.setstate(random.getrandbits(64))
+            super().timer(ctx, name)
+
+    def loose():
+        system = players("ring", "chandy-lamport")
+        system.processes = {name: Loose() for name in system.processes}
+        return system
+
+    _, trace, _, _ = record(loose())
+    with pytest.raises(ReplayDiverged, match="event .* of .: it sent .*must come from the context"):
+        Replay(loose(), trace).run(trace.events())
+
+
+def test_a_trace_of_ordinals_has_no_payloads_and_cannot_be_replayed():
+    _, trace, _, recorder = record(players("pair", "chandy-lamport"), level="ordinals")
+    assert b"payload" not in recorder.text()
+    with pytest.raises(UsageError, match="record it with level 'full'"):
+        Replay(players("pair", "chandy-lamport"), trace).run(trace.events())
+
+
+def test_a_trace_is_bounded_and_what_it_has_is_whole():
+    _, trace, _, recorder = record(players("pair", "chandy-lamport"), bytes_max=100_000)
+    assert recorder.truncated
+    assert len(recorder.text()) < 110_000
+    assert trace.violations() == ()
