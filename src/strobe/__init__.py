@@ -1,8 +1,21 @@
 """Consistent global snapshots of distributed systems that never stop: every process, and every message in flight."""
 
+from typing import TYPE_CHECKING, Any
+
 from strobe.errors import StrobeError
-from strobe.process import Channel, Context, Process, System, Waits
+
+if TYPE_CHECKING:
+    from strobe.process import Channel, Context, Process, System, Waits
 
 __all__ = ["Channel", "Context", "Process", "StrobeError", "System", "Waits", "__version__"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first asked for: `strobe --help` needs none of it.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from strobe import process
+
+    return getattr(process, name)

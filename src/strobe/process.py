@@ -129,7 +129,7 @@ class Process:
         raise NotImplementedError(f"{type(self).__name__} must have capture(), which returns its state")
 
     def restore(self, state: State) -> None:
-        """Become what `capture` returned, given back as plain values (a struct as a mapping) or bytes."""
+        """Become what `capture` returned: the same struct, decoded anew, or the same bytes."""
         raise NotImplementedError(f"{type(self).__name__} must have restore(), which takes back its state")
 
     def waits_for(self) -> Waits | None:

@@ -122,7 +122,7 @@ def latest_consistent_cut(trace: Trace, upper: Cut) -> dict[str, int]:
     for channel, table in _channels(trace):
         spec = trace.channels[channel]
         outgoing[spec.source].append((spec.target, table))
-    shortened = set(trace.processes)
+    shortened = list(trace.processes)
     while shortened:
         process = shortened.pop()
         for target, table in outgoing[process]:
@@ -130,7 +130,7 @@ def latest_consistent_cut(trace: Trace, upper: Cut) -> dict[str, int]:
             place = _first_beyond(trace, table, sent)
             if place < len(table.receives) and trace.tables.position[table.receives[place]] <= positions[target]:
                 positions[target] = trace.tables.position[table.receives[place]] - 1
-                shortened.add(target)
+                shortened.append(target)
     return positions
 
 

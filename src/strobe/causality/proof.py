@@ -20,7 +20,7 @@ import msgspec
 
 from strobe.errors import SnapshotInconsistent
 from strobe.protocol.fragment import Fragment, Snapshot
-from strobe.protocol.frames import FIFO, Frontier, InFlight, body_count, extend_all, seed_hash
+from strobe.protocol.frames import FIFO, Frontier, InFlight, array_headers, extend_fifo, extend_unordered, seed_hash
 from strobe.protocol.view import ChannelSpec, View
 
 
@@ -106,40 +106,74 @@ def _channel(channel: ChannelSpec, sender: Fragment, receiver: Fragment) -> Iter
         who = channel.source if sent is None else channel.target
         yield Finding("forgotten", channel.id, f"is in the view but not in the fragment of {who}")
         return
-    malformed = list(_frames(channel, received, in_flight))
-    yield from malformed
-    counted = list(_counts(channel, sent, received, in_flight))
+    walked = _walk(channel, received, in_flight)
+    yield from walked.findings
+    counted = list(_counts(channel, sent, received, walked.messages))
     yield from counted
-    if not malformed and not counted:
-        yield from _hashes(channel, sent, received, in_flight)
+    if not walked.findings and not counted and walked.hash != sent.hash:
+        yield Finding("hash", channel.id, f"what was received and is in flight is not what {channel.source} sent")
 
 
-def _frames(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, ...]) -> Iterator[Finding]:
-    """Check each frame by itself, and on FIFO channels that they follow each other."""
-    fifo = channel.kind == FIFO
-    due = received.count + 1
+class _Walked(msgspec.Struct):
+    """What came of going through the in-flight frames of one channel, once."""
+
+    findings: list[Finding]
+    messages: int
+    hash: bytes
+
+
+def _walk(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, ...]) -> _Walked:
+    """Check each frame by itself, and on FIFO channels that they follow each other; count and hash on the way."""
+    if channel.kind != FIFO:
+        return _walk_unordered(channel, received, in_flight)
+    walked = _Walked([], 0, received.hash)
+    due, messages, running = received.count + 1, 0, received.hash
+    for place, item in enumerate(in_flight):
+        frame, consumed = item.frame, item.consumed
+        first_ordinal, count, body = frame.first_ordinal, frame.count, frame.body
+        if first_ordinal + consumed != due:
+            problem = f"message {first_ordinal + consumed} is in flight where {due} is due"
+            walked.findings.append(Finding("order", channel.id, problem))
+        if consumed and place:
+            problem = f"in-flight frame {place} cannot have messages consumed: it is not the first"
+            walked.findings.append(Finding("frame", channel.id, problem))
+        walked.findings += _frame(channel, place, item)
+        due = first_ordinal + count
+        messages += count - consumed
+        running = extend_fifo(running, first_ordinal, count, body)
+    walked.messages, walked.hash = messages, running
+    return walked
+
+
+def _walk_unordered(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, ...]) -> _Walked:
+    walked = _Walked([], 0, received.hash)
+    seed = seed_hash(channel.id, channel.incarnation)
     seen: set[int] = set()
     for place, item in enumerate(in_flight):
         frame = item.frame
-        if frame.count < 1 or body_count(frame.body) != frame.count:
-            yield Finding(
-                "frame", channel.id, f"in-flight frame {place} says {frame.count} messages, its body does not"
-            )
-        if not 0 <= item.consumed < frame.count or (fifo and item.consumed and place):
-            yield Finding("frame", channel.id, f"in-flight frame {place} cannot have {item.consumed} messages consumed")
-        first = frame.first_ordinal + item.consumed
-        if fifo and first != due:
-            yield Finding("order", channel.id, f"message {first} is in flight where {due} is due")
-        if not fifo and frame.first_ordinal in seen:
-            yield Finding("order", channel.id, f"message {first} is in flight twice")
+        if frame.first_ordinal in seen:
+            problem = f"message {frame.first_ordinal + item.consumed} is in flight twice"
+            walked.findings.append(Finding("order", channel.id, problem))
         seen.add(frame.first_ordinal)
-        due = frame.first_ordinal + frame.count
+        walked.findings += _frame(channel, place, item)
+        walked.messages += frame.count - item.consumed
+        walked.hash = extend_unordered(walked.hash, seed, frame.first_ordinal, frame.count, frame.body)
+    return walked
 
 
-def _counts(
-    channel: ChannelSpec, sent: Frontier, received: Frontier, in_flight: tuple[InFlight, ...]
-) -> Iterator[Finding]:
-    messages = sum(item.frame.count - item.consumed for item in in_flight)
+def _frame(channel: ChannelSpec, place: int, item: InFlight) -> tuple[Finding, ...]:
+    """Check what a frame says of itself: how many messages it holds, how many of them were consumed."""
+    count, consumed = item.frame.count, item.consumed
+    if 0 <= consumed < count and bytes(item.frame.body[:5]).startswith(array_headers(count)):
+        return ()
+    if not 0 <= consumed < count:
+        problem = f"in-flight frame {place} of {count} messages cannot have {consumed} consumed"
+    else:
+        problem = f"in-flight frame {place} says {count} messages, its body does not"
+    return (Finding("frame", channel.id, problem),)
+
+
+def _counts(channel: ChannelSpec, sent: Frontier, received: Frontier, messages: int) -> Iterator[Finding]:
     if received.count > sent.count:
         problem = f"{channel.target} had received {received.count} messages, {channel.source} had sent {sent.count}"
         yield Finding("cut", channel.id, f"{problem}: the cut is inconsistent")
@@ -149,12 +183,3 @@ def _counts(
         yield Finding(
             "count", channel.id, f"{sent.count} sent, {received.count} received, {messages} in flight: {what}"
         )
-
-
-def _hashes(
-    channel: ChannelSpec, sent: Frontier, received: Frontier, in_flight: tuple[InFlight, ...]
-) -> Iterator[Finding]:
-    seed = seed_hash(channel.id, channel.incarnation)
-    frames = ((item.frame.first_ordinal, item.frame.count, item.frame.body) for item in in_flight)
-    if extend_all(channel.kind, seed, received.hash, frames) != sent.hash:
-        yield Finding("hash", channel.id, f"what was received and is in flight is not what {channel.source} sent")

@@ -15,6 +15,7 @@ so that a frame hashes the same wherever it is replayed.
 
 import struct
 from collections.abc import Iterable
+from functools import cache
 
 import msgspec
 import xxhash
@@ -46,14 +47,14 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         return self.first_ordinal + self.count - 1
 
 
-class InFlight(msgspec.Struct, frozen=True):
+class InFlight(msgspec.Struct, frozen=True, gc=False):
     """A frame that is channel state. `consumed` messages of it were received before the cut (0 but for breakpoints)."""
 
     frame: Frame
     consumed: int = 0
 
 
-class Frontier(msgspec.Struct, frozen=True):
+class Frontier(msgspec.Struct, frozen=True, gc=False):
     """How far one end of a channel had come: messages counted, and the running hash over their frames."""
 
     count: int
@@ -84,10 +85,11 @@ def extend_unordered(previous: bytes, seed: bytes, first_ordinal: int, count: in
 
 def extend_all(kind: str, seed: bytes, received: bytes, frames: Iterable[tuple[int, int, bytes | memoryview]]) -> bytes:
     """Return `received` extended by every (first_ordinal, count, body) of `frames`."""
-    for first_ordinal, count, body in frames:
-        if kind == FIFO:
+    if kind == FIFO:
+        for first_ordinal, count, body in frames:
             received = extend_fifo(received, first_ordinal, count, body)
-        else:
+    else:
+        for first_ordinal, count, body in frames:
             received = extend_unordered(received, seed, first_ordinal, count, body)
     return received
 
@@ -104,3 +106,14 @@ def body_count(body: bytes | memoryview) -> int | None:
     if first == 0xDD and len(body) >= 5:
         return int.from_bytes(body[1:5], "big")
     return None
+
+
+@cache
+def array_headers(count: int) -> tuple[bytes, ...]:
+    """Return the ways in which a MessagePack array of `count` items may begin."""
+    headers = [b"\xdd" + count.to_bytes(4, "big")]
+    if count < 1 << 16:
+        headers.append(b"\xdc" + count.to_bytes(2, "big"))
+    if count < 16:
+        headers.append(bytes((0x90 | count,)))
+    return tuple(headers)

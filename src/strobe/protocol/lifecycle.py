@@ -274,6 +274,9 @@ class Lifecycle:
         self.counter = max(self.counter, snapshot.counter)
         if self.beginning == begin:
             self.beginning = None
+        if begin.retries is not None:
+            # Read back after a restart, the abort has asked for a retry: this is it.
+            self.wants = deque(want for want in self.wants if want.retries != begin.retries)
         if snapshot in self.open or self._has_outcome(snapshot):
             return []
         self.open[snapshot] = Attempt(begin, now_us + self.policy.timeout_us, set())

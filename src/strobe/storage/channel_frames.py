@@ -49,18 +49,19 @@ def unpack_frames(blob: memoryview, sections: Mapping[str, Section]) -> dict[str
 
 def _unpack_section(part: memoryview, channel: str, section: Section) -> tuple[InFlight, ...]:
     items: list[InFlight] = []
-    offset = 0
-    while offset < len(part):
-        if offset + RECORD.size > len(part):
+    unpack, record_bytes, end = RECORD.unpack_from, RECORD.size, len(part)
+    offset = messages = 0
+    while offset < end:
+        if offset + record_bytes > end:
             raise ValueError(f"channel {channel} ends within the record of a frame")
-        first_ordinal, count, consumed, size = RECORD.unpack_from(part, offset)
-        body = part[offset + RECORD.size : offset + RECORD.size + size]
-        offset += RECORD.size + size
-        if len(body) != size or consumed > count:
+        first_ordinal, count, consumed, size = unpack(part, offset)
+        body_at = offset + record_bytes
+        offset = body_at + size
+        if offset > end or consumed > count:
             raise ValueError(f"channel {channel} has a frame at ordinal {first_ordinal} that does not fit")
         # Read-only views serve wherever these bytes are hashed, decoded or sent, and spare a copy of the blob.
-        items.append(InFlight(Frame(first_ordinal, count, cast(bytes, body)), consumed))
-    messages = sum(item.frame.count - item.consumed for item in items)
+        items.append(InFlight(Frame(first_ordinal, count, cast(bytes, part[body_at:offset])), consumed))
+        messages += count - consumed
     if (offset, len(items), messages) != (section.bytes, section.frames, section.messages):
         raise ValueError(
             f"channel {channel} has {len(items)} frames with {messages} messages, not what its section says"

@@ -9,6 +9,7 @@ One `Store` is for one thread; any number of stores, in any number of processes,
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from strobe.errors import SnapshotCorrupt, StoreCorrupt, UsageError
@@ -114,11 +115,16 @@ class Store:
             self._check_blobs(snapshot_id, manifest, opened)
         self.append(Commit(snapshot_id, manifest, at_us), position)
 
-    def load(self, snapshot_id: str) -> Snapshot:
-        """Return a complete snapshot, every byte verified; the bodies of its frames are views into mapped blobs."""
+    def load(self, snapshot_id: str, *, checksums: bool = True) -> Snapshot:
+        """Return a complete snapshot, every byte verified; the bodies of its frames are views into mapped blobs.
+
+        Without `checksums` the bytes are taken as they are: enough for the causal proof, which hashes every frame
+        itself.
+        """
         identity = self.resolve(snapshot_id)
         try:
-            return to_snapshot(identity, self._state.committed[identity].manifest, self.read_blob)
+            read = partial(self.blobs.read, checksum=checksums)
+            return to_snapshot(identity, self._state.committed[identity].manifest, read)
         except StoreCorrupt as error:
             raise SnapshotCorrupt(identity, error.problem) from error
 

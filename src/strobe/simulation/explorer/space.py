@@ -99,8 +99,8 @@ class Action(msgspec.Struct, frozen=True):
 class Space:
     """All that can happen in a scenario.
 
-    With `merge` off, equal states of a process are kept apart and every event is run anew: slow, and there to be compared
-    with.
+    With `merge` off, equal states of a process are kept apart and every event is run anew: slow, and there to be
+    compared with.
     """
 
     def __init__(self, scenario: Scenario, protocol_class: Any = None, *, merge: bool = True) -> None:
@@ -202,9 +202,9 @@ class Space:
     def _commuting(self, state: Global) -> tuple[Action, Global] | None:
         """After the crash, return a relayed count that its process can take now and that commutes with all else.
 
-        Once the process has recorded the cut (or dropped it), a count only says how many messages there were; what comes
-        after it comes out the same whether it is taken now or later, so one order stands for all. Before the crash that
-        would hide orders: a crash may fall between the count and what follows.
+        Once the process has recorded the cut (or dropped it), a count only says how many messages there were; what
+        comes after it comes out the same whether it is taken now or later, so one order stands for all. Before the
+        crash that would hide orders: a crash may fall between the count and what follows.
         """
         for place in range(len(self.processes)):
             queue = self.contents.values[state[self.control_at + place]]

@@ -1,0 +1,113 @@
+"""The one way in: runs a command, and turns what goes wrong into a message and an exit code.
+
+0    all holds                       3    the environment: a missing extra, Java, an unreachable store or peer
+1    a violation was found         130    interrupted
+2    bad input or usage             70    a bug in Strobe: the traceback is printed
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from strobe import __version__
+from strobe.cli.commands import LazyGroup, new_app
+from strobe.cli.output import print_error, print_json, say
+from strobe.errors import StrobeError
+
+EXIT_USAGE = 2
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
+"""What a shell reports of a program that writes into a pipe which nobody reads any more."""
+
+app = new_app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"strobe {__version__}")
+        raise typer.Exit
+
+
+@app.callback(cls=LazyGroup, invoke_without_command=True)
+def strobe(
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001 -- its callback answers it
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Photograph a distributed system that never stops: consistent snapshots of all processes and of every message
+    in flight, each with its proof.
+
+    \b
+    Begin with:
+      strobe demo
+    """
+    if ctx.invoked_subcommand is None:
+        say(ctx.get_help())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _forget_stdout()
+        return EXIT_READER_GONE
+
+
+def _run(words: list[str]) -> int:
+    try:
+        return _invoke(words)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        print_error("interrupted", label="")
+        return EXIT_INTERRUPTED
+    except StrobeError as error:
+        return _fail(words, error, str(error), error.exit_code)
+    except typer.TyperException as error:
+        return _fail(words, error, _usage_problem(error), EXIT_USAGE)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- the last resort: whatever arrives here is a bug, and is shown as one
+        traceback.print_exc()
+        summary = f"{type(error).__name__}: {error}".splitlines()[0]
+        problem = f"this is a bug in Strobe ({summary}); please report it with the lines above"
+        return _fail(words, error, problem, EXIT_BUG)
+
+
+def _invoke(words: list[str]) -> int:
+    command = get_command(app)
+    with command.make_context("strobe", words) as context:
+        code = command.invoke(context)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(words: list[str], error: Exception, problem: str, exit_code: int) -> int:
+    print_error(problem)
+    if "--json" in words:
+        print_json({"error": {"type": type(error).__name__, "message": problem, "exit_code": exit_code}})
+    return exit_code
+
+
+def _usage_problem(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "strobe"
+    problem = error.format_message().rstrip(".")
+    return f"{problem[:1].lower()}{problem[1:]}{' See' if problem.endswith('?') else '; see'}: {command} --help"
+
+
+def _forget_stdout() -> None:
+    """Nobody reads on, as with `| head`: let the interpreter flush into nothing when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

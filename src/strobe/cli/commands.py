@@ -1,0 +1,76 @@
+"""The list of commands. Each is a module of this package, imported only when it is asked for.
+
+A command module has an `app`, made by `new_app`, with one command or several. So `strobe --help` costs the import of
+typer and nothing more, whatever the commands need.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+HELP_WIDTH_MAX = 100
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its purpose in one line."""
+
+    module: str
+    purpose: str
+
+
+COMMANDS = {
+    "demo": Entry("strobe.cli.demo", "Run a bank under faults, and verify its snapshots with Spark."),
+    "simulate": Entry("strobe.cli.simulate", "Run your own processes under faults, with every checker on."),
+    "explore": Entry("strobe.cli.explore", "Run the protocols through every interleaving of small systems."),
+    "explain": Entry("strobe.cli.explain", "Show the algorithm step by step, made by the real protocol code."),
+    "matrix": Entry("strobe.cli.matrix", "Show which checker catches which broken protocol."),
+    "snapshot": Entry("strobe.cli.snapshot", "List, show and verify the snapshots of a store."),
+    "trace": Entry("strobe.cli.trace", "Check a recorded run: do its events fit, are its cuts consistent?"),
+}
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout, and everything else on stderr.")
+]
+StoreOption = Annotated[str, typer.Option("--store", metavar="DIR", help="The store: a directory, or a file:// URL.")]
+
+
+def new_app(purpose: str | None = None) -> typer.Typer:
+    """Return an app for a command module; with a `purpose`, a group of commands."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **_SETTINGS)
+    if purpose is not None:
+        app.callback(help=purpose)(_nothing)
+    return app
+
+
+class LazyGroup(TyperGroup):
+    """Knows the names of its commands from the list; imports one when it runs."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        # For suggestions after a slip of the hand. The commands themselves come from `get_command`.
+        self.commands = dict.fromkeys(self.list_commands(None))  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name, entry in COMMANDS.items() if find_spec(entry.module) is not None]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            return None
+        return get_command(import_module(COMMANDS[cmd_name].module).app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].purpose) for name in self.commands])
+
+
+_SETTINGS: dict[str, Any] = {
+    "context_settings": {"help_option_names": ["--help", "-h"], "max_content_width": HELP_WIDTH_MAX}
+}
+
+
+def _nothing() -> None:
+    """Stand for the group: with a callback, typer keeps a group even of one command."""

@@ -1,0 +1,60 @@
+"""`strobe matrix`: which checker catches which broken protocol."""
+
+from typing import Annotated
+
+import typer
+
+from strobe.cli.commands import JsonOption, new_app
+from strobe.cli.output import Column, Progress, print_json, print_table, say
+from strobe.simulation.checkers import all_checkers
+from strobe.simulation.matrix import SEEDS, run_mutant
+from strobe.simulation.mutants import MUTANTS
+
+app = new_app()
+
+
+@app.command()
+def matrix_(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each mutant.")] = len(SEEDS),
+    json: JsonOption = False,
+) -> int:
+    """Run each broken protocol in the simulator, and show which checker catches it.
+
+    Exit code 1 where a mutant is caught by other checkers than it should be, or by none.
+
+    \b
+    Example:
+      strobe matrix
+    """
+    caught: dict[str, set[str]] = {}
+    with Progress() as progress:
+        for broken in MUTANTS:
+            progress.show(f"{len(caught)} of {len(MUTANTS)} mutants: {broken.name}", now=True)
+            caught[broken.name] = set().union(*(run_mutant(broken, seed) for seed in range(seeds)))
+    right = all(caught[broken.name] == set(broken.caught_by) for broken in MUTANTS)
+    if json:
+        print_json({"as_expected": right, "caught_by": {name: sorted(found) for name, found in caught.items()}})
+    else:
+        _print(caught, right)
+    return 0 if right else 1
+
+
+def _print(caught: dict[str, set[str]], right: bool) -> None:
+    checkers = [checker.name for checker in all_checkers()]
+    columns = [
+        Column("mutant", name=True),
+        *(Column(str(number)) for number in range(1, len(checkers) + 1)),
+        Column("breaks"),
+    ]
+    rows = [
+        [broken.name, *("x" if checker in caught[broken.name] else "." for checker in checkers), broken.rule]
+        for broken in MUTANTS
+    ]
+    print_table(columns, rows)
+    say()
+    for number, checker in enumerate(checkers, 1):
+        alone = ", ".join(name for name, found in caught.items() if found == {checker})
+        catches = sum(checker in found for found in caught.values())
+        say(f"{number} {checker:<18} catches {catches:>2}, alone: {alone}")
+    say()
+    say("every mutant is caught, by the checkers expected" if right else "violated: the matrix is not the one expected")

@@ -1,0 +1,67 @@
+"""Runs the command line, in this process and in one of its own, and makes what it is given to chew on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from strobe.cli import main
+
+REPOSITORY = Path(__file__).parents[2]
+BANK = f"{REPOSITORY / 'examples' / 'bank.py'}:bank"
+
+
+class Result(NamedTuple):
+    """What a command has printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> str:
+        """The message, in one line. It must be a paragraph: no traceback, nothing else on stdout."""
+        assert self.err.startswith("error: "), self.err
+        assert "Traceback" not in self.err
+        return " ".join(self.err.split())
+
+
+def run(*words: str | Path) -> Result:
+    """Run a command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in words])
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+def run_apart(*words: str | Path, cwd: Path = REPOSITORY) -> Result:
+    """Run a command line in a process of its own."""
+    command = [sys.executable, "-m", "strobe.cli", *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def simulated_store(directory: Path, *options: str) -> Path:
+    """Make a store with the snapshots of a short run."""
+    store = directory / "store"
+    result = run("simulate", BANK, "--snapshots", "3", "--faults", "none", "--store", store, *options)
+    assert result.code == 0, result
+    return store
+
+
+def refused(result: Result, *parts: str) -> None:
+    """Assert that the input was refused, in one paragraph that has these parts."""
+    assert result.code == 2, result
+    assert result.out == ""
+    for part in parts:
+        assert part in result.error

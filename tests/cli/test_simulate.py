@@ -1,0 +1,221 @@
+"""`strobe simulate`: what it says of a run, and of what goes wrong in one."""
+
+import shlex
+
+import pytest
+from tests.cli.command_line import BANK, refused, run
+
+from strobe.causality.cuts import check_cuts
+from strobe.causality.trace import read_trace
+from strobe.storage import Store
+
+PROCESS = """
+import msgspec
+from strobe import Channel, Process, System
+
+class Counter(Process):
+    def __init__(self): self.count = 0
+    def start(self, ctx): ctx.set_timer("tick", 0.01)
+    def timer(self, ctx, name):
+        self.count += 1
+        for channel in ctx.outputs: ctx.send(channel, {"count": self.count})
+        ctx.set_timer("tick", 0.01)
+    def receive(self, ctx, channel, message): pass
+    def capture(self): return {"count": self.count}
+
+def pair(kind, **options):
+    return System({"a": kind(), "b": kind()}, [Channel("a", "b"), Channel("b", "a")], **options)
+
+class Number(msgspec.Struct): value: int
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Work in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def simulate(here, text, *options):
+    """Run the system `mine` of a file with `text` behind the process above."""
+    (here / "mine.py").write_text(PROCESS + text)
+    return run("simulate", "mine.py:mine", "--snapshots", "5", *options)
+
+
+def lines_before(text):
+    return (PROCESS + text).count("\n")
+
+
+def test_a_run_that_holds_says_seed_faults_and_what_happened(here):
+    result = run("simulate", BANK, "--seed", "3", "--snapshots", "5")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0].startswith("seed 3, faults: delay_us_min=100 delay_us_max=20000 partition_every_us=200000 ")
+    assert lines[0].endswith(" initiator_every_us=250000")
+    assert [line.split()[0] for line in lines[1:]] == ["events", "snapshots", "faults", "checkers"]
+    assert "8 passed: cut-consistent, proof-verifies" in lines[4]
+    assert result.err == ""
+
+
+def test_json_is_one_document_and_the_rest_is_on_stderr(here):
+    result = simulate(here, "print('loaded')\nmine = pair(Counter)", "--json", "--seed", "4")
+    assert result.code == 0
+    assert result.document["seed"] == 4
+    assert result.document["violations"] == []
+    assert result.document["faults"]["delay_us_max"] == 20000
+    assert result.document["unchecked"] == ["conservation"]
+    assert "loaded" in result.err
+    assert "seed 4, faults:" in result.err
+
+
+def test_what_is_not_checked_is_said(here):
+    result = simulate(here, "mine = pair(Counter)")
+    assert result.code == 0
+    assert "7 passed" in result.out
+    assert "conservation was not checked" in result.out
+
+
+def test_the_same_seed_gives_the_same_run(here):
+    one, two, other = (run("simulate", BANK, "--seed", seed, "--json").document for seed in ("5", "5", "6"))
+    del one["events_per_second"], two["events_per_second"]
+    assert one == two
+    assert one["events"] != other["events"]
+
+
+def test_several_seeds_are_summed_up(here):
+    result = run("simulate", BANK, "--seed", "3", "--seeds", "4", "--snapshots", "2", "--json")
+    singles = [
+        run("simulate", BANK, "--seed", str(seed), "--snapshots", "2", "--json").document for seed in range(3, 7)
+    ]
+    assert result.document["runs"] == 4
+    assert result.document["events"] == sum(single["events"] for single in singles)
+    assert result.document["committed"] == sum(single["committed"] for single in singles)
+
+
+LEAKING = "mine = pair(Counter, conserved=lambda states, messages: sum(s['count'] for s in states.values()))"
+
+
+def test_a_violation_ends_with_1_and_one_command_that_shows_it_again(here):
+    result = simulate(here, LEAKING, "--seed", "9", "--seeds", "3", "--faults", "delays,crashes")
+    assert result.code == 1
+    assert "violations with seed 9" in result.out
+    assert "conservation: 000001-00000001-coordinator the conserved quantity is" in result.out
+    command = result.out.splitlines()[-1].strip()
+    assert command == "strobe simulate mine.py:mine --seed 9 --faults delays,crashes --snapshots 5"
+    again = run(*shlex.split(command)[1:])
+    assert again.code == 1
+    assert again.out.splitlines()[-8:] == result.out.splitlines()[-8:]
+
+
+def test_a_violation_in_json_has_the_command_too(here):
+    document = simulate(here, LEAKING, "--json").document
+    assert document["violations"][0]["checker"] == "conservation"
+    assert document["reproduce"] == "strobe simulate mine.py:mine --seed 1 --faults all --snapshots 5"
+
+
+FAILURES = {
+    "receive": (
+        "class Bad(Counter):\n    def receive(self, ctx, channel, message): raise ValueError('no room')\n",
+        "(receive, message 1 on {channel}): ValueError: no room (mine.py:{line}, in receive())",
+    ),
+    "timer": (
+        "class Bad(Counter):\n    def timer(self, ctx, name): raise OSError('full')\n",
+        "(timer tick): OSError: full (mine.py:{line}, in timer())",
+    ),
+    "start": (
+        "class Bad(Counter):\n    def start(self, ctx): ctx.send('x->y', 1)\n",
+        "(start): process 'a' sends on 'x->y', which is not an output of it; outputs: a->b (mine.py:{line}",
+    ),
+    "send": (
+        "class Bad(Counter):\n    def start(self, ctx): ctx.send(ctx.outputs[0], object())\n",
+        "(start): TypeError: Encoding objects of type object is unsupported (mine.py:{line}, in start())",
+    ),
+    "capture": (
+        "class Bad(Counter):\n    def capture(self): return self\n",
+        "failed in capture(), after",
+    ),
+    "no capture": (
+        "class Bad(Process):\n    def start(self, ctx): pass\n",
+        "the system failed before its start, in capture() or `conserved`: NotImplementedError: Bad must have capture()",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_handler_that_raises_is_named_with_process_event_file_and_line(here, name):
+    text, expected = FAILURES[name]
+    result = simulate(here, text + "mine = pair(Bad)")
+    assert result.code == 2
+    line = lines_before(text)
+    assert any(expected.format(line=line, channel=channel) in result.error for channel in ("a->b", "b->a"))
+    assert "correct it, then run it again: strobe simulate mine.py:mine --seed 1" in result.error
+
+
+def test_a_message_that_is_none_of_the_declared_ones_is_named(here):
+    result = simulate(here, "mine = pair(Counter, messages=[Number])")
+    assert result.code == 2
+    assert "cannot decode what came on" in result.error
+    assert "missing required field `value`" in result.error
+
+
+def test_a_conserved_function_that_raises_is_named(here):
+    result = simulate(here, "mine = pair(Counter, conserved=lambda states, messages: 1 / len(states['a']['count']))")
+    assert result.code == 2
+    assert "TypeError: object of type 'int' has no len()" in result.error
+
+
+def test_unknown_faults_are_refused(here):
+    refused(run("simulate", BANK, "--faults", "gremlins"), "unknown faults gremlins; choose: none, all, delays")
+
+
+def test_a_store_is_kept_and_replaced_by_the_next_simulation_only(here):
+    words = ("simulate", BANK, "--snapshots", "2", "--faults", "none", "--store", "kept")
+    assert run(*words).code == 0
+    first = Store.open("kept")
+    assert len(first.list()) >= 2
+    assert run(*words, "--seed", "2").code == 0
+    assert Store.open("kept").header.store != first.header.store
+
+
+@pytest.mark.parametrize("content", ["file", "directory", "store", "damaged"])
+def test_what_is_not_of_a_simulation_is_never_replaced(here, content):
+    target = here / "precious"
+    if content == "file":
+        target.write_text("mine")
+    elif content == "directory":
+        target.mkdir()
+        (target / "thesis.tex").write_text("mine")
+    else:
+        Store.create(target)
+        if content == "damaged":
+            (target / "strobe.json").write_text("{}")
+    before = sorted((path, path.is_file() and path.read_bytes()) for path in (target, *target.rglob("*")))
+    refused(run("simulate", BANK, "--store", "precious"), "precious")
+    assert sorted((path, path.is_file() and path.read_bytes()) for path in (target, *target.rglob("*"))) == before
+
+
+def test_a_leftover_with_a_file_of_somebody_else_in_it_is_not_replaced(here):
+    words = ("simulate", BANK, "--snapshots", "1", "--store", "kept")
+    assert run(*words).code == 0
+    (here / "kept" / "notes.txt").write_text("mine")
+    refused(run(*words), "kept is not the store of an earlier `strobe simulate`")
+    assert (here / "kept" / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("level", ["ordinals", "full"])
+def test_a_trace_is_written(here, level):
+    result = run("simulate", BANK, "--snapshots", "3", "--trace", "run.jsonl", "--trace-level", level)
+    assert result.code == 0
+    trace = read_trace("run.jsonl")
+    assert trace.header.system == BANK
+    assert all(verdict.verdict != "violated" for verdict in check_cuts(trace))
+
+
+def test_a_trace_that_cannot_be_written_is_refused_before_the_run(here):
+    refused(run("simulate", BANK, "--trace", "no/where/run.jsonl"), "--trace no/where/run.jsonl: there is no such")
+    refused(run("simulate", BANK, "--trace", "t", "--trace-level", "some"), "ordinals or full, not 'some'")
+
+
+def test_store_and_trace_keep_one_run(here):
+    refused(run("simulate", BANK, "--seeds", "2", "--store", "s"), "--store and --trace keep one run")
