@@ -4,11 +4,12 @@ import hashlib
 import sys
 from pathlib import Path
 
+from tests.simulation.systems import players
+
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.world import World, first_view
 from strobe.storage import Store
-from tests.simulation.systems import players
 
 
 def main(folder: str, seed: int) -> None:
@@ -23,7 +24,7 @@ def main(folder: str, seed: int) -> None:
         for file in sorted(path.rglob("*")):
             if file.is_file() and "tmp" not in file.parts:
                 digest.update(str(file.relative_to(path)).encode() + file.read_bytes())
-    print(digest.hexdigest())
+    sys.stdout.write(digest.hexdigest())
 
 
 if __name__ == "__main__":

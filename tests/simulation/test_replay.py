@@ -4,6 +4,7 @@ import random
 
 import msgspec
 import pytest
+from tests.simulation.systems import Player, players
 
 from strobe.causality.trace import parse_trace
 from strobe.errors import UsageError
@@ -11,7 +12,6 @@ from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.replay import Replay, ReplayDiverged, compare_at_cut
 from strobe.simulation.world import World, first_view
-from tests.simulation.systems import Player, players
 
 PROTOCOLS = ("chandy-lamport", "lai-yang")
 
@@ -66,7 +66,7 @@ def test_a_process_with_randomness_of_its_own_is_found_out():
         return system
 
     _, trace, _, _ = record(loose())
-    with pytest.raises(ReplayDiverged, match="event .* of .: it sent .*must come from the context"):
+    with pytest.raises(ReplayDiverged, match=r"event .* of .: it sent .*must come from the context"):
         Replay(loose(), trace).run(trace.events())
 
 

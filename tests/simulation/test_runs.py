@@ -1,12 +1,12 @@
 """Runs under every kind of fault, on every shape of topology: no checker ever complains."""
 
 import pytest
+from tests.simulation.systems import SHAPES, parallel_channels, players
 
 from strobe.errors import UsageError
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import KINDS, Faults
 from strobe.simulation.world import World
-from tests.simulation.systems import SHAPES, parallel_channels, players
 
 PROTOCOLS = ("chandy-lamport", "lai-yang")
 
@@ -120,7 +120,7 @@ def test_sending_on_a_channel_that_is_no_output_is_named():
         def capture(self):
             return b""
 
-    with pytest.raises(UsageError, match="'a' sends on 'a->nowhere', which is not an output of it"):
+    with pytest.raises(UsageError, match=r"'a' sends on 'a->nowhere', which is not an output of it"):
         World(System({"a": Lost()}, []), 1).run(1)
 
 

@@ -1,0 +1,37 @@
+"""What the README shows is what happens."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.cli.command_line import run
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def example():
+    return re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+def test_the_bank_has_fifteen_lines():
+    assert len(example().splitlines()) == 15
+
+
+def test_its_commands_run_as_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("bank.py").write_text(example(), encoding="utf-8")
+    commands = re.findall(r"^\$ \.venv/bin/strobe (.*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        assert run(*command.split()).code == 0, command
+
+
+def test_every_command_it_names_exists():
+    text = README.read_text(encoding="utf-8")
+    for command in re.findall(r"^\| `strobe (\w+)", text, re.MULTILINE):
+        assert run(command, "--help").code == 0, command
+
+
+@pytest.mark.parametrize("page", re.findall(r"\]\((docs/[\w./]+|\w+\.md)\)", README.read_text(encoding="utf-8")))
+def test_every_page_it_points_to_exists(page):
+    assert (README.parent / page).is_file()
