@@ -2,6 +2,9 @@
 
     StrobeError
     ├── UsageError            you asked for something that cannot be: a wrong topology, file or argument
+    │   └── TraceInvalid          events of a trace do not fit together (strobe.causality)
+    ├── InconsistentCut       a cut is not closed under happens-before (strobe.causality)
+    ├── ReplayDiverged        a process did something else than its trace says (strobe.simulation)
     ├── ProtocolViolation     a peer or a channel broke the rules: a gap, a duplicate, a reordering
     ├── SnapshotError
     │   ├── SnapshotNotFound      no such id in the store

@@ -1,4 +1,4 @@
-"""The step-by-step explanation: made by the real code, one rule a step, right where it should be and wrong where not."""
+"""The step-by-step explanation: made by the real code, one rule a step, right where it should be and nowhere else."""
 
 import pytest
 

@@ -120,6 +120,7 @@ class World:
         self.on_commit: Callable[[Snapshot], None] | None = None
         self.injected: Counter[str] = Counter()
         self.converged = False
+        self._traced: set[SnapshotId] = set()
         initial = {name: process.capture() for name, process in system.processes.items()}
         self.conserved_at_start = system.conserved(initial, []) if system.conserved is not None else None
         view = first_view(system)
@@ -166,7 +167,7 @@ class World:
         patience_us = (PATIENCE + 2) * self.policy.timeout_us + max(0, wanted - len(self.committed)) * _per_snapshot_us(
             self.policy
         )
-        self._advance(lambda: len(self.committed) >= wanted and self._calm(), patience_us)
+        self._advance(lambda: len(self.committed) >= wanted, patience_us)
         self.converged = len(self.committed) >= wanted
         # No new ones now; what is under way ends, and its end is told to all.
         self.coordinator.rest()
@@ -270,8 +271,20 @@ class World:
 
     def recorded(self, node: Node, snapshot: SnapshotId) -> None:
         if self.recorder is not None:
-            self.recorder.recorded(node, snapshot)
+            self._trace_record(node, snapshot)
         self.schedule(self.now_us + PATIENCE * self.policy.timeout_us, self._expire, node, snapshot)
+
+    def _trace_record(self, node: Node, snapshot: SnapshotId) -> None:
+        """Write that `node` has recorded; with the first one, also where those stand who are not in the view.
+
+        A trace names every process that ever was; the cut has all events of one that has left.
+        """
+        assert self.recorder is not None
+        if snapshot not in self._traced:
+            self._traced.add(snapshot)
+            for absent in sorted(self.recorder.processes.keys() - set(node.protocol.view.processes)):
+                self.recorder.recorded(self.gone.get(absent) or self.nodes[absent], snapshot)
+        self.recorder.recorded(node, snapshot)
 
     def _expire(self, node: Node, snapshot: SnapshotId) -> None:
         node.expire(snapshot)

@@ -72,6 +72,10 @@ def test_on_an_unordered_channel_counts_alone_do_not_decide() -> None:
     assert violating_messages(TRACE, cut(1, 1, 1)) == [Orphan("bc", 2, EventRef("b", 2), EventRef("c", 1))]
 
 
+def test_a_message_that_was_sent_in_the_cut_is_no_orphan_for_coming_behind_one() -> None:
+    assert [orphan.ordinal for orphan in violating_messages(TRACE, cut(1, 1, 2))] == [2]
+
+
 def test_channel_contents_are_what_was_sent_in_the_cut_and_not_received_in_it() -> None:
     assert channel_contents(TRACE, cut(0, 0, 0)) == {"ab": [], "bc": []}
     assert channel_contents(TRACE, cut(2, 1, 0)) == {"ab": [2, 3], "bc": [1]}

@@ -1,0 +1,155 @@
+"""The names of tables and columns, and their types, in one place.
+
+`snapshots` to `frontiers` are the tables that people query, and `verdicts` and `violations` what checking them gives;
+the rest is what a proof needs beside those: the view, so that what was forgotten is missed and not skipped (P1), and
+who recorded what.
+"""
+
+from typing import Final
+
+SNAPSHOT_ID: Final = "snapshot_id"
+LOG_POSITION: Final = "log_position"
+VIEW_ID: Final = "view_id"
+PROCESS: Final = "process"
+CHANNEL: Final = "channel"
+SOURCE: Final = "source"
+TARGET: Final = "target"
+KIND: Final = "kind"
+INCARNATION: Final = "incarnation"
+SENT_COUNT: Final = "sent_count"
+SENT_HASH: Final = "sent_hash"
+RECEIVED_COUNT: Final = "received_count"
+RECEIVED_HASH: Final = "received_hash"
+IN_FLIGHT_FRAMES: Final = "in_flight_frames"
+FRAME: Final = "frame"
+FIRST_ORDINAL: Final = "first_ordinal"
+MESSAGE_COUNT: Final = "message_count"
+CONSUMED: Final = "consumed"
+BYTES: Final = "bytes"
+RECORDED_BY: Final = "recorded_by"
+RECORDED_SNAPSHOT: Final = "recorded_snapshot"
+RECORDED_VIEW: Final = "recorded_view"
+POSITION: Final = "position"
+ENCODING: Final = "encoding"
+STATE: Final = "state"
+STATE_BYTES: Final = "state_bytes"
+STATE_HASH: Final = "state_hash"
+ORDINAL: Final = "ordinal"
+PAYLOAD: Final = "payload"
+PAYLOAD_BYTES: Final = "payload_bytes"
+CHECK: Final = "check"
+SUBJECT: Final = "subject"
+DETAIL: Final = "detail"
+VERDICT: Final = "verdict"
+REASON: Final = "reason"
+
+HOLDS: Final = "holds"
+VIOLATED: Final = "violated"
+ERROR: Final = "error"
+PROOF: Final = "proof"
+"""The value of `check` in the verdicts that proofs.py gives."""
+
+Columns = dict[str, str]
+
+SNAPSHOTS: Columns = {
+    SNAPSHOT_ID: "string",
+    LOG_POSITION: "bigint",
+    "parent_id": "string",
+    "protocol": "string",
+    "initiators": "array<string>",
+    VIEW_ID: "bigint",
+    "epoch": "bigint",
+    "started_at": "timestamp",
+    "completed_at": "timestamp",
+    STATE_BYTES: "bigint",
+    "in_flight_bytes": "bigint",
+}
+PROCESS_STATES: Columns = {
+    SNAPSHOT_ID: "string",
+    PROCESS: "string",
+    "key": "string",
+    STATE: "variant",
+    STATE_BYTES: "binary",
+    ENCODING: "string",
+    STATE_HASH: "binary",
+    POSITION: "bigint",
+}
+CHANNEL_FRAMES: Columns = {
+    SNAPSHOT_ID: "string",
+    CHANNEL: "string",
+    FRAME: "bigint",
+    FIRST_ORDINAL: "bigint",
+    MESSAGE_COUNT: "int",
+    CONSUMED: "int",
+    BYTES: "binary",
+    PROCESS: "string",
+}
+CHANNEL_MESSAGES: Columns = {
+    SNAPSHOT_ID: "string",
+    CHANNEL: "string",
+    SOURCE: "string",
+    TARGET: "string",
+    ORDINAL: "bigint",
+    PAYLOAD: "variant",
+    PAYLOAD_BYTES: "binary",
+}
+FRONTIERS: Columns = {
+    SNAPSHOT_ID: "string",
+    CHANNEL: "string",
+    KIND: "string",
+    SENT_COUNT: "bigint",
+    SENT_HASH: "binary",
+    RECEIVED_COUNT: "bigint",
+    RECEIVED_HASH: "binary",
+    IN_FLIGHT_FRAMES: "bigint",
+    SOURCE: "string",
+    TARGET: "string",
+    INCARNATION: "bigint",
+}
+
+VIEW_PROCESSES: Columns = {SNAPSHOT_ID: "string", PROCESS: "string"}
+VIEW_CHANNELS: Columns = {
+    SNAPSHOT_ID: "string",
+    CHANNEL: "string",
+    SOURCE: "string",
+    TARGET: "string",
+    KIND: "string",
+    INCARNATION: "bigint",
+}
+FRAGMENTS: Columns = {
+    SNAPSHOT_ID: "string",
+    PROCESS: "string",
+    RECORDED_BY: "string",
+    RECORDED_SNAPSHOT: "string",
+    RECORDED_VIEW: "bigint",
+}
+CHANNEL_ENDS: Columns = {
+    SNAPSHOT_ID: "string",
+    PROCESS: "string",
+    RECORDED_BY: "string",
+    CHANNEL: "string",
+    SENT_COUNT: "bigint",
+    SENT_HASH: "binary",
+    RECEIVED_COUNT: "bigint",
+    RECEIVED_HASH: "binary",
+    IN_FLIGHT_FRAMES: "bigint",
+}
+READING_ERRORS: Columns = {SNAPSHOT_ID: "string", LOG_POSITION: "bigint", REASON: "string"}
+
+TABLES: dict[str, Columns] = {
+    "snapshots": SNAPSHOTS,
+    "process_states": PROCESS_STATES,
+    "channel_frames": CHANNEL_FRAMES,
+    "channel_messages": CHANNEL_MESSAGES,
+    "frontiers": FRONTIERS,
+    "view_processes": VIEW_PROCESSES,
+    "view_channels": VIEW_CHANNELS,
+    "fragments": FRAGMENTS,
+    "channel_ends": CHANNEL_ENDS,
+    "reading_errors": READING_ERRORS,
+}
+"""Every table of a store, in the order of its columns; also the names of the views for SQL."""
+
+# Whoever writes these into a table adds when it was checked, and by which batch.
+VERDICTS: Columns = {SNAPSHOT_ID: "string", CHECK: "string", VERDICT: "string", REASON: "string"}
+VIOLATIONS: Columns = {SNAPSHOT_ID: "string", CHECK: "string", SUBJECT: "string", DETAIL: "variant"}

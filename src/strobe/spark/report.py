@@ -1,0 +1,32 @@
+"""Verdicts as plain Python objects, for whoever wants an answer and no DataFrame: the demo and the command line."""
+
+from pathlib import Path
+
+import msgspec
+
+from strobe.spark import columns as c
+from strobe.spark.proofs import verify_proofs
+from strobe.spark.session import local_session
+from strobe.spark.tables import read_tables
+
+
+class VerdictRow(msgspec.Struct, frozen=True):
+    """What the proof of one snapshot comes to. `verdict` is holds, violated or error; `reason` says why."""
+
+    snapshot_id: str
+    verdict: str
+    reason: str
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict == c.HOLDS
+
+
+def verdicts(url: str | Path) -> list[VerdictRow]:
+    """Verify every committed snapshot of the store at `url` on the session in use, or an embedded one; oldest first."""
+    tables = read_tables(local_session(), url)
+    try:
+        rows = verify_proofs(tables).select(c.SNAPSHOT_ID, c.VERDICT, c.REASON).collect()
+    finally:
+        tables.unpersist()
+    return sorted((VerdictRow(*row) for row in rows), key=lambda row: row.snapshot_id)

@@ -1,0 +1,122 @@
+"""The embedded Spark session: one for each Python process, started when first asked for, silent, and gone at exit.
+
+Everything else in `strobe.spark` takes a session as it comes, so it runs on a cluster as well.
+"""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from strobe.errors import MissingComponent
+from strobe.spark.java import require_java
+
+_LOG_LINES_SHOWN = 8
+_EXIT_TIMEOUT_S = 20
+
+_scratch: Path | None = None
+
+
+def local_session(app_name: str = "strobe") -> SparkSession:
+    """Return the session in use, or start an embedded one; raise MissingComponent where that cannot be."""
+    if SparkContext._active_spark_context is None:
+        _start(app_name)
+    return SparkSession.builder.getOrCreate()
+
+
+def stop_local_session() -> None:
+    """End the embedded session and its Java process, and remove its scratch directory. Safe to call twice."""
+    global _scratch
+    if _scratch is None:
+        return
+    atexit.unregister(stop_local_session)
+    if SparkContext._active_spark_context is not None:
+        SparkSession.builder.getOrCreate().stop()
+    _end_java()
+    shutil.rmtree(_scratch, ignore_errors=True)
+    _scratch = None
+
+
+def settings(app_name: str, scratch: Path) -> dict[str, str]:
+    """Every setting of the embedded session, with its reason."""
+    cores = os.cpu_count() or 1
+    return {
+        "spark.app.name": app_name,
+        "spark.master": f"local[{cores}]",
+        # Snapshots on one machine are small data: more partitions than cores would only be more tasks.
+        "spark.sql.shuffle.partitions": str(cores),
+        # No page, no port, no bar that draws over what the command line prints.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Nobody else on the network has business with it.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # Nothing is left in the directory that the user happens to be in.
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        # The same timestamps on every machine.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Queries here take seconds, and most of the Java side of that is warming up: the quick compiler halves it.
+        # What is heavy (reading, hashing) runs in the Python workers.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+    }
+
+
+def _start(app_name: str) -> None:
+    require_java()
+    # Workers must be this interpreter, with these packages; the one on the PATH may be another.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Spark would look up the name of the host, and warn where it means a loopback address.
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    scratch = Path(tempfile.mkdtemp(prefix="strobe-spark-"))
+    conf = SparkConf(loadDefaults=False).setAll(list(settings(app_name, scratch).items()))
+    try:
+        SparkContext(conf=conf, gateway=_gateway(conf, scratch / "spark.log"))
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    global _scratch
+    _scratch = scratch
+    atexit.register(stop_local_session)
+
+
+def _gateway(conf: SparkConf, log: Path) -> Any:
+    """Start the Java side with its output in a file: it warns there before its logging can be told not to."""
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    with log.open("wb") as output:
+        try:
+            return launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        except (PySparkRuntimeError, OSError) as error:
+            raise MissingComponent(f"Spark did not start. The end of its log:\n{_end_of(log)}") from error
+
+
+def _end_of(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").splitlines()
+    return "\n".join(f"  {line}" for line in lines[-_LOG_LINES_SHOWN:])
+
+
+def _end_java() -> None:
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return  # somebody else's, who ends it
+    gateway.shutdown()
+    process.stdin.close()
+    try:
+        process.wait(_EXIT_TIMEOUT_S)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
