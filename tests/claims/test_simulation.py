@@ -1,5 +1,7 @@
 """The promises that the simulator keeps: exploration, mutants, replay, explanation."""
 
+from tests.simulation.systems import players
+
 from strobe.causality.trace import parse_trace
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.explanations import explain
@@ -9,7 +11,6 @@ from strobe.simulation.mutants import MUTANTS
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.replay import Replay
 from strobe.simulation.world import World, first_view
-from tests.simulation.systems import players
 
 
 def test_P3_the_shipped_code_is_right_in_every_interleaving():
