@@ -23,6 +23,9 @@ from strobe.protocol.fragment import Fragment, Snapshot
 from strobe.protocol.frames import FIFO, Frontier, InFlight, array_headers, extend_fifo, extend_unordered, seed_hash
 from strobe.protocol.view import ChannelSpec, View
 
+ORDINAL_MAX = (1 << 64) - 1
+"""An ordinal is hashed as an unsigned integer of eight bytes."""
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One thing that is wrong: `subject` is the channel or process, `check` the rule that it breaks."""
@@ -75,6 +78,11 @@ def require(snapshot: Snapshot) -> None:
 
 
 def _membership(snapshot: Snapshot, view: View) -> Iterator[Finding]:
+    outgoing: dict[str, set[str]] = {process: set() for process in view.processes}
+    incoming: dict[str, set[str]] = {process: set() for process in view.processes}
+    for channel in view.channels:
+        outgoing.setdefault(channel.source, set()).add(channel.id)
+        incoming.setdefault(channel.target, set()).add(channel.id)
     for process in view.processes:
         if process not in snapshot.fragments:
             yield Finding("membership", process, "is in the view but has no fragment")
@@ -87,16 +95,10 @@ def _membership(snapshot: Snapshot, view: View) -> Iterator[Finding]:
             yield Finding("membership", process, f"has a fragment of the snapshot {fragment.snapshot}")
         if fragment.view != view.number:
             yield Finding("membership", process, f"recorded in view {fragment.view}, the snapshot is of {view.number}")
-        yield from _strange_channels(fragment, view)
-
-
-def _strange_channels(fragment: Fragment, view: View) -> Iterator[Finding]:
-    outgoing = {channel.id for channel in view.outgoing(fragment.process)}
-    incoming = {channel.id for channel in view.incoming(fragment.process)}
-    for channel in (fragment.sent.keys() - outgoing) | (
-        (fragment.received.keys() | fragment.in_flight.keys()) - incoming
-    ):
-        yield Finding("membership", channel, f"is recorded by {fragment.process}, but not its channel in the view")
+        received = fragment.received.keys() | fragment.in_flight.keys()
+        strange = (fragment.sent.keys() - outgoing.get(process, set())) | (received - incoming.get(process, set()))
+        for name in sorted(strange):
+            yield Finding("membership", name, f"is recorded by {process}, but is not its channel in the view")
 
 
 def _channel(channel: ChannelSpec, sender: Fragment, receiver: Fragment) -> Iterator[Finding]:
@@ -140,7 +142,8 @@ def _walk(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, .
         walked.findings += _frame(channel, place, item)
         due = first_ordinal + count
         messages += count - consumed
-        running = extend_fifo(running, first_ordinal, count, body)
+        if not walked.findings:
+            running = extend_fifo(running, first_ordinal, count, body)
     walked.messages, walked.hash = messages, running
     return walked
 
@@ -157,16 +160,20 @@ def _walk_unordered(channel: ChannelSpec, received: Frontier, in_flight: tuple[I
         seen.add(frame.first_ordinal)
         walked.findings += _frame(channel, place, item)
         walked.messages += frame.count - item.consumed
-        walked.hash = extend_unordered(walked.hash, seed, frame.first_ordinal, frame.count, frame.body)
+        if not walked.findings:
+            walked.hash = extend_unordered(walked.hash, seed, frame.first_ordinal, frame.count, frame.body)
     return walked
 
 
 def _frame(channel: ChannelSpec, place: int, item: InFlight) -> tuple[Finding, ...]:
-    """Check what a frame says of itself: how many messages it holds, how many of them were consumed."""
-    count, consumed = item.frame.count, item.consumed
-    if 0 <= consumed < count and bytes(item.frame.body[:5]).startswith(array_headers(count)):
+    """Check what a frame says of itself: its ordinals, how many messages it holds, how many of them were consumed."""
+    first, count, consumed = item.frame.first_ordinal, item.frame.count, item.consumed
+    possible = 0 < first <= ORDINAL_MAX - count
+    if possible and 0 <= consumed < count and bytes(item.frame.body[:5]).startswith(array_headers(count)):
         return ()
-    if not 0 <= consumed < count:
+    if not possible:
+        problem = f"in-flight frame {place} cannot begin with message {first}"
+    elif not 0 <= consumed < count:
         problem = f"in-flight frame {place} of {count} messages cannot have {consumed} consumed"
     else:
         problem = f"in-flight frame {place} says {count} messages, its body does not"

@@ -23,7 +23,6 @@ The duties of a host, which is whatever drives these machines (simulator, explor
             ...
 """
 
-from strobe.errors import UsageError
 from strobe.protocol.chandy_lamport import ChandyLamport
 from strobe.protocol.fragment import Fragment, LocalState, Snapshot
 from strobe.protocol.frames import FIFO, UNORDERED, Frame, Frontier, InFlight
@@ -31,6 +30,7 @@ from strobe.protocol.ids import COORDINATOR, SnapshotId
 from strobe.protocol.lai_yang import LaiYang
 from strobe.protocol.lifecycle import Lifecycle
 from strobe.protocol.policy import Policy, advise_interval_s
+from strobe.protocol.registry import PROTOCOLS, check_channels
 from strobe.protocol.view import ChannelSpec, View, initiators
 
 __all__ = [
@@ -55,21 +55,3 @@ __all__ = [
     "check_channels",
     "initiators",
 ]
-
-PROTOCOLS: dict[str, type[ChandyLamport] | type[LaiYang]] = {
-    ChandyLamport.name: ChandyLamport,
-    LaiYang.name: LaiYang,
-}
-
-
-def check_channels(protocol: str, view: View) -> None:
-    """Raise UsageError where `protocol` does not exist, or is not right on one of the channels."""
-    if protocol not in PROTOCOLS:
-        raise UsageError(f"there is no protocol {protocol!r}; protocols are: {', '.join(PROTOCOLS)}")
-    if protocol == ChandyLamport.name:
-        for channel in view.channels:
-            if channel.kind != FIFO:
-                raise UsageError(
-                    f"channel {channel.id!r} is {channel.kind}, and {protocol} needs fifo channels: its markers could "
-                    f"be overtaken; use protocol='lai-yang', or make the channel fifo"
-                )

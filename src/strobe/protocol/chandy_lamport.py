@@ -84,10 +84,10 @@ class ChandyLamport(Endpoint):
 
     def _receive_marker(self, event: MarkerReceived) -> list[Effect]:
         channel, marker = event.channel, event.marker
-        if marker.view > self.view.number:
-            raise ProtocolViolation(self.process, channel, f"a marker of view {marker.view} came before that view")
         if self._is_settled(marker.snapshot) or marker.view < self.view.number:
             return []
+        if marker.view > self.view.number:
+            raise ProtocolViolation(self.process, channel, f"a marker of view {marker.view} came before that view")
         effects: list[Effect] = []
         recording = self.open.get(marker.snapshot)
         if recording is None:

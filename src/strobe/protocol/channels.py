@@ -69,15 +69,23 @@ class Incoming:
         # How many messages there will ever be, once the channel has ended (E2).
         self.ended_at: int | None = None
 
+    def check(self, frame: Frame, process: str) -> None:
+        """Raise ProtocolViolation where `frame` is not one that may come now."""
+        first = frame.first_ordinal
+        if self.fifo:
+            if first != self.next_ordinal:
+                raise ProtocolViolation(process, self.id, self._fifo_problem(frame))
+        elif first < self.next_ordinal or (self.ahead and not self.ahead.isdisjoint(range(first, first + frame.count))):
+            raise ProtocolViolation(process, self.id, f"message {first} came again (duplicate)")
+
     def accept(self, frame: Frame, process: str) -> None:
         """Count and hash `frame`, or raise ProtocolViolation and change nothing."""
+        self.check(frame, process)
         if self.fifo:
-            if frame.first_ordinal != self.next_ordinal:
-                raise ProtocolViolation(process, self.id, self._fifo_problem(frame))
             self.next_ordinal += frame.count
             received = extend_fifo(self.hash, frame.first_ordinal, frame.count, frame.body)
         else:
-            self._note_ordinals(frame, process)
+            self._note_ordinals(frame)
             received = extend_unordered(self.hash, self.seed, frame.first_ordinal, frame.count, frame.body)
         self.hash_before_last = self.hash
         self.hash = received
@@ -103,13 +111,10 @@ class Incoming:
             return f"message {got} came again or out of order: {expected} was due (duplicate)"
         return f"message {got} came where {expected} was due ({got - expected} missing: a gap or a reordering)"
 
-    def _note_ordinals(self, frame: Frame, process: str) -> None:
-        first, ahead = frame.first_ordinal, self.ahead
-        ordinals = range(first, first + frame.count)
-        if first < self.next_ordinal or (ahead and not ahead.isdisjoint(ordinals)):
-            raise ProtocolViolation(process, self.id, f"message {first} came again (duplicate)")
-        if first > self.next_ordinal:
-            ahead.update(ordinals)
+    def _note_ordinals(self, frame: Frame) -> None:
+        ahead = self.ahead
+        if frame.first_ordinal > self.next_ordinal:
+            ahead.update(range(frame.first_ordinal, frame.first_ordinal + frame.count))
             return
         self.next_ordinal += frame.count
         while self.next_ordinal in ahead:

@@ -26,7 +26,7 @@ from strobe.protocol.effects import (
 )
 from strobe.protocol.events import Breakpoint, FrameReceived, MessagesSent, ViewReceived
 from strobe.protocol.fragment import Fragment
-from strobe.protocol.frames import Frame, Frontier, InFlight
+from strobe.protocol.frames import FIFO, Frame, Frontier, InFlight
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.view import View
 
@@ -69,7 +69,7 @@ class Endpoint:
 
     def next_id(self) -> SnapshotId:
         """Return an id for a snapshot that this process initiates (C1)."""
-        return SnapshotId(self.epoch, self.counter_seen + 1, self.process)
+        return SnapshotId(self.epoch, max(self.counter_seen + 1, self.counter_floor), self.process)
 
     # Frames
 
@@ -89,13 +89,17 @@ class Endpoint:
 
     def _accept(self, channel: str, frame: Frame) -> list[Effect]:
         """Count `frame` as received, and return what follows from that."""
-        incoming = self.incoming.get(channel) or self.ending.get(channel)
-        if incoming is None:
-            raise ProtocolViolation(self.process, channel, "a frame came on a channel that is not in the view")
+        incoming = self._known(channel)
         incoming.accept(frame, self.process)
         if incoming.drained and channel in self.ending:
             return [DeliverFrame(channel, frame), *self._drain(channel)]
         return [DeliverFrame(channel, frame)]
+
+    def _known(self, channel: str) -> Incoming:
+        incoming = self.incoming.get(channel) or self.ending.get(channel)
+        if incoming is None:
+            raise ProtocolViolation(self.process, channel, "a frame came on a channel that is not in the view")
+        return incoming
 
     # Recordings
 
@@ -162,14 +166,18 @@ class Endpoint:
             goes_on = spec.id in ended and ended[spec.id].spec == spec
             self.incoming[spec.id] = ended.pop(spec.id) if goes_on else Incoming(spec)
         self.ending.update(ended)
-        if not leaving:
-            effects += self._announce(view)
+        effects += self._end_self_loops(view) if leaving else self._announce(view)
         if not self.ending:
             effects += self._drained()
         early, self.early = self.early, []
         for event in early:
             effects += self._receive_again(event)
         return effects
+
+    def _end_self_loops(self, view: View) -> list[Effect]:
+        """A process that leaves can wait for the end of a channel to itself only if it has ended it."""
+        loops = [channel for channel, outgoing in self.outgoing.items() if outgoing.spec.target == self.process]
+        return [SendView(channel, view, self.outgoing.pop(channel).count) for channel in loops]
 
     def _report_again(self, view: View) -> list[Effect]:
         """Answer a coordinator that came back and asks once more."""
@@ -188,17 +196,24 @@ class Endpoint:
         return [SendView(channel, view, out.count) for channel, out in (*ended.items(), *self.outgoing.items())]
 
     def _receive_view(self, event: ViewReceived) -> list[Effect]:
+        self._check_view_frame(event)
         effects = self._install(event.view) if event.view.number > self.view.number else []
-        incoming = self.incoming.get(event.channel) or self.ending.get(event.channel)
-        if incoming is None:
-            return effects
-        if incoming.fifo and incoming.count != event.sent_count:
-            problem = f"{event.sent_count} messages were sent before view {event.view.number}, {incoming.count} came"
-            raise ProtocolViolation(self.process, event.channel, problem)
-        if event.channel in self.ending and incoming.spec not in event.view.channels:
+        incoming = self.ending.get(event.channel)
+        # On an unordered channel the frame of an earlier view may come late: it is not the end of the channel.
+        if incoming is not None and incoming.spec not in event.view.channels:
             incoming.ended_at = event.sent_count
             effects += self._drain(event.channel)
         return effects
+
+    def _check_view_frame(self, event: ViewReceived) -> None:
+        """On a FIFO channel, everything sent before the view must have come before it (M2)."""
+        incoming = self.incoming.get(event.channel) or self.ending.get(event.channel)
+        spec = next((spec for spec in event.view.channels if spec.id == event.channel), None)
+        fifo = incoming.fifo if incoming is not None else spec is not None and spec.kind == FIFO
+        came = incoming.count if incoming is not None and (spec is None or spec == incoming.spec) else 0
+        if fifo and came != event.sent_count:
+            problem = f"{event.sent_count} messages were sent before view {event.view.number}, {came} came"
+            raise ProtocolViolation(self.process, event.channel, problem)
 
     def _drain(self, channel: str) -> list[Effect]:
         if not self.ending[channel].drained:

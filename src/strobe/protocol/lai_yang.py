@@ -77,7 +77,10 @@ class LaiYang(Endpoint):
         if self._is_early(event):
             return []
         channel, frame = event.channel, event.frame
-        effects = self._advance(frame.index, None) if frame.index > self.index else []
+        effects: list[Effect] = []
+        if frame.index > self.index:
+            self._known(channel).check(frame, self.process)
+            effects = self._advance(frame.index, None)
         effects += self._accept(channel, frame)
         for recording in list(self.open.values()):
             if frame.index < recording.snapshot.counter and channel in recording.pending:

@@ -45,7 +45,9 @@ from strobe.protocol.coordination import (
     WakeAt,
 )
 from strobe.protocol.ids import COORDINATOR, SnapshotId
+from strobe.protocol.lai_yang import LaiYang
 from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, ViewChange
+from strobe.protocol.membership import Membership
 from strobe.protocol.policy import Policy
 from strobe.protocol.view import View, initiators
 
@@ -55,13 +57,20 @@ counter that is a little behind, is not taken for an old one."""
 
 
 class Attempt(msgspec.Struct):
-    """A snapshot that has begun and has no outcome yet."""
+    """A snapshot that has begun and has no outcome yet: the view it is of, whose fragments have come, how it is
+    ending.
+    """
 
     begin: Begin
+    view: View
     deadline_us: int
     arrived: set[str]
-    ending: Entry | None = None
+    aborting: bool = False
     committing: bool = False
+
+    @property
+    def ending(self) -> bool:
+        return self.aborting or self.committing
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -78,26 +87,29 @@ class Lifecycle:
 
     def __init__(self, view: View, policy: Policy, protocol: str, *, epoch: int = 1, recovering: bool = False) -> None:
         policy.check()
-        self.view = view
+        self.membership = Membership(view, protocol)
         self.policy = policy
         self.protocol = protocol
         self.epoch = epoch
-        self.counter = 0
         self.open: dict[SnapshotId, Attempt] = {}
-        self.outcomes: set[SnapshotId] = set()
+        # Whether each was committed; those long settled are forgotten.
+        self.outcomes: dict[SnapshotId, bool] = {}
+        # What processes initiated and this coordinator would not take on: never begun, but told to be over.
+        self.refused: set[SnapshotId] = set()
         # What the next snapshot may share blobs with (S2).
         self.newest_complete: str | None = None
         self.wants: deque[Want] = deque()
-        self.changes: deque[JoinWanted | LeaveWanted] = deque()
+        # Begins on their way to the log: one of the coordinator's own, and those that processes have initiated.
         self.beginning: Begin | None = None
-        self.changing: ViewChange | None = None
-        self.drained: set[str] = set(view.processes)
-        self.leaving: set[str] = set()
+        self.adopting: dict[SnapshotId, Begin] = {}
+        # Fragments that came before the news of their snapshot, with the view each was recorded in.
+        self.unclaimed: dict[SnapshotId, dict[str, int]] = {}
         # While the log is read back after a restart, nothing is ordered.
         self.recovering = recovering
         self.last_begin_us: int | None = None
         self.last_outcome_us: int | None = None
         self.next_scheduled_us = policy.interval_us
+        self._counters: dict[int, int] = {}
 
     def handle(self, event: CoordinatorEvent, now_us: int) -> list[CoordinatorEffect]:
         """Return the effects of `event`, in the order they must happen."""
@@ -125,10 +137,10 @@ class Lifecycle:
             case ProcessReturned():
                 return self._catch_up(event.process)
             case JoinWanted() | LeaveWanted():
-                self.changes.append(event)
+                self.membership.want(event)
                 return []
             case Drained():
-                return self._note_drained(event)
+                return [LetGo(process) for process in self.membership.note_drained(event)]
             case EntryLogged():
                 return self._logged(event.entry, now_us)
             case AppendLost():
@@ -141,22 +153,24 @@ class Lifecycle:
                 assert_never(event)
 
     @property
+    def view(self) -> View:
+        return self.membership.view
+
+    @property
     def settled(self) -> bool:
         """Whether every process has installed the view, and channels that ended were received to their end."""
-        return self.changing is None and self.drained.issuperset(self.view.processes)
+        return self.membership.settled
+
+    @property
+    def counter(self) -> int:
+        """The highest counter of this epoch that the log has, or will have."""
+        return self._counters.get(self.epoch, 0)
 
     # Beginning
 
     def _begin_what_may(self, now_us: int) -> list[CoordinatorEffect]:
         self._schedule(now_us)
-        if (
-            self.beginning is not None
-            or not self.settled
-            or self.changes
-            or len(self.open) >= self.policy.overlapping_max
-        ):
-            return []
-        if now_us < self._earliest_begin_us():
+        if self.membership.changes or not self._may_begin(now_us):
             return []
         want = next((want for want in self.wants if want.not_before_us <= now_us), None)
         if want is None:
@@ -164,6 +178,11 @@ class Lifecycle:
         self.wants.remove(want)
         self.beginning = self._name(want, now_us)
         return [Append(self.beginning)]
+
+    def _may_begin(self, now_us: int) -> bool:
+        """Tell whether the view and the policy allow one more, those on their way to the log counted (E10)."""
+        under_way = len(self.open) + len(self.adopting) + (self.beginning is not None)
+        return self.settled and under_way < self.policy.overlapping_max and now_us >= self._earliest_begin_us()
 
     def _schedule(self, now_us: int) -> None:
         if self.policy.interval_us and now_us >= self.next_scheduled_us:
@@ -181,50 +200,63 @@ class Lifecycle:
     def _name(self, want: Want, now_us: int) -> Begin:
         snapshot = SnapshotId(self.epoch, self.counter + 1, COORDINATOR)
         known = tuple(process for process in want.initiators if process in self.view.processes)
-        return Begin(
-            str(snapshot),
-            self.view.number,
-            self.protocol,
-            known or initiators(self.view),
-            now_us,
-            parent=self.newest_complete,
-            retries=want.retries,
-            attempt=want.attempt,
-        )
+        return self._begin_entry(snapshot, known, now_us, want.attempt, want.retries)
+
+    def _begin_entry(
+        self, snapshot: SnapshotId, asked: tuple[str, ...], now_us: int, attempt: int = 1, retries: str | None = None
+    ) -> Begin:
+        """Return the entry that begins `snapshot` from those asked for, and from as many more as it takes (M1)."""
+        everyone = initiators(self.view, asked)
+        parent = self.newest_complete
+        return Begin(str(snapshot), self.view.number, self.protocol, everyone, now_us, parent, retries, attempt)
 
     def _started(self, event: SnapshotStarted, now_us: int) -> list[CoordinatorEffect]:
         """Adopt what a process initiated, or refuse it: a second view or a storm is not taken on."""
-        if event.snapshot in self.open or self._has_outcome(event.snapshot):
+        snapshot = event.snapshot
+        if snapshot in self.open or snapshot in self.adopting or self._has_outcome(snapshot):
             return []
-        if not self.settled or event.view != self.view.number or len(self.open) >= self.policy.overlapping_max:
-            return [
-                TellOutcome(process, event.snapshot, False, "the coordinator cannot take it on now")
-                for process in self.view.processes
-            ]
-        self.counter = max(self.counter, event.snapshot.counter)
-        begin = Begin(
-            str(event.snapshot), self.view.number, self.protocol, (event.process,), now_us, parent=self.newest_complete
-        )
+        if event.view != self.view.number or snapshot.epoch != self.epoch or not self._may_begin(now_us):
+            return self._refuse(snapshot)
+        begin = self._begin_entry(snapshot, (event.process,), now_us)
+        self.adopting[snapshot] = begin
         return [Append(begin)]
+
+    def _refuse(self, snapshot: SnapshotId) -> list[CoordinatorEffect]:
+        self.refused.add(snapshot)
+        self.unclaimed.pop(snapshot, None)
+        reason = "the coordinator cannot take it on now"
+        return [TellOutcome(process, snapshot, False, reason) for process in self.membership.everyone]
 
     # Collecting
 
     def _fragment(self, event: FragmentArrived, now_us: int) -> list[CoordinatorEffect]:
         attempt = self.open.get(event.snapshot)
-        if attempt is None or attempt.committing:
+        if attempt is None:
+            self._keep_unclaimed(event)
+            return []
+        if attempt.ending:
             return []
         if event.view != attempt.begin.view:
             return self._end(attempt, f"{event.process} recorded it in view {event.view}", now_us)
         attempt.arrived.add(event.process)
-        if not attempt.arrived.issuperset(self.view.processes):
+        if not attempt.arrived.issuperset(attempt.view.processes):
             return []
         attempt.committing = True
         return [CommitSnapshot(event.snapshot)]
 
+    def _keep_unclaimed(self, event: FragmentArrived) -> None:
+        """A fragment may overtake the news of a snapshot that a process has initiated: keep word of it, for a while."""
+        if self._has_outcome(event.snapshot) or event.snapshot in self.refused:
+            return
+        self.unclaimed.setdefault(event.snapshot, {})[event.process] = event.view
+        if len(self.unclaimed) > IDS_REMEMBERED:
+            del self.unclaimed[min(self.unclaimed)]
+
     def _relay(self, event: SentCountsArrived) -> list[CoordinatorEffect]:
-        if event.snapshot not in self.open:
+        attempt = self.open.get(event.snapshot)
+        if attempt is None:
             return []
-        targets = {channel.id: channel.target for channel in self.view.channels}
+        targets = {channel.id: channel.target for channel in attempt.view.channels}
         return [
             RelaySentCount(targets[channel], event.snapshot, channel, count)
             for channel, count in event.counts.items()
@@ -233,25 +265,28 @@ class Lifecycle:
 
     def _failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:
         """Abort what can no longer complete: a fragment that has arrived is safe from its process's crash."""
-        doomed = [attempt for attempt in self.open.values() if process not in attempt.arrived]
+        doomed = [
+            attempt
+            for attempt in self.open.values()
+            if process in attempt.view.processes and process not in attempt.arrived
+        ]
         return [effect for attempt in doomed for effect in self._end(attempt, f"process {process} crashed", now_us)]
 
     def _expire(self, now_us: int) -> list[CoordinatorEffect]:
         effects: list[CoordinatorEffect] = []
         for attempt in self.open.values():
-            if now_us >= attempt.deadline_us and not attempt.committing and attempt.ending is None:
-                missing = ", ".join(process for process in self.view.processes if process not in attempt.arrived)
+            if now_us >= attempt.deadline_us and not attempt.ending:
+                missing = ", ".join(process for process in attempt.view.processes if process not in attempt.arrived)
                 seconds = self.policy.timeout_us / 1_000_000
-                effects += self._end(
-                    attempt, f"timed out after {seconds:g} s without a fragment from {missing}", now_us
-                )
+                reason = f"timed out after {seconds:g} s without a fragment from {missing}"
+                effects += self._end(attempt, reason, now_us)
         return effects
 
     def _end(self, attempt: Attempt, reason: str, now_us: int) -> list[CoordinatorEffect]:
-        if attempt.ending is not None or attempt.committing:
+        if attempt.ending:
             return []
-        attempt.ending = Abort(attempt.begin.snapshot, reason, now_us)
-        return [Append(attempt.ending)]
+        attempt.aborting = True
+        return [Append(Abort(attempt.begin.snapshot, reason, now_us))]
 
     # The log
 
@@ -264,89 +299,131 @@ class Lifecycle:
             case ViewChange():
                 return self._view_logged(entry, now_us)
             case EpochStart():
-                self.epoch = entry.epoch
-                self.counter = 0
-                self.open.clear()
+                self._start_epoch(entry.epoch)
         return []
+
+    def _start_epoch(self, epoch: int) -> None:
+        """Fence off everything older: what was open has its outcome by that."""
+        if epoch <= self.epoch:
+            return
+        self.epoch = epoch
+        for snapshot in [snapshot for snapshot in self.open if snapshot.epoch < epoch]:
+            del self.open[snapshot]
+            self.outcomes[snapshot] = False
 
     def _begun(self, begin: Begin, now_us: int) -> list[CoordinatorEffect]:
         snapshot = SnapshotId.parse(begin.snapshot)
-        self.counter = max(self.counter, snapshot.counter)
+        self._counters[snapshot.epoch] = max(self._counters.get(snapshot.epoch, 0), snapshot.counter)
+        self.adopting.pop(snapshot, None)
         if self.beginning == begin:
             self.beginning = None
         if begin.retries is not None:
             # Read back after a restart, the abort has asked for a retry: this is it.
             self.wants = deque(want for want in self.wants if want.retries != begin.retries)
-        if snapshot in self.open or self._has_outcome(snapshot):
+        if snapshot in self.open or self._has_outcome(snapshot) or snapshot.epoch < self.epoch:
             return []
-        self.open[snapshot] = Attempt(begin, now_us + self.policy.timeout_us, set())
+        attempt = Attempt(begin, self.view, now_us + self.policy.timeout_us, set())
+        self.open[snapshot] = attempt
+        self.refused.discard(snapshot)
         self.last_begin_us = now_us
-        return [] if self.recovering else self._ask(snapshot, begin)
+        if self.recovering:
+            return []
+        if begin.view != self.view.number:
+            return self._end(attempt, "the view changed", now_us)
+        return self._ask(snapshot, begin) + self._claim(snapshot, now_us)
 
     def _ask(self, snapshot: SnapshotId, begin: Begin) -> list[CoordinatorEffect]:
         # Markers carry Chandy-Lamport from its initiators; Lai-Yang has none, so every process is asked (L3).
-        asked = self.view.processes if self.protocol == "lai-yang" else begin.initiators
+        asked = self.view.processes if self.protocol == LaiYang.name else begin.initiators
         return [AskToRecord(process, snapshot, begin.view) for process in asked]
+
+    def _claim(self, snapshot: SnapshotId, now_us: int) -> list[CoordinatorEffect]:
+        arrived = self.unclaimed.pop(snapshot, {})
+        return [
+            effect
+            for process, view in arrived.items()
+            for effect in self._fragment(FragmentArrived(snapshot, process, view), now_us)
+        ]
 
     def _ended(self, entry: Commit | Abort, now_us: int) -> list[CoordinatorEffect]:
         snapshot = SnapshotId.parse(entry.snapshot)
+        if isinstance(entry, Commit) and entry.manifest.epoch != snapshot.epoch:
+            return []  # no snapshot of its epoch; the store ignores it too
         attempt = self.open.pop(snapshot, None)
-        self.outcomes.add(snapshot)
-        settled = self._settled_below()
-        if len(self.outcomes) > 4 * IDS_REMEMBERED:
-            self.outcomes = {known for known in self.outcomes if known.counter >= settled}
         if attempt is None:
             return []
-        self.last_outcome_us = now_us
         committed, reason = True, ""
         if isinstance(entry, Abort):
             committed, reason = False, entry.reason
             self._want_again(attempt.begin, now_us)
         else:
             self.newest_complete = entry.snapshot
+        self.last_outcome_us = now_us
+        self.outcomes[snapshot] = committed
+        settled = self._settled_below()
+        self._forget(settled)
         if self.recovering:
             return []
+        told = dict.fromkeys((*attempt.view.processes, *self.membership.everyone))
         effects: list[CoordinatorEffect] = []
-        for process in (*self.view.processes, *sorted(self.leaving)):
+        for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
         return effects
 
     def _want_again(self, begin: Begin, now_us: int) -> None:
-        if begin.attempt >= self.policy.attempts_max:
-            return
-        not_before = now_us + self.policy.backoff_after(begin.attempt)
-        asked = begin.initiators if set(begin.initiators) <= set(self.view.processes) else ()
-        self.wants.append(Want(asked, not_before, begin.attempt + 1, begin.snapshot))
+        if begin.attempt < self.policy.attempts_max:
+            not_before = now_us + self.policy.backoff_after(begin.attempt)
+            self.wants.append(Want(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
-        return snapshot in self.outcomes or (snapshot.counter < self._settled_below() and snapshot not in self.open)
+        if snapshot in self.outcomes:
+            return True
+        old = snapshot.epoch == self.epoch and snapshot.counter < self._settled_below()
+        return old and snapshot not in self.open
 
     def _settled_below(self) -> int:
-        return max(0, min((snapshot.counter for snapshot in self.open), default=self.counter) - IDS_REMEMBERED)
+        counters = [snapshot.counter for snapshot in self.open if snapshot.epoch == self.epoch]
+        return max(0, min(counters, default=self.counter) - IDS_REMEMBERED)
+
+    def _forget(self, settled: int) -> None:
+        """Keep memory bounded: what everybody has been told is settled needs no remembering."""
+        if len(self.outcomes) + len(self.refused) > 4 * IDS_REMEMBERED:
+            recent = SnapshotId(self.epoch, settled, "")
+            self.outcomes = {known: how for known, how in self.outcomes.items() if known >= recent}
+            self.refused = {known for known in self.refused if known >= recent}
 
     def _append_lost(self, entry: Entry) -> list[CoordinatorEffect]:
         """Append again what is still wanted after what the other writer did."""
         match entry:
             case Begin():
-                if self.beginning != entry:
-                    return [] if self._has_outcome(SnapshotId.parse(entry.snapshot)) else [Append(entry)]
-                # The id may be taken now; the want goes back and is named anew.
-                self.beginning = None
-                self.wants.appendleft(Want(entry.initiators, 0, entry.attempt, entry.retries))
-                return []
+                return self._begin_lost(entry)
             case Commit() | Abort():
                 return [Append(entry)] if SnapshotId.parse(entry.snapshot) in self.open else []
             case ViewChange():
-                self.changing = None
+                self.membership.lost()
                 return []
         return [Append(entry)]
+
+    def _begin_lost(self, begin: Begin) -> list[CoordinatorEffect]:
+        if self.beginning == begin:
+            # The id may be taken now; the want goes back and is named anew.
+            self.beginning = None
+            self.wants.appendleft(Want(begin.initiators, 0, begin.attempt, begin.retries))
+            return []
+        snapshot = SnapshotId.parse(begin.snapshot)
+        if self.adopting.pop(snapshot, None) is None or snapshot in self.open or self._has_outcome(snapshot):
+            return []
+        if begin.view != self.view.number:
+            return self._refuse(snapshot)
+        self.adopting[snapshot] = begin
+        return [Append(begin)]
 
     def _recover(self, now_us: int) -> list[CoordinatorEffect]:
         """Take over: everything open is asked for again, of everybody."""
         self.recovering = False
-        self.drained.clear()
+        self.membership.drained.clear()
         effects: list[CoordinatorEffect] = []
-        for process in (*self.view.processes, *sorted(self.leaving)):
+        for process in self.membership.everyone:
             effects += self._catch_up(process)
         for snapshot, attempt in self.open.items():
             attempt.deadline_us = now_us + self.policy.timeout_us
@@ -359,76 +436,40 @@ class Lifecycle:
     def _catch_up(self, process: str) -> list[CoordinatorEffect]:
         """Tell `process` again what it may have missed: the outcomes, and the view."""
         floor = min((snapshot.counter for snapshot in self.open), default=self.counter + 1)
-        missed = sorted(snapshot for snapshot in self.outcomes if snapshot.counter >= floor)
+        over = self.outcomes | dict.fromkeys(self.refused, False)
+        missed = sorted(snapshot for snapshot in over if snapshot.counter >= floor)
+        reason = "it has ended meanwhile"
         return [
             TellSettled(process, floor),
-            *(TellOutcome(process, snapshot, False, "it has ended meanwhile") for snapshot in missed),
+            *(TellOutcome(process, snapshot, over[snapshot], "" if over[snapshot] else reason) for snapshot in missed),
             TellView(process, self.view),
         ]
 
     # Views
 
     def _change_view(self, now_us: int) -> list[CoordinatorEffect]:
-        if not self.changes or self.changing is not None or not self.settled or self.beginning is not None:
+        if self.beginning is not None or self.adopting:
             return []
-        change = self.changes.popleft()
-        if (change.process in self.view.processes) == isinstance(change, JoinWanted):
-            return []  # it is in already, or out already
-        view = _joined(self.view, change) if isinstance(change, JoinWanted) else _left(self.view, change)
-        self.changing = ViewChange(view, now_us)
-        return [Append(self.changing)]
+        change = self.membership.next_change(now_us)
+        return [Append(change)] if change is not None else []
 
     def _view_logged(self, entry: ViewChange, now_us: int) -> list[CoordinatorEffect]:
-        before, self.view = self.view, entry.view
-        self.changing = None
-        self.leaving = set(before.processes) - set(entry.view.processes)
-        self.drained.clear()
-        if self.recovering:
+        before = self.membership.logged(entry.view)
+        if before is None or self.recovering:
             return []
         effects: list[CoordinatorEffect] = []
         for attempt in self.open.values():
             effects += self._end(attempt, f"the view changed from {before.number} to {entry.view.number}", now_us)
-        joined = set(entry.view.processes) - set(before.processes)
-        effects += [TellSettled(process, self.counter + 1) for process in sorted(joined)]
-        effects += [TellView(process, entry.view) for process in (*entry.view.processes, *sorted(self.leaving))]
-        return effects
-
-    def _note_drained(self, event: Drained) -> list[CoordinatorEffect]:
-        if event.view != self.view.number:
-            return []
-        self.drained.add(event.process)
-        effects: list[CoordinatorEffect] = []
-        if self.settled:
-            effects += [LetGo(process) for process in sorted(self.leaving) if process in self.drained]
-            self.leaving = {process for process in self.leaving if process not in self.drained}
+        joined = sorted(set(entry.view.processes) - set(before.processes))
+        effects += [TellSettled(process, self.counter + 1) for process in joined]
+        effects += [TellView(process, entry.view) for process in self.membership.everyone]
         return effects
 
     def _wake(self, now_us: int) -> list[CoordinatorEffect]:
-        times = [
-            attempt.deadline_us for attempt in self.open.values() if attempt.ending is None and not attempt.committing
-        ]
+        times = [attempt.deadline_us for attempt in self.open.values() if not attempt.ending]
         if self.policy.interval_us:
             times.append(self.next_scheduled_us)
         if self.wants and len(self.open) < self.policy.overlapping_max:
             times.append(max(self._earliest_begin_us(), min(want.not_before_us for want in self.wants)))
         later = [time for time in times if time > now_us]
         return [WakeAt(min(later))] if later else []
-
-
-def _joined(view: View, change: JoinWanted) -> View:
-    processes = tuple(sorted({*view.processes, change.process}))
-    known = {channel.id for channel in view.channels}
-    number = view.number + 1
-    # A channel is a new incarnation each time its process joins: ordinals start from 1 again.
-    added = tuple(
-        msgspec.structs.replace(channel, incarnation=number) for channel in change.channels if channel.id not in known
-    )
-    joined = View(number, processes, view.channels + added)
-    joined.check()
-    return joined
-
-
-def _left(view: View, change: LeaveWanted) -> View:
-    processes = tuple(process for process in view.processes if process != change.process)
-    channels = tuple(channel for channel in view.channels if change.process not in (channel.source, channel.target))
-    return View(view.number + 1, processes, channels)

@@ -27,6 +27,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Raise UsageError where a limit makes no sense."""
         if self.overlapping_max < 1 or self.attempts_max < 1 or self.timeout_us < 1:
             raise UsageError("a policy needs overlapping_max, attempts_max and timeout of at least 1")
+        for name in ("interval_us", "pause_us_min", "backoff_us", "backoff_us_max"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"a policy cannot have {name} = {getattr(self, name)}: times are not negative")
 
     def backoff_after(self, attempt: int) -> int:
         """Return how long to wait after `attempt` attempts have failed, in microseconds."""
@@ -42,5 +45,5 @@ def advise_interval_s(snapshot_cost_s: float, mean_time_between_failures_s: floa
     if not (snapshot_cost_s > 0 and mean_time_between_failures_s > 0):
         raise UsageError("the cost of a snapshot and the mean time between failures must both be above zero")
     if snapshot_cost_s >= mean_time_between_failures_s / 2:
-        return mean_time_between_failures_s
+        return max(snapshot_cost_s, mean_time_between_failures_s)
     return max(snapshot_cost_s, math.sqrt(2 * snapshot_cost_s * mean_time_between_failures_s))

@@ -37,6 +37,9 @@ class View(msgspec.Struct, frozen=True):
         known = set(self.processes)
         _refuse_duplicates("process", self.processes)
         _refuse_duplicates("channel", [channel.id for channel in self.channels])
+        for process in self.processes:
+            if not process.isprintable() or not process or any(character.isspace() for character in process):
+                raise UsageError(f"{process!r} cannot be the name of a process: it must be printable, without spaces")
         if COORDINATOR in known:
             raise UsageError(f"a process may not be called {COORDINATOR!r}: that name is the sequencer's; rename it")
         for channel in self.channels:
@@ -60,22 +63,22 @@ def _refuse_duplicates(what: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def initiators(view: View) -> tuple[str, ...]:
-    """Return as few processes as it takes for markers from them to reach every process (M1).
+def initiators(view: View, chosen: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the `chosen` processes, and as few more as it takes for markers from them to reach every process (M1).
 
-    That is one for each strongly connected component that no other component reaches.
+    With none chosen, that is one for each strongly connected component that no other component reaches.
     """
     successors: dict[str, list[str]] = {process: [] for process in view.processes}
     for channel in view.channels:
         successors[channel.source].append(channel.target)
-    chosen: list[str] = []
-    covered: set[str] = set()
-    # In decreasing order of finishing times, the first process not yet reached lies in a source component.
+    found = list(chosen)
+    covered = set(_finishing_order(found, successors))
+    # In decreasing order of finishing times, the first process not yet reached lies in a source component of the rest.
     for process in reversed(_finishing_order(sorted(view.processes), successors)):
         if process not in covered:
-            chosen.append(process)
+            found.append(process)
             covered.update(_finishing_order([process], successors))
-    return tuple(chosen)
+    return tuple(found)
 
 
 def _finishing_order(starts: Iterable[str], successors: dict[str, list[str]]) -> list[str]:

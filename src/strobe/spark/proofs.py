@@ -156,21 +156,24 @@ def _forgotten() -> Column:
 
 
 def _frame_findings() -> Iterator[Column]:
-    fifo = sf.col(c.KIND) == FIFO
+    fifo, place = sf.col(c.KIND) == FIFO, sf.col(c.FRAME)
     count, consumed = sf.col(c.MESSAGE_COUNT), sf.col(c.CONSUMED)
     first = sf.col(c.FIRST_ORDINAL) + consumed
-    yield sf.when(
-        (count < 1) | ~sf.col(ANNOUNCED).eqNullSafe(count),
-        _finding("frame", "in-flight frame %s says %s messages, its body does not", c.FRAME, count),
-    )
-    yield sf.when(
-        (consumed >= count) | (fifo & (consumed > 0) & (sf.col(c.FRAME) > 0)),
-        _finding("frame", "in-flight frame %s cannot have %s messages consumed", c.FRAME, consumed),
-    )
     yield sf.when(
         fifo & (first != sf.col("due")), _finding("order", "message %s is in flight where %s is due", first, "due")
     )
     yield sf.when(~fifo & sf.col("repeated"), _finding("order", "message %s is in flight twice", first))
+    yield sf.when(
+        fifo & (consumed > 0) & (place > 0),
+        _finding("frame", "in-flight frame %s cannot have messages consumed: it is not the first", place),
+    )
+    yield sf.when(
+        consumed >= count,
+        _finding("frame", "in-flight frame %s of %s messages cannot have %s consumed", place, count, consumed),
+    ).when(
+        ~sf.col(ANNOUNCED).eqNullSafe(count),
+        _finding("frame", "in-flight frame %s says %s messages, its body does not", place, count),
+    )
 
 
 def _count_findings() -> Iterator[Column]:

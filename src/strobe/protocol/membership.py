@@ -1,0 +1,118 @@
+"""The coordinator's side of views: who is in, who wants in or out, and whether everybody knows (E2).
+
+Changes are made one at a time. A view is *settled* when every process in it has installed it, and has received channels
+that ended with it to their end; the next change, and the next snapshot, wait for that. A process that leaves is let go
+when the view without it is settled and it has reported itself: then its last messages were received.
+"""
+
+from collections import deque
+
+import msgspec
+
+from strobe.protocol.coordination import Drained, JoinWanted, LeaveWanted
+from strobe.protocol.log import ViewChange
+from strobe.protocol.registry import check_channels
+from strobe.protocol.view import View
+
+Change = JoinWanted | LeaveWanted
+
+
+class Membership:
+    """The current view, and the changes that shall be made to it."""
+
+    def __init__(self, view: View, protocol: str) -> None:
+        self.view = view
+        self.protocol = protocol
+        self.changes: deque[Change] = deque()
+        # The change that is on its way to the log.
+        self.changing: Change | None = None
+        self.drained: set[str] = set(view.processes)
+        # Who is leaving, and the number of the first view without it.
+        self.leaving: dict[str, int] = {}
+
+    @property
+    def settled(self) -> bool:
+        return self.changing is None and self.drained.issuperset(self.view.processes)
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """Everybody who must hear things: the view's processes, and those who have not been let go yet."""
+        return (*self.view.processes, *sorted(self.leaving))
+
+    def want(self, change: Change) -> None:
+        """Note a change; raise UsageError where it makes no sense after those noted before."""
+        planned = self.view
+        for earlier in (*([self.changing] if self.changing else []), *self.changes):
+            planned = _changed(planned, earlier, self.protocol)
+        _changed(planned, change, self.protocol)
+        self.changes.append(change)
+
+    def next_change(self, now_us: int) -> ViewChange | None:
+        """Return the entry of the next change that changes something, if it is time for one."""
+        while self.changes and self.settled:
+            change = self.changes.popleft()
+            view = _changed(self.view, change, self.protocol)
+            if view is not self.view:
+                self.changing = change
+                return ViewChange(view, now_us)
+        return None
+
+    def lost(self) -> None:
+        """The change under way lost its place in the log: make it again, on the view there is now."""
+        if self.changing is not None:
+            self.changes.appendleft(self.changing)
+            self.changing = None
+
+    def logged(self, view: View) -> View | None:
+        """Go over to `view`; return the one before, or None where the log has a newer one already."""
+        if view.number <= self.view.number:
+            return None
+        before, self.view = self.view, view
+        self.changing = None
+        self.drained = set()
+        for process in set(before.processes) - set(view.processes):
+            self.leaving[process] = view.number
+        for process in view.processes:
+            self.leaving.pop(process, None)
+        return before
+
+    def note_drained(self, event: Drained) -> list[str]:
+        """A process has reported itself; return who may go now."""
+        if event.view == self.view.number or event.process in self.leaving:
+            self.drained.add(event.process)
+        return self._let_go()
+
+    def _let_go(self) -> list[str]:
+        # A change is made only on a settled view: one left in an earlier view has had its last messages received.
+        free = [
+            process
+            for process, number in sorted(self.leaving.items())
+            if process in self.drained and (number < self.view.number or self.settled)
+        ]
+        for process in free:
+            del self.leaving[process]
+        return free
+
+
+def _changed(view: View, change: Change, protocol: str) -> View:
+    """Return `view` after `change`: the same where nothing changes."""
+    if (change.process in view.processes) == isinstance(change, JoinWanted):
+        return view  # it is in already, or out already
+    if isinstance(change, LeaveWanted):
+        return _without(view, change.process)
+    number = view.number + 1
+    known = {channel.id for channel in view.channels}
+    # A channel is a new incarnation each time its process joins: ordinals start from 1 again.
+    added = tuple(
+        msgspec.structs.replace(channel, incarnation=number) for channel in change.channels if channel.id not in known
+    )
+    joined = View(number, tuple(sorted((*view.processes, change.process))), view.channels + added)
+    joined.check()
+    check_channels(protocol, joined)
+    return joined
+
+
+def _without(view: View, process: str) -> View:
+    processes = tuple(other for other in view.processes if other != process)
+    channels = tuple(channel for channel in view.channels if process not in (channel.source, channel.target))
+    return View(view.number + 1, processes, channels)
