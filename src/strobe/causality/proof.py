@@ -128,24 +128,29 @@ def _walk(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, .
     """Check each frame by itself, and on FIFO channels that they follow each other; count and hash on the way."""
     if channel.kind != FIFO:
         return _walk_unordered(channel, received, in_flight)
-    walked = _Walked([], 0, received.hash)
+    findings: list[Finding] = []
     due, messages, running = received.count + 1, 0, received.hash
     for place, item in enumerate(in_flight):
         frame, consumed = item.frame, item.consumed
-        first_ordinal, count, body = frame.first_ordinal, frame.count, frame.body
-        if first_ordinal + consumed != due:
-            problem = f"message {first_ordinal + consumed} is in flight where {due} is due"
-            walked.findings.append(Finding("order", channel.id, problem))
-        if consumed and place:
-            problem = f"in-flight frame {place} cannot have messages consumed: it is not the first"
-            walked.findings.append(Finding("frame", channel.id, problem))
-        walked.findings += _frame(channel, place, item)
-        due = first_ordinal + count
+        first, count, body = frame.first_ordinal, frame.count, frame.body
+        right = first + consumed == due > 0 and 0 <= consumed < count and not (consumed and place)
+        if right and bytes(body[:5]).startswith(array_headers(count)) and not findings:
+            running = extend_fifo(running, first, count, body)
+        else:
+            findings += _in_order(channel, place, item, due)
+            findings += _frame(channel, place, item)
+        due = first + count
         messages += count - consumed
-        if not walked.findings:
-            running = extend_fifo(running, first_ordinal, count, body)
-    walked.messages, walked.hash = messages, running
-    return walked
+    return _Walked(findings, messages, running)
+
+
+def _in_order(channel: ChannelSpec, place: int, item: InFlight, due: int) -> Iterator[Finding]:
+    first = item.frame.first_ordinal + item.consumed
+    if first != due:
+        yield Finding("order", channel.id, f"message {first} is in flight where {due} is due")
+    if item.consumed and place:
+        problem = f"in-flight frame {place} cannot have messages consumed: it is not the first"
+        yield Finding("frame", channel.id, problem)
 
 
 def _walk_unordered(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, ...]) -> _Walked:

@@ -126,7 +126,6 @@ FRAGMENTS: Columns = {
 CHANNEL_ENDS: Columns = {
     SNAPSHOT_ID: "string",
     PROCESS: "string",
-    RECORDED_BY: "string",
     CHANNEL: "string",
     SENT_COUNT: "bigint",
     SENT_HASH: "binary",

@@ -67,7 +67,6 @@ _FRAGMENT = pa.struct(
 _END = pa.struct(
     [
         (c.PROCESS, pa.string()),
-        (c.RECORDED_BY, pa.string()),
         (c.CHANNEL, pa.string()),
         *_frontier,
         (c.IN_FLIGHT_FRAMES, pa.int64()),
@@ -205,7 +204,7 @@ def _fragment_row(process: str, fragment: Fragment) -> Row:
 
 def _end_row(process: str, fragment: Fragment, channel: str) -> Row:
     """What one process recorded of one channel; what it has not recorded is absent, and so NULL."""
-    row: Row = {c.PROCESS: process, c.RECORDED_BY: fragment.process, c.CHANNEL: channel}
+    row: Row = {c.PROCESS: process, c.CHANNEL: channel}
     if (sent := fragment.sent.get(channel)) is not None:
         row |= {c.SENT_COUNT: sent.count, c.SENT_HASH: sent.hash}
     if (received := fragment.received.get(channel)) is not None:

@@ -97,15 +97,14 @@ def strange_fragments(fragments: DataFrame, view_processes: DataFrame, snapshots
 def strange_channels(channel_ends: DataFrame, view_channels: DataFrame) -> DataFrame:
     """Ends recorded by a process whose ends they are not in the view."""
     ends = channel_ends.join(view_channels, _CHANNEL_KEY, "left")
-    recorded_by = sf.col(c.RECORDED_BY)
     received = sf.col(c.RECEIVED_COUNT).isNotNull() | sf.col(c.IN_FLIGHT_FRAMES).isNotNull()
     strange = (
         sf.col(c.SOURCE).isNull()
-        | (sf.col(c.SENT_COUNT).isNotNull() & (sf.col(c.SOURCE) != recorded_by))
-        | (received & (sf.col(c.TARGET) != recorded_by))
+        | (sf.col(c.SENT_COUNT).isNotNull() & (sf.col(c.SOURCE) != sf.col(c.PROCESS)))
+        | (received & (sf.col(c.TARGET) != sf.col(c.PROCESS)))
     )
-    problem = "is recorded by %s, but not its channel in the view"
-    return _violations(ends.where(strange), c.CHANNEL, _finding("membership", problem, c.RECORDED_BY))
+    problem = "is recorded by %s, but is not its channel in the view"
+    return _violations(ends.where(strange), c.CHANNEL, _finding("membership", problem, c.PROCESS))
 
 
 def examined_frames(frontiers: DataFrame, channel_frames: DataFrame) -> DataFrame:
@@ -167,12 +166,19 @@ def _frame_findings() -> Iterator[Column]:
         fifo & (consumed > 0) & (place > 0),
         _finding("frame", "in-flight frame %s cannot have messages consumed: it is not the first", place),
     )
-    yield sf.when(
-        consumed >= count,
-        _finding("frame", "in-flight frame %s of %s messages cannot have %s consumed", place, count, consumed),
-    ).when(
-        ~sf.col(ANNOUNCED).eqNullSafe(count),
-        _finding("frame", "in-flight frame %s says %s messages, its body does not", place, count),
+    yield (
+        sf.when(
+            sf.col(c.FIRST_ORDINAL) < 1,
+            _finding("frame", "in-flight frame %s cannot begin with message %s", place, c.FIRST_ORDINAL),
+        )
+        .when(
+            consumed >= count,
+            _finding("frame", "in-flight frame %s of %s messages cannot have %s consumed", place, count, consumed),
+        )
+        .when(
+            ~sf.col(ANNOUNCED).eqNullSafe(count),
+            _finding("frame", "in-flight frame %s says %s messages, its body does not", place, count),
+        )
     )
 
 
