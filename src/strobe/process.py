@@ -58,6 +58,10 @@ class Random(random.Random):
             value = value << 64 | self._next()
         return value >> (words * 64 - k)
 
+    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
+        # The inherited one keeps a second number back for the next call, which would be state outside of the integer.
+        return self.normalvariate(mu, sigma)
+
     def _next(self) -> int:
         mask = self._MASK
         self.state = state = (self.state + 0x9E3779B97F4A7C15) & mask
