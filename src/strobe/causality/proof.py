@@ -83,11 +83,12 @@ def _membership(snapshot: Snapshot, view: View) -> Iterator[Finding]:
     for channel in view.channels:
         outgoing.setdefault(channel.source, set()).add(channel.id)
         incoming.setdefault(channel.target, set()).add(channel.id)
+    known = set(view.processes)
     for process in view.processes:
         if process not in snapshot.fragments:
             yield Finding("membership", process, "is in the view but has no fragment")
     for process, fragment in snapshot.fragments.items():
-        if process not in view.processes:
+        if process not in known:
             yield Finding("membership", process, "has a fragment but is not in the view")
         if fragment.process != process:
             yield Finding("membership", process, f"has the fragment of {fragment.process}")

@@ -96,6 +96,8 @@ class Lifecycle:
         self.outcomes: dict[SnapshotId, bool] = {}
         # What processes initiated and this coordinator would not take on: never begun, but told to be over.
         self.refused: set[SnapshotId] = set()
+        # What has been retried already, by whichever coordinator.
+        self.retried: set[SnapshotId] = set()
         # What the next snapshot may share blobs with (S2).
         self.newest_complete: str | None = None
         self.wants: deque[Want] = deque()
@@ -215,6 +217,8 @@ class Lifecycle:
         snapshot = event.snapshot
         if snapshot in self.open or snapshot in self.adopting or self._has_outcome(snapshot):
             return []
+        if snapshot in self.refused:
+            return self._refuse(snapshot)
         if event.view != self.view.number or snapshot.epoch != self.epoch or not self._may_begin(now_us):
             return self._refuse(snapshot)
         begin = self._begin_entry(snapshot, (event.process,), now_us)
@@ -318,7 +322,9 @@ class Lifecycle:
         if self.beginning == begin:
             self.beginning = None
         if begin.retries is not None:
-            # Read back after a restart, the abort has asked for a retry: this is it.
+            # Read back after a restart, or written by another coordinator: the retry that the abort asked for is this
+            # one.
+            self.retried.add(SnapshotId.parse(begin.retries))
             self.wants = deque(want for want in self.wants if want.retries != begin.retries)
         if snapshot in self.open or self._has_outcome(snapshot) or snapshot.epoch < self.epoch:
             return []
@@ -391,6 +397,7 @@ class Lifecycle:
             recent = SnapshotId(self.epoch, settled, "")
             self.outcomes = {known: how for known, how in self.outcomes.items() if known >= recent}
             self.refused = {known for known in self.refused if known >= recent}
+            self.retried = {known for known in self.retried if known >= recent}
 
     def _append_lost(self, entry: Entry) -> list[CoordinatorEffect]:
         """Append again what is still wanted after what the other writer did."""
@@ -408,7 +415,8 @@ class Lifecycle:
         if self.beginning == begin:
             # The id may be taken now; the want goes back and is named anew.
             self.beginning = None
-            self.wants.appendleft(Want(begin.initiators, 0, begin.attempt, begin.retries))
+            if begin.retries is None or SnapshotId.parse(begin.retries) not in self.retried:
+                self.wants.appendleft(Want(begin.initiators, 0, begin.attempt, begin.retries))
             return []
         snapshot = SnapshotId.parse(begin.snapshot)
         if self.adopting.pop(snapshot, None) is None or snapshot in self.open or self._has_outcome(snapshot):

@@ -9,6 +9,7 @@ from collections import deque
 
 import msgspec
 
+from strobe.errors import UsageError
 from strobe.protocol.coordination import Drained, JoinWanted, LeaveWanted
 from strobe.protocol.log import ViewChange
 from strobe.protocol.registry import check_channels
@@ -24,8 +25,9 @@ class Membership:
         self.view = view
         self.protocol = protocol
         self.changes: deque[Change] = deque()
-        # The change that is on its way to the log.
+        # The change that is on its way to the log, and the view that it makes.
         self.changing: Change | None = None
+        self.coming: View | None = None
         self.drained: set[str] = set(view.processes)
         # Who is leaving, and the number of the first view without it.
         self.leaving: dict[str, int] = {}
@@ -51,9 +53,12 @@ class Membership:
         """Return the entry of the next change that changes something, if it is time for one."""
         while self.changes and self.settled:
             change = self.changes.popleft()
-            view = _changed(self.view, change, self.protocol)
+            try:
+                view = _changed(self.view, change, self.protocol)
+            except UsageError:
+                continue  # it made sense when it was asked for; another writer's change has made it senseless
             if view is not self.view:
-                self.changing = change
+                self.changing, self.coming = change, view
                 return ViewChange(view, now_us)
         return None
 
@@ -61,14 +66,16 @@ class Membership:
         """The change under way lost its place in the log: make it again, on the view there is now."""
         if self.changing is not None:
             self.changes.appendleft(self.changing)
-            self.changing = None
+            self.changing = self.coming = None
 
     def logged(self, view: View) -> View | None:
         """Go over to `view`; return the one before, or None where the log has a newer one already."""
         if view.number <= self.view.number:
             return None
+        if view != self.coming:
+            self.lost()
         before, self.view = self.view, view
-        self.changing = None
+        self.changing = self.coming = None
         self.drained = set()
         for process in set(before.processes) - set(view.processes):
             self.leaving[process] = view.number
@@ -78,7 +85,8 @@ class Membership:
 
     def note_drained(self, event: Drained) -> list[str]:
         """A process has reported itself; return who may go now."""
-        if event.view == self.view.number or event.process in self.leaving:
+        # One that leaves reports the view it left with, which need not be the newest any more.
+        if self.leaving.get(event.process, self.view.number) <= event.view <= self.view.number:
             self.drained.add(event.process)
         return self._let_go()
 

@@ -2,21 +2,21 @@
 
 A snapshot becomes one row, a *part*, that holds its view, fragments, channel ends and frames as nested columns;
 tables.py takes the parts apart into tables without Python. A snapshot with much in flight becomes several parts, so
-that no row and no batch grows with it. What cannot be read becomes a part with an `error` and nothing else.
+that no row and no batch grows with it. What cannot be read becomes a part with an `error` and nothing else. States are
+not in it (states.py): a proof does not need them, and they can be large.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from blake3 import blake3
 
 from strobe.errors import SnapshotError
 from strobe.protocol.fragment import Fragment, Snapshot
 from strobe.spark import columns as c
 
 PART_BYTES_MAX = 8 << 20
-"""A part is closed before it grows past this; one state or frame that is larger by itself is a part of its own."""
+"""A part is closed before it grows past this; one frame that is larger by itself is a part of its own."""
 
 BATCH_ROWS_MAX = 1000
 COUNT_MAX = 1 << 62
@@ -58,10 +58,6 @@ _FRAGMENT = pa.struct(
         (c.RECORDED_BY, pa.string()),
         (c.RECORDED_SNAPSHOT, pa.string()),
         (c.RECORDED_VIEW, pa.int64()),
-        (c.POSITION, pa.int64()),
-        (c.ENCODING, pa.string()),
-        (c.BYTES, pa.binary()),
-        (c.STATE_HASH, pa.binary()),
     ]
 )
 _END = pa.struct(
@@ -166,7 +162,7 @@ def _rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, int]]:
     `process` is where the snapshot has the fragment, `recorded_by` whose it says it is; a proof compares them.
     """
     for process, fragment in snapshot.fragments.items():
-        yield "fragments", _fragment_row(process, fragment), len(fragment.state.data) if fragment.state else 0
+        yield "fragments", _fragment_row(process, fragment), 0
         for channel in dict.fromkeys((*fragment.sent, *fragment.received, *fragment.in_flight)):
             yield "channel_ends", _end_row(process, fragment, channel), 0
         for channel, items in fragment.in_flight.items():
@@ -185,21 +181,12 @@ def _rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, int]]:
 
 
 def _fragment_row(process: str, fragment: Fragment) -> Row:
-    row: Row = {
+    return {
         c.PROCESS: process,
         c.RECORDED_BY: fragment.process,
         c.RECORDED_SNAPSHOT: str(fragment.snapshot),
         c.RECORDED_VIEW: fragment.view,
     }
-    state = fragment.state
-    if state is not None:
-        row |= {
-            c.POSITION: state.position,
-            c.ENCODING: state.encoding,
-            c.BYTES: state.data,
-            c.STATE_HASH: blake3(state.data).digest(),
-        }
-    return row
 
 
 def _end_row(process: str, fragment: Fragment, channel: str) -> Row:
@@ -238,5 +225,4 @@ def _numbers(snapshot: Snapshot) -> Iterator[tuple[str, int, int]]:
 
 
 def _body_bytes(part: Row) -> int:
-    rows = (*part.get("fragments", ()), *part.get("channel_frames", ()))
-    return sum(len(row.get(c.BYTES) or b"") for row in rows)
+    return sum(len(row[c.BYTES]) for row in part.get("channel_frames", ()))

@@ -25,7 +25,6 @@ MESSAGES = pa.schema(
     ]
 )
 
-_BATCH_ROWS_MAX = 10_000
 _messages = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _Message = tuple[str, str, str, int, str | None, bytes]
 
@@ -40,15 +39,11 @@ def to_json(data: bytes) -> str | None:
 
 def split_frames(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Turn rows of `channel_frames` into one row for each message that has not been received."""
-    rows: list[_Message] = []
     for batch in batches:
-        for frame in batch.to_pylist():
-            rows += _messages_of(frame)
-            if len(rows) >= _BATCH_ROWS_MAX:
-                yield _batch(rows)
-                rows = []
-    if rows:
-        yield _batch(rows)
+        # Not carried over from one batch to the next: Spark bounds the bytes of what it hands over.
+        rows = [message for frame in batch.to_pylist() for message in _messages_of(frame)]
+        if rows:
+            yield _batch(rows)
 
 
 def _messages_of(frame: dict[str, Any]) -> Iterator[_Message]:

@@ -13,9 +13,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from strobe.errors import SnapshotError, StoreError
+from strobe.protocol.fragment import LocalState
 from strobe.protocol.log import Manifest
 from strobe.spark import columns as c
 from strobe.spark.parts import PARTS, Row, batches_of, error_part, parts_of
+from strobe.spark.states import STATES, state_batches, state_row
 from strobe.storage import Store
 from strobe.storage.manifests import to_snapshot
 
@@ -50,6 +52,11 @@ def read_parts(committed: DataFrame, url: str) -> DataFrame:
     return committed.mapInArrow(_reader(url), spark_schema(PARTS))
 
 
+def read_states(committed: DataFrame, url: str) -> DataFrame:
+    """Return the state of every process of every snapshot in `committed`; those that are damaged are left out."""
+    return committed.mapInArrow(_state_reader(url), spark_schema(STATES))
+
+
 def spark_parallelism(spark: SparkSession) -> int:
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
@@ -58,6 +65,16 @@ def _reader(url: str) -> Callable[[Batches], Batches]:
     def read(batches: Batches) -> Batches:
         store = Store.open(url)
         return batches_of(part for batch in batches for row in batch.to_pylist() for part in _read_one(store, row))
+
+    return read
+
+
+def _state_reader(url: str) -> Callable[[Batches], Batches]:
+    def read(batches: Batches) -> Batches:
+        store = Store.open(url)
+        return state_batches(
+            row for batch in batches for entry in batch.to_pylist() for row in _read_states(store, entry)
+        )
 
     return read
 
@@ -72,3 +89,14 @@ def _read_one(store: Store, row: Row) -> Iterator[Row]:
         # A collector may have removed it since the log was read: then it is not damaged but gone.
         if snapshot_id in store.state().committed:
             yield error_part(snapshot_id, log_position, error.problem)
+
+
+def _read_states(store: Store, row: Row) -> Iterator[Row]:
+    manifest = msgspec.json.decode(row[MANIFEST], type=Manifest)
+    for process, record in manifest.processes.items():
+        try:
+            data = bytes(store.read_blob(record.state))
+        except StoreError:
+            continue  # its snapshot is among the reading errors: reading the parts has verified the same blob
+        state = LocalState(record.position, record.encoding, data)
+        yield state_row(row[c.SNAPSHOT_ID], process, state)

@@ -8,10 +8,12 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -39,8 +41,11 @@ def stop_local_session() -> None:
     if _scratch is None:
         return
     atexit.unregister(stop_local_session)
-    if SparkContext._active_spark_context is not None:
-        SparkSession.builder.getOrCreate().stop()
+    # Java may be gone before us, for want of memory, say: then there is nothing left to stop.
+    with suppress(Py4JError, OSError):
+        if SparkContext._active_spark_context is not None:
+            SparkSession.builder.getOrCreate().stop()
+    SparkContext._active_spark_context = None
     _end_java()
     shutil.rmtree(_scratch, ignore_errors=True)
     _scratch = None
@@ -52,6 +57,8 @@ def settings(app_name: str, scratch: Path) -> dict[str, str]:
     return {
         "spark.app.name": app_name,
         "spark.master": f"local[{cores}]",
+        # A frame or a state is one value, copied a few times on its way; 1 GB, the default, is little for large ones.
+        "spark.driver.memory": "2g",
         # Snapshots on one machine are small data: more partitions than cores would only be more tasks.
         "spark.sql.shuffle.partitions": str(cores),
         # No page, no port, no bar that draws over what the command line prints.
@@ -113,7 +120,8 @@ def _end_java() -> None:
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
         return  # somebody else's, who ends it
-    gateway.shutdown()
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
     process.stdin.close()
     try:
         process.wait(_EXIT_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """The tables of a store (D1): its committed snapshots as DataFrames, and as views for SQL.
 
 Everything is derived from the parts (parts.py) by expressions, except messages and states, which Python workers turn
-into JSON when they are asked for. What is asked about one snapshot is asked about all: a table has the rows of all.
+into JSON when they are asked for.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from strobe.errors import SnapshotError, UsageError
-from strobe.protocol.fragment import MSGPACK, Snapshot
+from strobe.protocol.fragment import Snapshot
 from strobe.spark import columns as c
 from strobe.spark.parts import PARTS, Row, batches_of, error_part, parts_of
-from strobe.spark.payloads import JSON, MESSAGES, split_frames, to_json
-from strobe.spark.reading import listing, read_parts, spark_parallelism, spark_schema
+from strobe.spark.payloads import JSON, MESSAGES, split_frames
+from strobe.spark.reading import listing, read_parts, read_states, spark_parallelism, spark_schema
+from strobe.spark.states import STATES, state_batches, states_of
 from strobe.storage import Store
 
 
@@ -51,26 +52,31 @@ class Tables:
 def read_tables(spark: SparkSession, url: str | Path) -> Tables:
     """Return the tables of the snapshots that are committed in the store at `url` now, and register them as views."""
     store = Store.open(url)
-    tables = tables_of(read_parts(listing(spark, store), store.url).persist())
+    committed = listing(spark, store)
+    tables = tables_of(read_parts(committed, store.url).persist(), read_states(committed, store.url))
     tables.register()
     return tables
 
 
 def tables_from_snapshots(spark: SparkSession, snapshots: Iterable[Snapshot]) -> Tables:
     """Return the tables of snapshots in memory, whose ids must differ; positions in the log are made up, from 0."""
-    rows = pa.Table.from_batches(batches_of(_parts_in_memory(snapshots)), PARTS)
-    parts = spark.createDataFrame(rows, spark_schema(PARTS)).repartition(spark_parallelism(spark))
-    return tables_of(parts.persist())
+    snapshots = list(snapshots)
+    parts = pa.Table.from_batches(batches_of(_parts_in_memory(snapshots)), PARTS)
+    states = pa.Table.from_batches(state_batches(states_of(snapshots)), STATES)
+    return tables_of(
+        spark.createDataFrame(parts, spark_schema(PARTS)).repartition(spark_parallelism(spark)).persist(),
+        spark.createDataFrame(states, spark_schema(STATES)),
+    )
 
 
-def tables_of(parts: DataFrame) -> Tables:
-    """Take parts apart into tables."""
+def tables_of(parts: DataFrame, states: DataFrame) -> Tables:
+    """Take parts apart into tables, and put the states beside them."""
     view_channels = _exploded(parts, "view_channels", c.VIEW_CHANNELS)
     channel_ends = _exploded(parts, "channel_ends", c.CHANNEL_ENDS)
     channel_frames = _exploded(parts, "channel_frames", c.CHANNEL_FRAMES)
     return Tables(
         snapshots=parts.where("snapshot IS NOT NULL").select(c.SNAPSHOT_ID, c.LOG_POSITION, "snapshot.*"),
-        process_states=process_states(parts),
+        process_states=process_states(states),
         channel_frames=channel_frames,
         channel_messages=channel_messages(channel_frames, view_channels),
         frontiers=frontiers(view_channels, channel_ends),
@@ -85,14 +91,10 @@ def tables_of(parts: DataFrame) -> Tables:
     )
 
 
-def process_states(parts: DataFrame) -> DataFrame:
+def process_states(states: DataFrame) -> DataFrame:
     """States by field where their encoding says MessagePack and JSON can say them; `state_bytes` where not."""
-    fragments = parts.select(c.SNAPSHOT_ID, sf.explode("fragments").alias("row")).select(c.SNAPSHOT_ID, "row.*")
-    as_json = sf.udf(to_json, "string", useArrow=True)
-    state = sf.try_parse_json(sf.when(sf.col(c.ENCODING) == MSGPACK, as_json(c.BYTES)))
     return (
-        fragments.where(sf.col(c.BYTES).isNotNull())
-        .withColumn(c.STATE, state)
+        states.withColumn(c.STATE, sf.try_parse_json(JSON))
         .withColumn(c.STATE_BYTES, sf.when(sf.col(c.STATE).isNull(), sf.col(c.BYTES)))
         # For states that are kept key by key; no store holds such yet.
         .withColumn("key", sf.lit(None).cast("string"))

@@ -1,0 +1,271 @@
+"""M1, M2, C1-C7, V1, E2, E6, E7, E10: the protocols and their coordinator keep their promises."""
+
+import pytest
+from tests.unit.protocol.cluster import Cluster
+from tests.unit.protocol.desk import Desk, those
+from tests.unit.protocol.network import Network
+from tests.unit.protocol.playbook import (
+    Playbook,
+    deliver,
+    frame,
+    in_flight,
+    marker,
+    received,
+    request,
+    send,
+    send_marker,
+    sent,
+    snapshot_id,
+    view,
+)
+from tests.unit.protocol.test_random_runs import check_all
+
+from strobe.causality.proof import verify
+from strobe.errors import ProtocolViolation
+from strobe.protocol import UNORDERED, ChandyLamport, LaiYang, Policy, Snapshot, SnapshotId, advise_interval_s
+from strobe.protocol.coordination import AskToRecord, JoinWanted, LeaveWanted, LetGo, SnapshotWanted, TellOutcome
+from strobe.protocol.effects import DropRecording, RecordState, ReportSentCounts, SendView
+from strobe.protocol.events import SentCountRelayed, SnapshotAborted, ViewInstalled
+from strobe.protocol.log import Abort, Begin, Commit
+from strobe.protocol.view import ChannelSpec
+
+S1, S2 = snapshot_id(1), snapshot_id(2)
+BOTH_WAYS = view("p>q", "q>p", "p>r", "r>p")
+
+TOPOLOGIES = {
+    "cycle": ("a>b", "b>c", "c>a"),
+    "dag": ("a>b", "a>c", "b>d", "c>d"),
+    "components": ("a>b", "b>a", "c>d"),
+    "self-loop": ("a>a:loop", "a>b"),
+    "parallel": ("a>b:1", "a>b:2", "b>a:3"),
+    "two sources": ("a>c", "b>c"),
+}
+
+
+def p() -> Playbook:
+    return Playbook(ChandyLamport("p", BOTH_WAYS))
+
+
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
+@pytest.mark.parametrize("channels", TOPOLOGIES.values(), ids=TOPOLOGIES.keys())
+def test_M1_a_snapshot_of_any_topology_completes_and_is_exact(channels: tuple[str, ...], protocol: str) -> None:
+    network = Network(view(*channels), protocol)
+    for step in range(40):
+        network.send(step, step)
+        if step % 10 == 5:
+            network.begin(step)
+        network.take(step, 0)
+        network.obey(step)
+    network.calm_down()
+    assert len(network.complete()) == len(network.begun) >= 4
+    check_all(network)
+
+
+def test_M1_a_snapshot_is_initiated_at_as_many_processes_as_it_takes() -> None:
+    asked = those(Desk(view("a>c", "b>c", "c>d")).hears(SnapshotWanted()), AskToRecord)
+    assert {order.process for order in asked} == {"a", "b"}
+
+
+@pytest.mark.parametrize("wrong", [3, 1], ids=["gap or reordering", "duplicate"])
+def test_M2_a_broken_channel_is_named_and_its_snapshot_is_not_called_good(wrong: int) -> None:
+    topology = view("p>q")
+    sender, receiver = Playbook(ChandyLamport("p", topology)), Playbook(ChandyLamport("q", topology))
+    for message in ("a", "b", "c"):
+        sender.hears(sent("pq", message))
+    receiver.hears(received("pq", frame(1, "a")))
+    with pytest.raises(ProtocolViolation, match=f"message {wrong}") as violation:
+        receiver.hears(received("pq", frame(wrong, "?")))
+    assert violation.value.channel == "pq"
+    # A host that went on all the same would get this:
+    fragments = {"p": sender.finishes(request(S1)), "q": receiver.finishes(marker("pq", S1))}
+    verdict = verify(Snapshot(S1, "chandy-lamport", ("p",), topology, fragments))
+    assert [finding.subject for finding in verdict.findings] == ["pq"]
+
+
+def test_C1_any_process_may_initiate_also_several_at_once_with_the_same_id() -> None:
+    network = Network(view("a>b", "b>c", "c>a"), "chandy-lamport")
+    network.send(0, 2)
+    for process in network.view.processes:
+        network.orders.append((process, request(SnapshotId(1, 1, "a"))))
+        network.orders.append((process, request(SnapshotId(1, 1, process))))
+    network.begun += [SnapshotId(1, 1, process) for process in network.view.processes]
+    network.calm_down()
+    assert {snapshot.id for snapshot in network.complete()} == set(network.begun)
+    check_all(network)
+
+
+def test_C2_the_state_is_recorded_then_markers_go_out_before_any_later_message() -> None:
+    play = p()
+    play >> sent("pq", "before") << [send("pq", frame(1, "before"))]
+    play >> request(S1) << [RecordState(S1), send_marker("pq", S1), send_marker("pr", S1)]
+    play >> sent("pq", "later") << [send("pq", frame(2, "later"))]
+
+
+def test_C3_the_first_marker_records_at_once_and_its_channel_is_empty() -> None:
+    play = p()
+    play.hears(received("qp", frame(1, "before")))
+    play >> marker("qp", S1) << [RecordState(S1), send_marker("pq", S1), send_marker("pr", S1)]
+    play.hears(received("qp", frame(2, "behind the marker")))
+    play.hears(received("rp", frame(1, "in flight")))
+    assert in_flight(play.finishes(marker("rp", S1))) == {"qp": [], "rp": ["in flight"]}
+
+
+def test_C4_a_later_marker_closes_its_channel_with_exactly_what_came_since_the_recording() -> None:
+    play = p()
+    play.hears(received("rp", frame(1, "before the recording")))
+    play.hears(marker("qp", S1))
+    play.hears(received("rp", frame(2, "x", "y")))
+    fragment = play.finishes(marker("rp", S1))
+    play.hears(received("rp", frame(4, "behind the marker")))
+    assert in_flight(fragment)["rp"] == ["x", "y"]
+
+
+def test_C5_a_process_is_complete_with_the_last_marker_and_the_snapshot_with_the_last_process() -> None:
+    play = p()
+    play.hears(request(S1))
+    play.ignores(marker("rp", S1))
+    assert play.finishes(marker("qp", S1)).snapshot == S1
+    desk = Desk(BOTH_WAYS)
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "q")
+    assert desk.outcomes() == {}
+    desk.fragments(S1, "r")
+    assert isinstance(desk.outcomes()[str(S1)], Commit)
+
+
+def test_C6_overlapping_snapshots_are_told_apart_and_each_is_right() -> None:
+    network = Network(view("a>b", "b>a", "b>c", "c>a"), "chandy-lamport")
+    for step in range(30):
+        network.send(step, step)
+        network.begin(step)
+        network.obey(step)
+        network.take(step, 0)
+    assert max(len(machine.open) for machine in network.machines.values()) > 5
+    network.calm_down()
+    assert len(network.complete()) == len(network.begun) >= 30
+    check_all(network)
+
+
+def test_C7_messages_are_delivered_and_sent_in_the_same_step_whatever_is_being_recorded() -> None:
+    play = p()
+    for snapshot in (S1, S2):
+        play.hears(request(snapshot))
+    play >> received("qp", frame(1, "x")) << [deliver("qp", frame(1, "x"))]
+    play >> sent("pq", "y") << [send("pq", frame(1, "y"))]
+    play.hears(marker("qp", S1))
+    play >> received("qp", frame(2, "z")) << [deliver("qp", frame(2, "z"))]
+
+
+def test_V1_a_higher_index_records_every_missing_one_before_delivery() -> None:
+    play = Playbook(LaiYang("p", view("q>p", "p>q", kind=UNORDERED)))
+    ahead = frame(2, "ahead", index=2)
+    (
+        play
+        >> received("qp", ahead)
+        << [
+            RecordState(S1),
+            ReportSentCounts(S1, {"pq": 0}),
+            RecordState(S2),
+            ReportSentCounts(S2, {"pq": 0}),
+            deliver("qp", ahead),
+        ]
+    )
+    play >> sent("pq", "x") << [send("pq", frame(1, "x", index=2))]
+
+
+def test_V1_a_channel_is_complete_when_the_relayed_count_of_a_lower_index_has_come() -> None:
+    play = Playbook(LaiYang("p", view("q>p", kind=UNORDERED)))
+    play.hears(request(S1))  # a quiet process is asked
+    play.ignores(SentCountRelayed(S1, "qp", 2))
+    play.hears(received("qp", frame(3, "after the cut", index=1)))
+    play.hears(received("qp", frame(2, "b", index=0)))
+    assert in_flight(play.finishes(received("qp", frame(1, "a", index=0)))) == {"qp": ["b", "a"]}
+
+
+def test_E2_a_change_of_view_aborts_what_is_open_and_retries_it_on_the_new_view() -> None:
+    desk = Desk(BOTH_WAYS, Policy(backoff_us=1))
+    desk.hears(SnapshotWanted(), JoinWanted("s", (ChannelSpec("ps", "p", "s"), ChannelSpec("sp", "s", "p"))))
+    assert [entry.reason for entry in desk.aborts()] == ["the view changed from 1 to 2"]
+    desk.at(1)
+    desk.drained(2, "p", "q", "r")
+    assert len(desk.begun()) == 1
+    desk.drained(2, "s")
+    assert [(entry.view, entry.retries) for entry in desk.begun()] == [(1, None), (2, str(S1))]
+
+
+def test_E2_a_view_frame_precedes_the_first_message_of_its_view_and_no_recording_mixes_views() -> None:
+    play = p()
+    play.hears(request(S1))
+    after = view("p>q", "q>p", number=2)
+    effects = play.hears(ViewInstalled(after))
+    assert effects[0] == DropRecording(S1, "view changed")
+    assert SendView("pq", after, 0) in effects
+    play >> sent("pq", "x") << [send("pq", frame(1, "x", view=2))]
+    play.ignores(marker("qp", S2, view=1))
+
+
+def test_E2_a_leaver_is_out_when_its_last_messages_were_received_and_a_crash_is_not_a_leave() -> None:
+    desk = Desk(BOTH_WAYS)
+    desk.hears(LeaveWanted("r"))
+    assert those(desk.drained(2, "r", "p"), LetGo) == []
+    assert those(desk.drained(2, "q"), LetGo) == [LetGo("r")]
+    assert [after.processes for after in desk.views()] == [("p", "q")]
+
+
+def test_E6_a_snapshot_that_a_crash_left_hanging_is_timed_out_aborted_and_retried() -> None:
+    desk = Desk(BOTH_WAYS, Policy(timeout_us=1_000_000, backoff_us=1))
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "r")
+    effects = desk.at(1_000_000)
+    assert [entry.reason for entry in desk.aborts()] == ["timed out after 1 s without a fragment from q"]
+    assert {order.process for order in those(effects, TellOutcome)} == {"p", "q", "r"}
+    desk.at(1_000_001)
+    assert desk.begun()[1].retries == str(S1)
+
+
+def test_E6_late_markers_and_fragments_of_an_aborted_snapshot_are_ignored() -> None:
+    play = p()
+    play.hears(marker("qp", S1))
+    play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
+    play.ignores(marker("rp", S1))
+    play.ignores(request(S1))
+    desk = Desk(BOTH_WAYS, Policy(timeout_us=1, attempts_max=1))
+    desk.hears(SnapshotWanted())
+    desk.at(1)
+    desk.fragments(S1, "p", "q", "r")
+    assert [type(entry) for entry in desk.log] == [Begin, Abort]
+
+
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
+def test_E7_a_coordinator_that_crashes_finishes_or_aborts_what_was_under_way(protocol: str) -> None:
+    cluster = Cluster(view("p>q", "q>p", "q>r", "r>p"), protocol, seed=7)
+    for _ in range(200):
+        cluster.step()
+    assert len(cluster.moments) > 10
+    for moment in cluster.moments:
+        moment.lose_coordinator()
+        moment.calm_down()
+        begun = {entry.snapshot for entry in moment.log if isinstance(entry, Begin)}
+        assert begun == {entry.snapshot for entry in moment.log if isinstance(entry, Commit | Abort)}
+
+
+def test_E7_processes_free_their_buffers_by_themselves_if_the_coordinator_never_returns() -> None:
+    play = p()
+    play.hears(request(S1))
+    play.hears(received("qp", frame(1, "kept for S1")))
+    # The host has waited for long enough, and says so; the application went on meanwhile.
+    play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
+    assert not play.machine.open
+
+
+def test_E10_storms_are_prevented() -> None:
+    desk = Desk(BOTH_WAYS, Policy(interval_us=10, pause_us_min=1000, overlapping_max=2, timeout_us=10**9))
+    for now in range(0, 10_000, 10):
+        desk.at(now)
+    assert len(desk.begun()) == 2
+    first, second = desk.begun()
+    assert second.at_us - first.at_us >= 1000
+
+
+def test_E10_the_interval_is_advised_from_the_cost_and_the_failure_rate() -> None:
+    assert advise_interval_s(2.0, 3600.0) == 120.0

@@ -1,0 +1,342 @@
+"""Views at the coordinator (E2): one at a time, nothing mixed, nobody forgotten."""
+
+from contextlib import suppress
+
+import pytest
+from tests.unit.protocol.desk import Desk, those, to
+from tests.unit.protocol.playbook import snapshot_id, view
+
+from strobe.errors import UsageError
+from strobe.protocol import UNORDERED, ChannelSpec, Policy, SnapshotId, View
+from strobe.protocol.coordination import (
+    Append,
+    AskToRecord,
+    CommitSnapshot,
+    JoinWanted,
+    LeaveWanted,
+    LetGo,
+    SnapshotStarted,
+    SnapshotWanted,
+    TellOutcome,
+    TellSettled,
+    TellView,
+)
+from strobe.protocol.log import Abort, Begin, Commit, Pin, ViewChange
+
+RING = view("p>q", "q>r", "r>p")
+S1, S2 = snapshot_id(1), snapshot_id(2)
+TO_S = (ChannelSpec("ps", "p", "s"), ChannelSpec("sp", "s", "p"))
+JOIN_S = JoinWanted("s", TO_S)
+
+
+def joined() -> Desk:
+    """A desk with s in the view, and all settled."""
+    desk = Desk(RING, Policy(backoff_us=10))
+    desk.hears(JOIN_S)
+    desk.drained(2, "p", "q", "r", "s")
+    return desk
+
+
+# Joining
+
+
+def test_a_join_makes_the_next_view_with_new_incarnations_of_its_channels() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S)
+    (after,) = desk.views()
+    assert after == View(
+        2,
+        ("p", "q", "r", "s"),
+        (*RING.channels, ChannelSpec("ps", "p", "s", incarnation=2), ChannelSpec("sp", "s", "p", incarnation=2)),
+    )
+
+
+def test_the_joiner_is_told_what_is_settled_before_it_is_told_the_view() -> None:
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "q", "r")
+    effects = desk.hears(JOIN_S)
+    assert to(effects, "s") == [TellSettled("s", 2), TellView("s", desk.views()[0])]
+    assert [order.process for order in those(effects, TellView)] == ["p", "q", "r", "s"]
+
+
+def test_nothing_begins_until_every_process_has_installed_the_view_and_drained() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S, SnapshotWanted())
+    for process in ("p", "q", "s"):
+        desk.drained(2, process)
+        assert desk.begun() == []
+    desk.drained(1, "r")
+    assert desk.begun() == []
+    desk.drained(2, "r")
+    assert [entry.view for entry in desk.begun()] == [2]
+
+
+def test_a_join_of_one_who_is_in_and_a_leave_of_one_who_is_out_change_nothing() -> None:
+    desk = Desk(RING)
+    desk.hears(JoinWanted("p", ()), LeaveWanted("x"), SnapshotWanted())
+    assert desk.views() == []
+    assert len(desk.begun()) == 1
+
+
+def test_changes_that_change_nothing_do_not_hold_up_what_is_wanted() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S, JoinWanted("p", ()), LeaveWanted("x"), SnapshotWanted())
+    desk.drained(2, "p", "q", "r", "s")
+    assert len(desk.begun()) == 1
+
+
+def test_a_channel_that_is_known_already_goes_on_as_it_is() -> None:
+    desk = Desk(RING)
+    desk.hears(JoinWanted("s", (*TO_S, ChannelSpec("pq", "p", "q"))))
+    assert [spec.incarnation for spec in desk.views()[0].channels] == [1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "channels",
+    [(ChannelSpec("sx", "s", "x"),), (ChannelSpec("ps", "p", "s", UNORDERED),)],
+    ids=["no such process", "unordered under chandy-lamport"],
+)
+def test_a_join_that_makes_no_sense_is_refused(channels: tuple[ChannelSpec, ...]) -> None:
+    """M2: markers on a channel that may reorder would be overtaken, and the cut would be wrong."""
+    desk = Desk(RING)
+    with pytest.raises(UsageError):
+        desk.hears(JoinWanted("s", channels))
+    assert desk.views() == []
+
+
+def test_a_join_that_makes_no_sense_is_refused_where_it_is_asked_for_and_harms_nobody_else() -> None:
+    """It waits behind another change; when its turn comes, others are being served."""
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    with suppress(UsageError):  # refused at once: as good
+        desk.hears(JoinWanted("s", (ChannelSpec("sx", "s", "x"),)))
+    desk.drained(2, "r", "p")
+    assert LetGo("r") in desk.drained(2, "q")
+
+
+# Leaving
+
+
+def test_a_leave_takes_the_process_and_its_channels_out() -> None:
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    assert desk.views()[-1] == View(3, ("p", "q", "r"), RING.channels)
+
+
+def test_a_leaver_is_let_go_when_it_and_all_others_have_drained_and_not_before() -> None:
+    desk = joined()
+    effects = desk.hears(LeaveWanted("s"))
+    assert [order.process for order in those(effects, TellView)] == ["p", "q", "r", "s"]
+    assert those(desk.drained(3, "s", "p", "q"), LetGo) == []
+    assert those(desk.drained(3, "r"), LetGo) == [LetGo("s")]
+    assert those(desk.drained(3, "r", "s"), LetGo) == []
+
+
+def test_a_leaver_whose_own_report_comes_last_is_let_go_then() -> None:
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    assert those(desk.drained(3, "p", "q", "r"), LetGo) == []
+    assert those(desk.drained(3, "s"), LetGo) == [LetGo("s")]
+
+
+def test_a_leaver_whose_own_report_comes_last_is_let_go_although_the_next_change_has_begun() -> None:
+    """E2: its last counts are acknowledged before it is out, also where another view follows at once."""
+    desk = joined()
+    desk.hears(LeaveWanted("s"), LeaveWanted("r"))
+    effects = desk.drained(3, "p", "q", "r")
+    effects += desk.drained(3, "s")
+    effects += desk.drained(4, "p", "q", "r")
+    effects += desk.drained(3, "s")
+    assert {order.process for order in those(effects, LetGo)} == {"s", "r"}
+
+
+def test_a_late_report_of_an_earlier_view_does_not_let_a_leaver_go() -> None:
+    """E2: a sink that leaves is out when it has received all that was sent to it, and only then."""
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    # It was asked twice whether it had installed view 2, as after a restart; this is the second answer.
+    effects = desk.drained(2, "s")
+    effects += desk.drained(3, "p", "q", "r")
+    assert those(effects, LetGo) == []
+    assert those(desk.drained(3, "s"), LetGo) == [LetGo("s")]
+
+
+def test_one_who_left_may_join_again_with_new_incarnations() -> None:
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    desk.drained(3, "p", "q", "r", "s")
+    desk.hears(JOIN_S)
+    assert [spec.incarnation for spec in desk.views()[-1].channels if "s" in spec.id] == [4, 4]
+
+
+# Snapshots and view changes
+
+
+def test_a_change_of_view_aborts_what_is_open_with_that_reason_and_retries_it_on_the_new_view() -> None:
+    desk = Desk(RING, Policy(backoff_us=10))
+    desk.hears(SnapshotWanted())
+    effects = desk.hears(JOIN_S)
+    assert desk.aborts() == [Abort(str(S1), "the view changed from 1 to 2", 0)]
+    assert {order.process for order in those(effects, TellOutcome)} >= {"p", "q", "r"}
+    desk.drained(2, "p", "q", "r", "s")
+    desk.at(10)
+    retry = desk.begun()[1]
+    assert (retry.snapshot, retry.view, retry.retries) == (str(S2), 2, str(S1))
+    desk.fragments(S2, "p", "q", "r", "s", view=2)
+    assert isinstance(desk.outcomes()[str(S2)], Commit)
+
+
+def test_a_retry_on_a_new_view_is_initiated_at_as_many_as_that_view_takes() -> None:
+    """M1, E2: in the old view one process reached all the others, in the new one it does not."""
+    desk = Desk(view("p>q"), Policy(backoff_us=10))
+    desk.hears(SnapshotWanted())
+    assert desk.begun()[0].initiators == ("p",)
+    desk.hears(JoinWanted("s", (ChannelSpec("sq", "s", "q"),)))
+    desk.drained(2, "p", "q", "s")
+    asked = those(desk.at(10), AskToRecord)
+    assert {order.process for order in asked} >= {"p", "s"}
+
+
+def test_a_retry_whose_initiator_has_left_is_initiated_elsewhere() -> None:
+    desk = Desk(view("p>q", "q>p", "r>p", "r>q"), Policy(backoff_us=10))
+    desk.hears(SnapshotWanted())
+    assert desk.begun()[0].initiators == ("r",)
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q", "r")
+    asked = those(desk.at(10), AskToRecord)
+    assert asked
+    assert {order.process for order in asked} <= {"p", "q"}
+
+
+def test_fragments_of_those_who_stay_do_not_make_a_whole_of_a_snapshot_of_the_old_view() -> None:
+    """E2: it never mixes views. The abort is not in the log yet, and only the leaver's fragment is missing."""
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.slow = True
+    desk.hears(LeaveWanted("r"))
+    desk.write()
+    assert those(desk.fragments(S1, "p", "q"), CommitSnapshot) == []
+
+
+def test_a_snapshot_being_committed_when_the_view_changes_is_committed() -> None:
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.slow = True
+    desk.fragments(S1, "p", "q", "r")
+    desk.hears(LeaveWanted("r"))
+    desk.write()
+    assert isinstance(desk.outcomes()[str(S1)], Commit)
+    assert desk.aborts() == []
+
+
+def test_a_view_does_not_change_while_a_beginning_is_on_its_way_to_the_log() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(SnapshotWanted(), JOIN_S)
+    assert [type(entry) for entry in desk.waiting] == [Begin]
+    desk.write()
+    assert [type(entry) for entry in desk.waiting] == [ViewChange]
+
+
+def test_nothing_begins_while_a_change_is_wanted() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(JOIN_S, SnapshotWanted())
+    assert [type(entry) for entry in desk.waiting] == [ViewChange]
+
+
+def test_changes_are_made_one_after_another() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S, LeaveWanted("r"))
+    assert [after.number for after in desk.views()] == [2]
+    desk.drained(2, "p", "q", "r", "s")
+    assert [after.processes for after in desk.views()] == [("p", "q", "r", "s"), ("p", "q", "s")]
+
+
+def test_what_a_process_initiates_while_the_view_changes_is_refused() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S)
+    told = those(desk.hears(SnapshotStarted(SnapshotId(1, 1, "p"), "p", 2)), TellOutcome)
+    assert {order.process for order in told} == {"p", "q", "r", "s"}
+    assert desk.begun() == []
+
+
+def test_outcomes_are_told_to_those_who_are_leaving_too() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(SnapshotWanted())
+    desk.write()
+    desk.hears(LeaveWanted("r"))
+    desk.write()
+    told = those(desk.write(), TellOutcome)
+    assert [order.process for order in told] == ["p", "q", "r"]
+
+
+# Lost races for a place in the log
+
+
+@pytest.mark.parametrize("change", [JOIN_S, LeaveWanted("r")])
+def test_a_change_of_view_that_lost_its_place_in_the_log_is_made_all_the_same(change) -> None:
+    """Pins and removals are written by others all the time."""
+    desk = Desk(RING, slow=True)
+    desk.hears(change)
+    desk.log.append(Pin(str(S1), True, 0))
+    desk.write()
+    desk.write()
+    assert len(desk.views()) == 1
+
+
+def test_a_change_of_view_that_lost_its_place_to_another_change_is_made_on_top_of_it() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(JOIN_S)
+    desk.log.append(ViewChange(View(2, ("p", "q"), RING.channels[:1]), 0))
+    desk.write()
+    desk.drained(2, "p", "q")
+    desk.write()
+    assert [after.processes for after in desk.views()] == [("p", "q"), ("p", "q", "s")]
+
+
+def test_a_change_that_another_coordinators_change_has_made_senseless_harms_nobody() -> None:
+    """s wants to join r, which another coordinator lets leave meanwhile."""
+    desk = Desk(RING, slow=True)
+    desk.hears(JoinWanted("s", (ChannelSpec("sr", "s", "r"),)))
+    desk.log.append(ViewChange(View(2, ("p", "q"), RING.channels[:1]), 0))
+    desk.write()
+    desk.hears(SnapshotWanted())
+    desk.drained(2, "p", "q")
+    desk.write()
+    assert [entry.view for entry in desk.begun()] == [2]
+
+
+def test_a_snapshot_of_a_process_that_lost_its_place_to_a_view_change_is_not_begun_in_the_old_view() -> None:
+    """E2: each snapshot belongs to one view; none begins in a view that is over."""
+    desk = Desk(RING, slow=True)
+    desk.hears(SnapshotStarted(SnapshotId(1, 1, "p"), "p", 1))
+    after = View(2, ("p", "q"), RING.channels[:1])
+    desk.log.append(ViewChange(after, 0))
+    desk.write()
+    desk.write()
+    assert [entry for entry in desk.log if isinstance(entry, Begin) and entry.view != 2] == []
+
+
+def test_a_beginning_that_lost_its_place_to_a_view_change_begins_in_the_new_view() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(SnapshotWanted())
+    after = View(2, ("p", "q"), RING.channels[:1])
+    desk.log.append(ViewChange(after, 0))
+    desk.write()
+    assert desk.waiting == []
+    desk.drained(2, "p", "q")
+    assert [(entry.view, entry.initiators) for entry in desk.waiting] == [(2, ("p",))]
+
+
+def test_an_append_that_is_still_wanted_is_tried_again_and_one_that_is_not_is_dropped() -> None:
+    desk = Desk(RING, Policy(timeout_us=10, attempts_max=1))
+    desk.hears(SnapshotWanted())
+    desk.slow = True
+    desk.at(10)
+    desk.log.append(Pin(str(S1), True, 0))
+    effects = desk.write()
+    assert [type(order.entry) for order in those(effects, Append)] == [Abort]
+    desk.log.append(Abort(str(S1), "another coordinator said so", 0))
+    desk.write()
+    assert desk.waiting == []
+    assert [entry.reason for entry in desk.aborts()] == ["another coordinator said so"]

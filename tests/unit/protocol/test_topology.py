@@ -1,0 +1,167 @@
+"""Views as graphs: what is refused, who must initiate (M1); and the ids of snapshots."""
+
+from itertools import combinations, pairwise
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.unit.protocol.playbook import view
+
+from strobe.errors import UsageError
+from strobe.protocol import PROTOCOLS, UNORDERED, ChannelSpec, SnapshotId, View, check_channels, initiators
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> View:
+    """Any directed graph on up to six processes: self-loops, parallel channels, several components."""
+    processes = draw(st.permutations(NAMES[: draw(st.integers(1, len(NAMES)))]))
+    ends = draw(st.lists(st.tuples(st.sampled_from(processes), st.sampled_from(processes)), max_size=10))
+    channels = tuple(ChannelSpec(f"{number}", *pair) for number, pair in enumerate(ends))
+    return View(1, tuple(processes), channels)
+
+
+def reached(graph: View, starts: tuple[str, ...]) -> set[str]:
+    """Everything markers from `starts` get to, by adding neighbours until nothing changes."""
+    known = set(starts)
+    while True:
+        more = known | {channel.target for channel in graph.channels if channel.source in known}
+        if more == known:
+            return known
+        known = more
+
+
+def fewest(graph: View, chosen: tuple[str, ...] = ()) -> int:
+    """The size of the smallest set with `chosen` in it that reaches all: every set of every size is tried."""
+    return next(
+        len(chosen) + size
+        for size in range(len(graph.processes) + 1)
+        for more in combinations(graph.processes, size)
+        if reached(graph, chosen + more) == set(graph.processes)
+    )
+
+
+@given(graphs())
+def test_initiators_reach_every_process_and_are_as_few_as_can_be(graph: View) -> None:
+    chosen = initiators(graph)
+    assert reached(graph, chosen) == set(graph.processes)
+    assert len(chosen) == len(set(chosen)) == fewest(graph)
+
+
+@given(graphs(), st.data())
+def test_chosen_initiators_are_joined_by_as_few_more_as_it_takes(graph: View, data: st.DataObject) -> None:
+    chosen = tuple(data.draw(st.lists(st.sampled_from(graph.processes), unique=True, max_size=3)))
+    found = initiators(graph, chosen)
+    assert found[: len(chosen)] == chosen
+    assert reached(graph, found) == set(graph.processes)
+    assert len(found) == len(set(found)) == fewest(graph, chosen)
+
+
+@given(graphs(), st.randoms(use_true_random=False))
+def test_initiators_do_not_depend_on_the_order_of_processes(graph: View, random) -> None:
+    processes = list(graph.processes)
+    random.shuffle(processes)
+    assert initiators(msgspec.structs.replace(graph, processes=tuple(processes))) == initiators(graph)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (view("a>b", "b>c", "c>a"), 1),
+        (view("a>b", "b>c", "a>c"), 1),
+        (view("a>c", "b>c"), 2),
+        (view("a>b", "b>a", "c>d"), 2),
+        (view(alone=["a", "b", "c"]), 3),
+        (view("a>a:loop"), 1),
+        (view("a>b:1", "a>b:2"), 1),
+    ],
+    ids=["ring", "dag", "two sources", "components", "no channels", "self-loop", "parallel"],
+)
+def test_how_many_initiators_it_takes(graph: View, expected: int) -> None:
+    assert len(initiators(graph)) == expected
+
+
+def test_a_long_chain_needs_no_deep_recursion() -> None:
+    names = tuple(f"{number:05d}" for number in range(20_000))
+    chain = View(1, names, tuple(ChannelSpec(source, source, target) for source, target in pairwise(names)))
+    assert initiators(chain) == (names[0],)
+
+
+@given(graphs())
+def test_incoming_and_outgoing_partition_the_channels(graph: View) -> None:
+    for ends in (graph.incoming, graph.outgoing):
+        listed = [channel for process in graph.processes for channel in ends(process)]
+        assert sorted(channel.id for channel in listed) == sorted(channel.id for channel in graph.channels)
+
+
+@given(graphs())
+def test_a_sound_view_passes(graph: View) -> None:
+    graph.check()
+    for protocol in PROTOCOLS:
+        check_channels(protocol, graph)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (View(1, ("a", "a"), ()), "two processes are called 'a'"),
+        (View(1, ("a",), 2 * (ChannelSpec("c", "a", "a"),)), "two channels are called 'c'"),
+        (View(1, ("a", "coordinator"), ()), "may not be called 'coordinator'"),
+        (View(1, ("a",), (ChannelSpec("c", "a", "x"),)), "channel 'c' names the process 'x'"),
+        (View(1, ("a",), (ChannelSpec("c", "x", "a"),)), "processes are: a"),
+        (View(1, (), (ChannelSpec("c", "x", "a"),)), "processes are: none"),
+        (View(1, ("a",), (ChannelSpec("c", "a", "a", "lossy"),)), "channel 'c' has the kind 'lossy'"),
+    ],
+)
+def test_a_view_that_makes_no_sense_is_refused_by_name(wrong: View, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        wrong.check()
+
+
+def test_chandy_lamport_refuses_an_unordered_channel_by_name() -> None:
+    mixed = View(1, ("a", "b"), (ChannelSpec("ab", "a", "b"), ChannelSpec("ba", "b", "a", UNORDERED)))
+    with pytest.raises(UsageError, match="channel 'ba' is unordered"):
+        check_channels("chandy-lamport", mixed)
+    check_channels("lai-yang", mixed)
+
+
+def test_a_protocol_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(UsageError, match="chandy-lamport, lai-yang"):
+        check_channels("paxos", view("a>b"))
+
+
+# Ids
+
+IDS = st.builds(
+    SnapshotId, st.integers(0, 999_999), st.integers(0, 99_999_999), st.text("abz09-", min_size=1, max_size=5)
+)
+
+
+@given(IDS, IDS)
+def test_ids_sort_by_epoch_then_counter_printed_or_not(one: SnapshotId, other: SnapshotId) -> None:
+    assume((one.epoch, one.counter) != (other.epoch, other.counter))
+    assert (one < other) == (str(one) < str(other)) == ((one.epoch, one.counter) < (other.epoch, other.counter))
+
+
+@given(IDS)
+def test_an_id_can_be_read_back(snapshot: SnapshotId) -> None:
+    assert SnapshotId.parse(str(snapshot)) == snapshot
+
+
+@given(st.text(max_size=3) | st.just("a\nb"))
+def test_every_name_that_a_view_accepts_makes_ids_that_can_be_read_back(name: str) -> None:
+    """E7: ids stand in the log as they are printed; one that cannot be read back stops every restart."""
+    try:
+        View(1, (name,), ()).check()
+    except UsageError:
+        return
+    snapshot = SnapshotId(1, 1, name)
+    assert SnapshotId.parse(str(snapshot)) == snapshot
+
+
+@pytest.mark.parametrize("wrong", ["", "1-2-p", "000001-00000002-", "000001-0000002x-p", "x000001-00000002-p"])
+def test_what_is_not_an_id_is_refused_with_an_example(wrong: str) -> None:
+    with pytest.raises(UsageError, match="000001-00000042-coordinator"):
+        SnapshotId.parse(wrong)
