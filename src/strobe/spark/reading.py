@@ -53,7 +53,7 @@ def read_parts(committed: DataFrame, url: str) -> DataFrame:
 
 
 def read_states(committed: DataFrame, url: str) -> DataFrame:
-    """Return the state of every process of every snapshot in `committed`; those that are damaged are left out."""
+    """Return the state of every process of every snapshot in `committed`, except those that are damaged."""
     return committed.mapInArrow(_state_reader(url), spark_schema(STATES))
 
 

@@ -74,9 +74,10 @@ def tables_of(parts: DataFrame, states: DataFrame) -> Tables:
     view_channels = _exploded(parts, "view_channels", c.VIEW_CHANNELS)
     channel_ends = _exploded(parts, "channel_ends", c.CHANNEL_ENDS)
     channel_frames = _exploded(parts, "channel_frames", c.CHANNEL_FRAMES)
+    snapshots = parts.where("snapshot IS NOT NULL").select(c.SNAPSHOT_ID, c.LOG_POSITION, "snapshot.*")
     return Tables(
-        snapshots=parts.where("snapshot IS NOT NULL").select(c.SNAPSHOT_ID, c.LOG_POSITION, "snapshot.*"),
-        process_states=process_states(states),
+        snapshots=snapshots,
+        process_states=process_states(states, snapshots),
         channel_frames=channel_frames,
         channel_messages=channel_messages(channel_frames, view_channels),
         frontiers=frontiers(view_channels, channel_ends),
@@ -91,10 +92,14 @@ def tables_of(parts: DataFrame, states: DataFrame) -> Tables:
     )
 
 
-def process_states(states: DataFrame) -> DataFrame:
-    """States by field where their encoding says MessagePack and JSON can say them; `state_bytes` where not."""
+def process_states(states: DataFrame, snapshots: DataFrame) -> DataFrame:
+    """States by field where their encoding says MessagePack and JSON can say them; `state_bytes` where not.
+
+    Only of snapshots that could be read whole: a sum over some of the processes would look like one over all.
+    """
     return (
-        states.withColumn(c.STATE, sf.try_parse_json(JSON))
+        states.join(snapshots, c.SNAPSHOT_ID, "left_semi")
+        .withColumn(c.STATE, sf.try_parse_json(JSON))
         .withColumn(c.STATE_BYTES, sf.when(sf.col(c.STATE).isNull(), sf.col(c.BYTES)))
         # For states that are kept key by key; no store holds such yet.
         .withColumn("key", sf.lit(None).cast("string"))
