@@ -14,26 +14,15 @@ the receiver's cut was sent after the sender's (C2 and C3 make it record no late
 between the receiver's cut and the marker is what was in flight (C4).
 """
 
-from typing import assert_never
-
 from strobe.errors import ProtocolViolation
 from strobe.protocol.effects import Effect, SendMarker
 from strobe.protocol.endpoint import Endpoint, Recording
 from strobe.protocol.events import (
     Breakpoint,
-    DepartureReady,
-    Event,
     FrameReceived,
     Marker,
     MarkerReceived,
-    MessagesSent,
-    Restarted,
-    SentCountRelayed,
-    SnapshotAborted,
     SnapshotRequested,
-    SnapshotsSettled,
-    ViewInstalled,
-    ViewReceived,
 )
 from strobe.protocol.frames import InFlight
 from strobe.protocol.ids import SnapshotId
@@ -43,34 +32,6 @@ class ChandyLamport(Endpoint):
     """One process's part of the protocol: events in, effects out."""
 
     name = "chandy-lamport"
-
-    def handle(self, event: Event) -> list[Effect]:
-        """Return the effects of `event`, in the order they must happen."""
-        match event:
-            case FrameReceived():
-                return self._receive_frame(event)
-            case MessagesSent():
-                return self._send(event)
-            case MarkerReceived():
-                return self._receive_marker(event)
-            case SnapshotRequested():
-                return self._request(event)
-            case SnapshotAborted():
-                return self._abort(event.snapshot, "aborted")
-            case SnapshotsSettled():
-                return self._settle(event.counter)
-            case ViewInstalled():
-                return self._install(event.view)
-            case ViewReceived():
-                return self._receive_view(event)
-            case DepartureReady():
-                return self._depart()
-            case Restarted():
-                return self._abort_all("process restarted")
-            case SentCountRelayed():
-                return []  # markers say where a channel's state ends
-            case _:
-                assert_never(event)
 
     def _receive_frame(self, event: FrameReceived) -> list[Effect]:
         if self._is_early(event):
@@ -107,6 +68,3 @@ class ChandyLamport(Endpoint):
         recording, record_state = self._begin(snapshot, inside)
         marker = Marker(self.epoch, self.view.number, snapshot)
         return recording, [record_state, *(SendMarker(channel, marker) for channel in self.outgoing)]
-
-    def _receive_again(self, event: FrameReceived) -> list[Effect]:
-        return self._receive_frame(event)

@@ -11,6 +11,8 @@ Memory. An id that was recorded, finished or aborted is remembered, so that a la
 again. `SnapshotsSettled` bounds that: ids below its counter are forgotten and their markers ignored.
 """
 
+from typing import assert_never
+
 from strobe.errors import ProtocolViolation
 from strobe.protocol.channels import Incoming, Outgoing
 from strobe.protocol.effects import (
@@ -24,7 +26,21 @@ from strobe.protocol.effects import (
     SendFrame,
     SendView,
 )
-from strobe.protocol.events import Breakpoint, FrameReceived, MessagesSent, ViewReceived
+from strobe.protocol.events import (
+    Breakpoint,
+    DepartureReady,
+    Event,
+    FrameReceived,
+    MarkerReceived,
+    MessagesSent,
+    Restarted,
+    SentCountRelayed,
+    SnapshotAborted,
+    SnapshotRequested,
+    SnapshotsSettled,
+    ViewInstalled,
+    ViewReceived,
+)
 from strobe.protocol.fragment import Fragment
 from strobe.protocol.frames import FIFO, Frame, Frontier, InFlight
 from strobe.protocol.ids import SnapshotId
@@ -49,7 +65,9 @@ class Recording:
 
 
 class Endpoint:
-    """One process's side of a snapshot protocol, but for the rules that make it this or that protocol."""
+    """One process's side of a snapshot protocol: events in, effects out. Subclasses add the rules of one protocol."""
+
+    name = ""
 
     def __init__(self, process: str, view: View, epoch: int = 1) -> None:
         self.process = process
@@ -66,6 +84,50 @@ class Endpoint:
         self.closed: set[SnapshotId] = set()
         self.counter_floor = 0
         self.counter_seen = 0
+        # The cut index that goes with every frame; it stays 0 where a protocol has none.
+        self.index = 0
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Return the effects of `event`, in the order they must happen."""
+        match event:
+            case FrameReceived():
+                return self._receive_frame(event)
+            case MessagesSent():
+                return self._send(event)
+            case MarkerReceived():
+                return self._receive_marker(event)
+            case SnapshotRequested():
+                return self._request(event)
+            case SentCountRelayed():
+                return self._relayed(event)
+            case SnapshotAborted():
+                return self._abort(event.snapshot, "aborted")
+            case SnapshotsSettled():
+                return self._settle(event.counter)
+            case ViewInstalled():
+                return self._install(event.view)
+            case ViewReceived():
+                return self._receive_view(event)
+            case DepartureReady():
+                return self._depart()
+            case Restarted():
+                return self._abort_all("process restarted")
+            case _:
+                assert_never(event)
+
+    # The rules that make it this or that protocol
+
+    def _receive_frame(self, event: FrameReceived) -> list[Effect]:
+        raise NotImplementedError
+
+    def _request(self, event: SnapshotRequested) -> list[Effect]:
+        raise NotImplementedError
+
+    def _receive_marker(self, event: MarkerReceived) -> list[Effect]:
+        return []  # a protocol without markers
+
+    def _relayed(self, event: SentCountRelayed) -> list[Effect]:
+        return []  # a protocol without relayed counts
 
     def next_id(self) -> SnapshotId:
         """Return an id for a snapshot that this process initiates (C1)."""
@@ -73,8 +135,8 @@ class Endpoint:
 
     # Frames
 
-    def _send(self, event: MessagesSent, index: int = 0) -> list[Effect]:
-        frame = self.outgoing[event.channel].seal(event.count, event.body, index, self.announced)
+    def _send(self, event: MessagesSent) -> list[Effect]:
+        frame = self.outgoing[event.channel].seal(event.count, event.body, self.index, self.announced)
         return [SendFrame(event.channel, frame)]
 
     def _is_early(self, event: FrameReceived) -> bool:
@@ -171,7 +233,7 @@ class Endpoint:
             effects += self._drained()
         early, self.early = self.early, []
         for event in early:
-            effects += self._receive_again(event)
+            effects += self._receive_frame(event)
         return effects
 
     def _end_self_loops(self, view: View) -> list[Effect]:
@@ -231,6 +293,3 @@ class Endpoint:
         outgoing, self.outgoing = self.outgoing, {}
         ends: list[Effect] = [SendView(channel, self.view, out.count) for channel, out in outgoing.items()]
         return [*ends, ReportDrained(self.view.number)]
-
-    def _receive_again(self, event: FrameReceived) -> list[Effect]:
-        raise NotImplementedError

@@ -12,66 +12,22 @@ the channel is needed to tell. By L2 nothing sent after the sender's cut is rece
 the channel state is what was sent before the sender's cut and not received before the receiver's, all of it.
 """
 
-from typing import assert_never
-
 from strobe.protocol.effects import Effect, ReportSentCounts
 from strobe.protocol.endpoint import Endpoint, Recording
 from strobe.protocol.events import (
     Breakpoint,
-    DepartureReady,
-    Event,
     FrameReceived,
-    MarkerReceived,
-    MessagesSent,
-    Restarted,
     SentCountRelayed,
-    SnapshotAborted,
     SnapshotRequested,
-    SnapshotsSettled,
-    ViewInstalled,
-    ViewReceived,
 )
 from strobe.protocol.frames import InFlight
 from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.view import View
 
 
 class LaiYang(Endpoint):
     """One process's part of the protocol: events in, effects out."""
 
     name = "lai-yang"
-
-    def __init__(self, process: str, view: View, epoch: int = 1) -> None:
-        super().__init__(process, view, epoch)
-        self.index = 0
-
-    def handle(self, event: Event) -> list[Effect]:
-        """Return the effects of `event`, in the order they must happen."""
-        match event:
-            case FrameReceived():
-                return self._receive_frame(event)
-            case MessagesSent():
-                return self._send(event, self.index)
-            case SnapshotRequested():
-                return self._request(event)
-            case SentCountRelayed():
-                return self._relayed(event)
-            case SnapshotAborted():
-                return self._abort(event.snapshot, "aborted")
-            case SnapshotsSettled():
-                return self._settle(event.counter)
-            case ViewInstalled():
-                return self._install(event.view)
-            case ViewReceived():
-                return self._receive_view(event)
-            case DepartureReady():
-                return self._depart()
-            case Restarted():
-                return self._abort_all("process restarted")
-            case MarkerReceived():
-                return []  # the index on each frame does a marker's work
-            case _:
-                assert_never(event)
 
     def _receive_frame(self, event: FrameReceived) -> list[Effect]:
         if self._is_early(event):
@@ -130,9 +86,6 @@ class LaiYang(Endpoint):
             return []
         recording.pending.discard(channel)
         return self._finish(recording)
-
-    def _receive_again(self, event: FrameReceived) -> list[Effect]:
-        return self._receive_frame(event)
 
 
 def _report(recording: Recording) -> Effect:
