@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.protocol.playbook import examples
 
 from strobe.errors import UsageError
 from strobe.process import Channel, Context, Process, Random, System, Waits
@@ -47,7 +48,7 @@ def test_the_same_seed_gives_the_same_numbers_on_every_machine() -> None:
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
-@settings(max_examples=20)
+@examples(0.2)
 @given(seed=st.integers(0, 2**64 - 1), before=st.integers(0, 3))
 def test_the_whole_state_is_one_integer(draw: Callable[[random.Random], Any], seed: int, before: int) -> None:
     """R4: a generator restored from a snapshot goes on exactly as the one that was captured."""

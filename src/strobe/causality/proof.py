@@ -109,7 +109,11 @@ def _channel(channel: ChannelSpec, sender: Fragment, receiver: Fragment) -> Iter
         who = channel.source if sent is None else channel.target
         yield Finding("forgotten", channel.id, f"is in the view but not in the fragment of {who}")
         return
-    walked = _walk(channel, received, in_flight)
+    seed = seed_hash(channel.id, channel.incarnation)
+    for who, frontier in ((channel.source, sent), (channel.target, received)):
+        if frontier.count == 0 and frontier.hash != seed:
+            yield Finding("hash", channel.id, f"{who} counts no message, but its hash is not that of an unused channel")
+    walked = _walk(channel, seed, received, in_flight)
     yield from walked.findings
     counted = list(_counts(channel, sent, received, walked.messages))
     yield from counted
@@ -125,10 +129,10 @@ class _Walked(msgspec.Struct):
     hash: bytes
 
 
-def _walk(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, ...]) -> _Walked:
+def _walk(channel: ChannelSpec, seed: bytes, received: Frontier, in_flight: tuple[InFlight, ...]) -> _Walked:
     """Check each frame by itself, and on FIFO channels that they follow each other; count and hash on the way."""
     if channel.kind != FIFO:
-        return _walk_unordered(channel, received, in_flight)
+        return _walk_unordered(channel, seed, received, in_flight)
     findings: list[Finding] = []
     due, messages, running = received.count + 1, 0, received.hash
     for place, item in enumerate(in_flight):
@@ -154,9 +158,8 @@ def _in_order(channel: ChannelSpec, place: int, item: InFlight, due: int) -> Ite
         yield Finding("frame", channel.id, problem)
 
 
-def _walk_unordered(channel: ChannelSpec, received: Frontier, in_flight: tuple[InFlight, ...]) -> _Walked:
+def _walk_unordered(channel: ChannelSpec, seed: bytes, received: Frontier, in_flight: tuple[InFlight, ...]) -> _Walked:
     walked = _Walked([], 0, received.hash)
-    seed = seed_hash(channel.id, channel.incarnation)
     seen: set[int] = set()
     for place, item in enumerate(in_flight):
         frame = item.frame

@@ -12,6 +12,9 @@ The duties of a host, which is whatever drives these machines (simulator, explor
 5. Keep a finished fragment until its snapshot's outcome is known, and send it again when asked to record again.
 6. Where no outcome comes for a set time, say `SnapshotAborted` to the process: its buffers are freed (E7).
 7. Tell a process that joins `SnapshotsSettled` before anything else.
+8. Verify the proof of a snapshot before committing it (`strobe.causality.verify`): what broke a channel's promise at
+   one process must never make a snapshot that claims to be good (M2).
+9. Give a process its orders in the order in which the coordinator gave them.
 
     effects = protocol.handle(FrameReceived(channel, frame))
     for effect in effects:

@@ -49,6 +49,8 @@ class ChandyLamport(Endpoint):
             return []
         if marker.view > self.view.number:
             raise ProtocolViolation(self.process, channel, f"a marker of view {marker.view} came before that view")
+        if channel not in self.incoming:
+            raise ProtocolViolation(self.process, channel, "a marker came on a channel that is not in the view")
         effects: list[Effect] = []
         recording = self.open.get(marker.snapshot)
         if recording is None:
@@ -58,7 +60,7 @@ class ChandyLamport(Endpoint):
 
     def _request(self, event: SnapshotRequested) -> list[Effect]:
         snapshot = event.snapshot
-        if self._is_settled(snapshot) or snapshot in self.open or event.view != self.view.number:
+        if self._is_settled(snapshot) or snapshot in self.open or not self._takes_part_in(event.view):
             return []
         recording, effects = self._record(snapshot, event.breakpoint)
         return effects + self._finish(recording)

@@ -75,6 +75,13 @@ class AppendLost(msgspec.Struct, frozen=True):
     entry: Entry
 
 
+class CommitFailed(msgspec.Struct, frozen=True):
+    """What was ordered by `CommitSnapshot` cannot be done: the proof does not hold, or the store refuses."""
+
+    snapshot: SnapshotId
+    reason: str
+
+
 class Recovered(msgspec.Struct, frozen=True):
     """The whole log has been told by `EntryLogged`: take over from here."""
 
@@ -95,6 +102,7 @@ CoordinatorEvent = (
     | Drained
     | EntryLogged
     | AppendLost
+    | CommitFailed
     | Recovered
     | TimePassed
 )
@@ -107,7 +115,10 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class CommitSnapshot(msgspec.Struct, frozen=True):
-    """Every fragment is there: store them, then append the commit entry, with the manifest."""
+    """Every fragment is there: verify their proof, store them, append the commit entry with the manifest.
+
+    Where that cannot be, answer with `CommitFailed`.
+    """
 
     snapshot: SnapshotId
 

@@ -171,6 +171,10 @@ class Endpoint:
             self.counter_seen = snapshot.counter
         return snapshot.epoch != self.epoch or snapshot.counter < self.counter_floor or snapshot in self.closed
 
+    def _takes_part_in(self, view: int) -> bool:
+        """Tell whether a snapshot of this view concerns this process: one that is leaving has no part in any more."""
+        return view == self.view.number and self.process in self.view.processes
+
     def _begin(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, Effect]:
         """Fix the cut of `snapshot` here and now."""
         sent = {channel: outgoing.frontier() for channel, outgoing in self.outgoing.items()}
@@ -231,6 +235,8 @@ class Endpoint:
         effects += self._end_self_loops(view) if leaving else self._announce(view)
         if not self.ending:
             effects += self._drained()
+        # Taken one after the other, and only then delivered: nothing is recorded between them, as no snapshot of this
+        # view begins before everybody has installed it.
         early, self.early = self.early, []
         for event in early:
             effects += self._receive_frame(event)

@@ -72,7 +72,7 @@ class SnapshotsSettled(msgspec.Struct, frozen=True):
 
 
 class ViewInstalled(msgspec.Struct, frozen=True):
-    """The coordinator, or a view-install frame of a peer, brought a view (E2)."""
+    """The coordinator brought a view, for the first time or again (E2)."""
 
     view: View
 

@@ -15,7 +15,7 @@ so that a frame hashes the same wherever it is replayed.
 
 import struct
 from collections.abc import Iterable
-from functools import cache
+from functools import lru_cache
 
 import msgspec
 import xxhash
@@ -108,9 +108,11 @@ def body_count(body: bytes | memoryview) -> int | None:
     return None
 
 
-@cache
+@lru_cache(maxsize=4096)
 def array_headers(count: int) -> tuple[bytes, ...]:
-    """Return the ways in which a MessagePack array of `count` items may begin."""
+    """Return the ways in which a MessagePack array of `count` items may begin; none where there is no such array."""
+    if not 0 <= count < 1 << 32:
+        return ()
     headers = [b"\xdd" + count.to_bytes(4, "big")]
     if count < 1 << 16:
         headers.append(b"\xdc" + count.to_bytes(2, "big"))

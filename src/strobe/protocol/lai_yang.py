@@ -47,7 +47,7 @@ class LaiYang(Endpoint):
 
     def _request(self, event: SnapshotRequested) -> list[Effect]:
         snapshot = event.snapshot
-        if self._is_settled(snapshot) or event.view != self.view.number:
+        if self._is_settled(snapshot) or not self._takes_part_in(event.view):
             return []
         if snapshot.counter > self.index:
             return self._advance(snapshot.counter, event.breakpoint)

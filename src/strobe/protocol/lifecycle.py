@@ -22,6 +22,7 @@ from strobe.protocol.coordination import (
     Append,
     AppendLost,
     AskToRecord,
+    CommitFailed,
     CommitSnapshot,
     CoordinatorEffect,
     CoordinatorEvent,
@@ -52,8 +53,9 @@ from strobe.protocol.policy import Policy
 from strobe.protocol.view import View, initiators
 
 IDS_REMEMBERED = 64
-"""Processes forget an id only when this many later ones were begun: one they have initiated by themselves, with a
-counter that is a little behind, is not taken for an old one."""
+"""While all goes well, processes are told to forget an id only when this many later ones were begun: one that a process
+has initiated by itself, with a counter a little behind, is not taken for an old one. Who joins or comes back is told at
+once."""
 
 
 class Attempt(msgspec.Struct):
@@ -147,6 +149,8 @@ class Lifecycle:
                 return self._logged(event.entry, now_us)
             case AppendLost():
                 return self._append_lost(event.entry)
+            case CommitFailed():
+                return self._commit_failed(event, now_us)
             case Recovered():
                 return self._recover(now_us)
             case TimePassed():
@@ -292,6 +296,13 @@ class Lifecycle:
         attempt.aborting = True
         return [Append(Abort(attempt.begin.snapshot, reason, now_us))]
 
+    def _commit_failed(self, event: CommitFailed, now_us: int) -> list[CoordinatorEffect]:
+        attempt = self.open.get(event.snapshot)
+        if attempt is None:
+            return []
+        attempt.committing = False
+        return self._end(attempt, event.reason, now_us)
+
     # The log
 
     def _logged(self, entry: Entry, now_us: int) -> list[CoordinatorEffect]:
@@ -408,8 +419,7 @@ class Lifecycle:
                 return [Append(entry)] if SnapshotId.parse(entry.snapshot) in self.open else []
             case ViewChange():
                 self.membership.lost()
-                return []
-        return [Append(entry)]
+        return []
 
     def _begin_lost(self, begin: Begin) -> list[CoordinatorEffect]:
         if self.beginning == begin:
@@ -421,7 +431,7 @@ class Lifecycle:
         snapshot = SnapshotId.parse(begin.snapshot)
         if self.adopting.pop(snapshot, None) is None or snapshot in self.open or self._has_outcome(snapshot):
             return []
-        if begin.view != self.view.number:
+        if begin.view != self.view.number or snapshot.epoch != self.epoch:
             return self._refuse(snapshot)
         self.adopting[snapshot] = begin
         return [Append(begin)]
@@ -443,7 +453,8 @@ class Lifecycle:
 
     def _catch_up(self, process: str) -> list[CoordinatorEffect]:
         """Tell `process` again what it may have missed: the outcomes, and the view."""
-        floor = min((snapshot.counter for snapshot in self.open), default=self.counter + 1)
+        under_way = (*self.open, *self.adopting)
+        floor = min((snapshot.counter for snapshot in under_way), default=self.counter + 1)
         over = self.outcomes | dict.fromkeys(self.refused, False)
         missed = sorted(snapshot for snapshot in over if snapshot.counter >= floor)
         reason = "it has ended meanwhile"
@@ -462,7 +473,7 @@ class Lifecycle:
         return [Append(change)] if change is not None else []
 
     def _view_logged(self, entry: ViewChange, now_us: int) -> list[CoordinatorEffect]:
-        before = self.membership.logged(entry.view)
+        before = self.membership.logged(entry.view, self.recovering)
         if before is None or self.recovering:
             return []
         effects: list[CoordinatorEffect] = []

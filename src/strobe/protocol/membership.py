@@ -6,6 +6,7 @@ when the view without it is settled and it has reported itself: then its last me
 """
 
 from collections import deque
+from contextlib import suppress
 
 import msgspec
 
@@ -45,7 +46,8 @@ class Membership:
         """Note a change; raise UsageError where it makes no sense after those noted before."""
         planned = self.view
         for earlier in (*([self.changing] if self.changing else []), *self.changes):
-            planned = _changed(planned, earlier, self.protocol)
+            with suppress(UsageError):  # another writer's change may have made it senseless: it will not be made
+                planned = _changed(planned, earlier, self.protocol)
         _changed(planned, change, self.protocol)
         self.changes.append(change)
 
@@ -68,8 +70,11 @@ class Membership:
             self.changes.appendleft(self.changing)
             self.changing = self.coming = None
 
-    def logged(self, view: View) -> View | None:
-        """Go over to `view`; return the one before, or None where the log has a newer one already."""
+    def logged(self, view: View, recovering: bool) -> View | None:
+        """Go over to `view`; return the one before, or None where the log has a newer one already.
+
+        Read back after a restart, only those matter who left with the newest view: the others had been drained by then.
+        """
         if view.number <= self.view.number:
             return None
         if view != self.coming:
@@ -77,6 +82,8 @@ class Membership:
         before, self.view = self.view, view
         self.changing = self.coming = None
         self.drained = set()
+        if recovering:
+            self.leaving.clear()
         for process in set(before.processes) - set(view.processes):
             self.leaving[process] = view.number
         for process in view.processes:

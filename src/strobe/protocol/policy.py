@@ -46,4 +46,4 @@ def advise_interval_s(snapshot_cost_s: float, mean_time_between_failures_s: floa
         raise UsageError("the cost of a snapshot and the mean time between failures must both be above zero")
     if snapshot_cost_s >= mean_time_between_failures_s / 2:
         return max(snapshot_cost_s, mean_time_between_failures_s)
-    return max(snapshot_cost_s, math.sqrt(2 * snapshot_cost_s * mean_time_between_failures_s))
+    return math.sqrt(2 * snapshot_cost_s * mean_time_between_failures_s)

@@ -13,12 +13,14 @@ from strobe.protocol import Fragment, Lifecycle, Policy, Snapshot, SnapshotId, V
 from strobe.protocol.coordination import (
     Append,
     AppendLost,
+    CommitFailed,
     CommitSnapshot,
     CoordinatorEffect,
     CoordinatorEvent,
     EntryLogged,
     FragmentArrived,
     Recovered,
+    TellOutcome,
     TimePassed,
     WakeAt,
 )
@@ -151,6 +153,9 @@ class Coordinator:
                     self._commit(effect.snapshot)
                 case WakeAt():
                     self._wake_at(effect.at_us)
+                case TellOutcome():
+                    self.fragments.pop(effect.snapshot, None)
+                    self.world.order(effect)
                 case _:
                     self.world.order(effect)
 
@@ -184,6 +189,9 @@ class Coordinator:
             self.world.now_us,
             retries,
         )
+        if not self.world.accepts(whole):
+            self.hear(CommitFailed(snapshot, "its proof does not hold"))
+            return
         manifest = self.log.write(whole)
         self.world.assembled[str(snapshot)] = whole
         self._append(Commit(str(snapshot), manifest, self.world.now_us))

@@ -65,6 +65,7 @@ def run_mutant(mutant: Mutant, seed: int) -> set[str]:
         protocol_class=mutant.protocol_class,
         node_class=mutant.node_class,
         lifecycle_class=mutant.lifecycle_class,
+        trusting=True,
     )
     if mutant.reorder:
         world.network.reorder_everything()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from strobe.causality.proof import verify
 from strobe.errors import ProtocolViolation, UsageError
 from strobe.process import Random, System
 from strobe.protocol import (
@@ -97,6 +98,7 @@ class World:
         protocol_class: Any = None,
         node_class: type[Node] | None = None,
         lifecycle_class: type[Lifecycle] | None = None,
+        trusting: bool = False,
     ) -> None:
         if not system.processes:
             raise UsageError("the system has no processes; give System(processes={...}) at least one")
@@ -105,6 +107,8 @@ class World:
         self.faults = faults or Faults()
         self.policy = policy
         self.checkers = checkers
+        # A host that commits without verifying first: mutants run in such a world, for the checkers to catch.
+        self.trusting = trusting
         self.recorder = recorder
         self.now_us = 0
         self.queue: list[Due] = []
@@ -252,11 +256,21 @@ class World:
         if isinstance(entry, Abort) or snapshot is None:
             return
         self.committed.append(entry.snapshot)
-        for checker in self.checkers:
-            for problem in checker.on_commit(self, snapshot):
-                self.complain(checker.name, entry.snapshot, problem)
+        self._check(snapshot)
         if self.on_commit is not None:
             self.on_commit(snapshot)
+
+    def _check(self, snapshot: Snapshot) -> None:
+        for checker in self.checkers:
+            for problem in checker.on_commit(self, snapshot):
+                self.complain(checker.name, str(snapshot.id), problem)
+
+    def accepts(self, snapshot: Snapshot) -> bool:
+        """Verify before the commit, as every host must. A snapshot that fails is aborted here, and complained of."""
+        if self.trusting or verify(snapshot).holds:
+            return True
+        self._check(snapshot)
+        return False
 
     def coordinator_crashed(self) -> None:
         self.injector.coordinator_crashed()

@@ -43,7 +43,7 @@ def proof_violations(tables: Tables) -> DataFrame:
         strange_channels(tables.channel_ends, tables.view_channels),
         wrong_channels(tables.frontiers, frames, tables.fragments),
     )
-    return reduce(DataFrame.unionByName, found)
+    return reduce(DataFrame.union, found).select(*c.VIOLATIONS)
 
 
 def verdicts_from(tables: Tables, violations: DataFrame) -> DataFrame:
@@ -53,15 +53,15 @@ def verdicts_from(tables: Tables, violations: DataFrame) -> DataFrame:
     reasons = violations.groupBy(c.SNAPSHOT_ID).agg(
         sf.array_join(sf.array_sort(sf.collect_list(line)), "; ").alias(c.REASON)
     )
-    read = (
-        tables.snapshots.select(c.SNAPSHOT_ID)
-        .join(reasons, c.SNAPSHOT_ID, "left")
-        .withColumn(c.VERDICT, sf.when(sf.col(c.REASON).isNull(), c.HOLDS).otherwise(c.VIOLATED))
-        .withColumn(c.REASON, sf.coalesce(c.REASON, sf.lit(SELF_CONSISTENT)))
+    check = sf.lit(c.PROOF).alias(c.CHECK)
+    read = tables.snapshots.join(reasons, c.SNAPSHOT_ID, "left").select(
+        c.SNAPSHOT_ID,
+        check,
+        sf.when(sf.col(c.REASON).isNull(), c.HOLDS).otherwise(c.VIOLATED).alias(c.VERDICT),
+        sf.coalesce(c.REASON, sf.lit(SELF_CONSISTENT)).alias(c.REASON),
     )
-    unread = tables.reading_errors.withColumn(c.VERDICT, sf.lit(c.ERROR))
-    both = (table.withColumn(c.CHECK, sf.lit(c.PROOF)).select(*c.VERDICTS) for table in (read, unread))
-    return reduce(DataFrame.unionByName, both)
+    unread = tables.reading_errors.select(c.SNAPSHOT_ID, check, sf.lit(c.ERROR).alias(c.VERDICT), c.REASON)
+    return read.union(unread)
 
 
 def missing_fragments(view_processes: DataFrame, fragments: DataFrame) -> DataFrame:
@@ -72,9 +72,7 @@ def missing_fragments(view_processes: DataFrame, fragments: DataFrame) -> DataFr
 def strange_fragments(fragments: DataFrame, view_processes: DataFrame, snapshots: DataFrame) -> DataFrame:
     """Fragments of no process of the view, of another process or snapshot, or recorded in another view."""
     known = view_processes.withColumn("known", sf.lit(True))
-    labelled = fragments.join(known, [c.SNAPSHOT_ID, c.PROCESS], "left").join(
-        snapshots.select(c.SNAPSHOT_ID, c.VIEW_ID), c.SNAPSHOT_ID
-    )
+    labelled = fragments.join(known, [c.SNAPSHOT_ID, c.PROCESS], "left").join(snapshots, c.SNAPSHOT_ID)
     return _violations(
         labelled,
         c.PROCESS,
@@ -116,8 +114,12 @@ def examined_frames(frontiers: DataFrame, channel_frames: DataFrame) -> DataFram
     following = sf.col(c.FIRST_ORDINAL) + sf.col(c.MESSAGE_COUNT)
     return (
         hashed_frames(of_receivers)
-        .withColumn("due", sf.coalesce(sf.lag(following).over(in_place), sf.col(c.RECEIVED_COUNT) + 1))
-        .withColumn("repeated", sf.row_number().over(same_ordinal) > 1)
+        .withColumns(
+            {
+                "due": sf.coalesce(sf.lag(following).over(in_place), sf.col(c.RECEIVED_COUNT) + 1),
+                "repeated": sf.row_number().over(same_ordinal) > 1,
+            }
+        )
         .withColumn(_FINDINGS, _compact(*_frame_findings()))
     )
 
@@ -133,12 +135,17 @@ def wrong_channels(frontiers: DataFrame, frames: DataFrame, fragments: DataFrame
     channels = (
         frontiers.join(in_flight, _CHANNEL_KEY, "left")
         .join(present, c.SNAPSHOT_ID)
-        .withColumn(_MESSAGES, sf.coalesce(_MESSAGES, sf.lit(0)))
-        .withColumn(EXTENDED_HASH, sf.coalesce(EXTENDED_HASH, c.RECEIVED_HASH))
+        .withColumns(
+            {
+                # Before anything is asked of them: what `size` says of NULL depends on the session.
+                _FINDINGS: sf.coalesce(_FINDINGS, sf.array()),
+                _MESSAGES: sf.coalesce(_MESSAGES, sf.lit(0)),
+                EXTENDED_HASH: sf.coalesce(EXTENDED_HASH, c.RECEIVED_HASH),
+            }
+        )
     )
-    of_frames = sf.coalesce(_FINDINGS, sf.array())
-    found = sf.concat(of_frames, _compact(_forgotten(), *_count_findings(), _hash_finding()))
-    return channels.select(c.SNAPSHOT_ID, sf.col(c.CHANNEL).alias(c.SUBJECT), sf.inline(found)).select(*c.VIOLATIONS)
+    found = _compact(_forgotten(), *_count_findings(), _hash_finding())
+    return _about(channels, c.CHANNEL, sf.concat(_FINDINGS, found))
 
 
 def _recorded() -> Column:
@@ -196,7 +203,7 @@ def _count_findings() -> Iterator[Column]:
 
 def _hash_finding() -> Column:
     """Compared only where all else holds: what is malformed or miscounted cannot hash right."""
-    sound = sf.coalesce(sf.size(_FINDINGS), sf.lit(0)) == 0
+    sound = sf.size(_FINDINGS) == 0
     counted = sf.col(c.RECEIVED_COUNT) + sf.col(_MESSAGES) == sf.col(c.SENT_COUNT)
     different = sf.col(EXTENDED_HASH) != sf.col(c.SENT_HASH)
     return sf.when(
@@ -218,6 +225,8 @@ def _compact(*findings: Column) -> Column:
 
 def _violations(rows: DataFrame, subject: str, *findings: Column) -> DataFrame:
     """Return a row for each of `findings` that is not NULL, about the column `subject`."""
-    return rows.select(c.SNAPSHOT_ID, sf.col(subject).alias(c.SUBJECT), sf.inline(_compact(*findings))).select(
-        *c.VIOLATIONS
-    )
+    return _about(rows, subject, _compact(*findings))
+
+
+def _about(rows: DataFrame, subject: str, findings: Column) -> DataFrame:
+    return rows.select(c.SNAPSHOT_ID, sf.col(subject).alias(c.SUBJECT), sf.inline(findings))

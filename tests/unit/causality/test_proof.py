@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 import xxhash
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.unit.protocol.playbook import body, snapshot_id, view
+from tests.unit.protocol.playbook import body, examples, snapshot_id, view
 
 from strobe.causality.proof import Finding, require, verify
 from strobe.errors import SnapshotInconsistent
@@ -118,7 +118,7 @@ def blamed(snapshot: Snapshot, of: View | None = None) -> set[tuple[str, str]]:
 # What holds
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(snapshots())
 def test_every_valid_snapshot_holds(snapshot: Snapshot) -> None:
     verdict = verify(snapshot)
@@ -202,7 +202,9 @@ def test_ordinals_swapped_between_frames_of_the_same_size_are_caught_by_the_sum(
 
 
 @pytest.mark.parametrize("kind", [FIFO, UNORDERED])
-@pytest.mark.parametrize("wrong", [{"count": 3}, {"count": 0}, {"body": b"\xc0"}, {"body": b""}])
+@pytest.mark.parametrize(
+    "wrong", [{"count": 3}, {"count": 0}, {"count": -1}, {"count": 1 << 32}, {"body": b"\xc0"}, {"body": b""}]
+)
 def test_a_frame_whose_header_and_body_disagree_is_caught(kind: str, wrong: dict[str, Any]) -> None:
     findings = verify(with_frame(sample(kind), 0, **wrong)).findings
     assert Finding("frame", "pq", findings[0].problem) == findings[0]
@@ -412,7 +414,7 @@ def _mutated(data: st.DataObject, snapshot: Snapshot, spec: ChannelSpec) -> Snap
     return with_fragment(snapshot, spec.target, in_flight={**receiver.in_flight, spec.id: tuple(items)})
 
 
-@settings(max_examples=80)
+@examples(0.8)
 @given(snapshots(), st.data())
 def test_any_single_mutation_of_channel_data_is_caught_and_blamed_on_its_channel(
     snapshot: Snapshot, data: st.DataObject

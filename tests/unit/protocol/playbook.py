@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import msgspec
+from hypothesis import settings
 
 from strobe.protocol import FIFO, ChandyLamport, ChannelSpec, Fragment, Frame, LaiYang, SnapshotId, View
 from strobe.protocol.effects import DeliverFrame, Effect, FinishFragment, SendFrame, SendMarker
@@ -59,6 +60,11 @@ class Playbook:
         """Hand over `event`, which must lead to a finished fragment; return that."""
         (fragment,) = finished(self.hears(event))
         return fragment
+
+
+def examples(share: float) -> settings:
+    """A share of the profile's examples, so that `--hypothesis-profile=search` looks further everywhere."""
+    return settings(max_examples=max(1, round(share * settings.default.max_examples)))
 
 
 def view(*channels: str, number: int = 1, alone: Sequence[str] = (), kind: str = FIFO) -> View:

@@ -167,10 +167,18 @@ def test_a_fragment_that_overtakes_the_news_of_its_snapshot_is_not_lost() -> Non
     assert isinstance(desk.outcomes().get(str(own)), Commit)
 
 
-def test_a_beginning_on_its_way_to_the_log_counts_towards_the_maximum() -> None:
+@pytest.mark.parametrize(
+    "events",
+    [
+        (SnapshotWanted(), started("q", 3), started("r", 3)),
+        (started("q", 3), started("r", 3), SnapshotWanted()),
+    ],
+    ids=["the coordinator's own first", "a process's first"],
+)
+def test_a_beginning_on_its_way_to_the_log_counts_towards_the_maximum(events) -> None:
     """E10: never more than the maximum overlap, also while the log is being written."""
     desk = Desk(RING, Policy(overlapping_max=1), slow=True)
-    desk.hears(SnapshotWanted(), started("q", 3), started("r", 3))
+    desk.hears(*events)
     desk.write()
     assert len(desk.brain.open) == 1
 

@@ -306,6 +306,20 @@ def test_a_change_that_another_coordinators_change_has_made_senseless_harms_nobo
     assert [entry.view for entry in desk.begun()] == [2]
 
 
+def test_a_change_that_has_become_senseless_is_not_held_against_the_next_one() -> None:
+    """s wanted to join r, which has left by another coordinator's word; t asks for something else entirely."""
+    desk = Desk(RING, slow=True)
+    desk.hears(LeaveWanted("q"), JoinWanted("s", (ChannelSpec("sr", "s", "r"),)))
+    desk.log.append(ViewChange(View(2, ("p", "q"), RING.channels[:1]), 0))
+    desk.write()
+    desk.hears(JoinWanted("t", (ChannelSpec("tp", "t", "p"),)))
+    desk.drained(2, "p", "q")
+    desk.write()
+    desk.drained(3, "p")
+    desk.write()
+    assert [after.processes for after in desk.views()] == [("p", "q"), ("p",), ("p", "t")]
+
+
 def test_a_snapshot_of_a_process_that_lost_its_place_to_a_view_change_is_not_begun_in_the_old_view() -> None:
     """E2: each snapshot belongs to one view; none begins in a view that is over."""
     desk = Desk(RING, slow=True)

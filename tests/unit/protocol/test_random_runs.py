@@ -3,9 +3,10 @@
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.protocol.network import Network
+from tests.unit.protocol.playbook import examples
 from tests.unit.protocol.specification import channel_state, is_consistent
 
 from strobe.causality.proof import verify
@@ -60,19 +61,17 @@ def check_all(network: Network) -> None:
             assert recorded(snapshot, spec) == network.in_flight_at(snapshot.id, spec.id)
 
 
-@settings(max_examples=100)
 @given(topologies((FIFO,)), steps(*SENDING, *RECORDING))
 def test_chandy_lamport_is_consistent_and_exact_whatever_happens(view: View, run: list[Step]) -> None:
     check_all(play(view, "chandy-lamport", run))
 
 
-@settings(max_examples=100)
 @given(topologies((UNORDERED, UNORDERED, FIFO)), steps(*SENDING, *RECORDING))
 def test_lai_yang_is_consistent_and_exact_whatever_happens(view: View, run: list[Step]) -> None:
     check_all(play(view, "lai-yang", run))
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(topologies((FIFO,)), steps(*SENDING, "begin", "obey"), st.sampled_from(["chandy-lamport", "lai-yang"]))
 def test_nothing_is_left_behind_when_all_is_calm(view: View, run: list[Step], protocol: str) -> None:
     network = play(view, protocol, run)
@@ -81,7 +80,7 @@ def test_nothing_is_left_behind_when_all_is_calm(view: View, run: list[Step], pr
     assert len(network.complete()) == len(network.begun)
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(topologies((FIFO, UNORDERED)), steps(*SENDING, *RECORDING))
 def test_snapshots_do_not_change_what_the_application_does(view: View, run: list[Step]) -> None:
     """C7: with the recording steps left out, the same messages are delivered and sent on in the same steps."""

@@ -3,10 +3,10 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.protocol.cluster import Cluster
-from tests.unit.protocol.playbook import view
+from tests.unit.protocol.playbook import examples, view
 
 from strobe.protocol import FIFO, UNORDERED
 from strobe.protocol.log import Abort, Begin, Commit
@@ -34,7 +34,7 @@ def check(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
-@settings(max_examples=5)
+@examples(0.05)
 @given(st.sampled_from(SHAPES), st.integers(0, 2**32))
 def test_a_coordinator_lost_after_any_entry_leaves_no_snapshot_without_its_one_outcome(
     protocol: str, shape: tuple[str, ...], seed: int
@@ -65,7 +65,7 @@ def with_losses(shape: tuple[str, ...], protocol: str, seed: int, every: int) ->
 
 
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
-@settings(max_examples=12)
+@examples(0.12)
 @given(st.sampled_from(SHAPES), st.integers(0, 2**32), st.integers(5, 30))
 def test_a_coordinator_lost_again_and_again_leaves_no_snapshot_without_its_one_outcome(
     protocol: str, shape: tuple[str, ...], seed: int, every: int
@@ -73,7 +73,7 @@ def test_a_coordinator_lost_again_and_again_leaves_no_snapshot_without_its_one_o
     check(with_losses(shape, protocol, seed, every))
 
 
-@settings(max_examples=12)
+@examples(0.12)
 @given(st.sampled_from(SHAPES), st.integers(0, 2**32), st.integers(30, 60))
 def test_an_abort_is_retried_at_most_once_however_often_the_coordinator_is_lost(
     shape: tuple[str, ...], seed: int, every: int
