@@ -16,6 +16,8 @@ SOURCE: Final = "source"
 TARGET: Final = "target"
 KIND: Final = "kind"
 INCARNATION: Final = "incarnation"
+UNUSED_HASH: Final = "unused_hash"
+"""The hash of a channel on which nothing was sent yet: h(0) of `strobe.protocol.frames`."""
 SENT_COUNT: Final = "sent_count"
 SENT_HASH: Final = "sent_hash"
 RECEIVED_COUNT: Final = "received_count"
@@ -105,6 +107,7 @@ FRONTIERS: Columns = {
     SOURCE: "string",
     TARGET: "string",
     INCARNATION: "bigint",
+    UNUSED_HASH: "binary",
 }
 
 VIEW_PROCESSES: Columns = {SNAPSHOT_ID: "string", PROCESS: "string"}
@@ -115,6 +118,7 @@ VIEW_CHANNELS: Columns = {
     TARGET: "string",
     KIND: "string",
     INCARNATION: "bigint",
+    UNUSED_HASH: "binary",
 }
 FRAGMENTS: Columns = {
     SNAPSHOT_ID: "string",

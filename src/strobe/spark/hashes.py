@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from strobe.protocol.frames import body_count, extend_all, seed_hash
+from strobe.protocol.frames import body_count, extend_all
 from strobe.spark import columns as c
 from strobe.spark.reading import spark_schema
 
@@ -40,7 +40,7 @@ def hashed_frames(frames: DataFrame) -> DataFrame:
     `frames` are those of channel_frames joined with what frontiers says of their channels.
     """
     return (
-        frames.select(*_KEPT, c.INCARNATION, c.RECEIVED_HASH, c.BYTES)
+        frames.select(*_KEPT, c.UNUSED_HASH, c.RECEIVED_HASH, c.BYTES)
         .repartition(c.SNAPSHOT_ID, c.CHANNEL)
         .sortWithinPartitions(c.SNAPSHOT_ID, c.CHANNEL, c.FRAME)
         .mapInArrow(extend_sorted, spark_schema(HASHED_FRAMES))
@@ -50,16 +50,15 @@ def hashed_frames(frames: DataFrame) -> DataFrame:
 def extend_sorted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Replace the bytes of frames, which are sorted by channel, by the length they announce and the hash so far."""
     current: tuple[str, str] | None = None
-    seed = extended = b""
+    extended = b""
     for batch in batches:
         announced: list[int | None] = []
         hashes: list[bytes] = []
         for row in batch.to_pylist():
             if (row[c.SNAPSHOT_ID], row[c.CHANNEL]) != current:
-                current = row[c.SNAPSHOT_ID], row[c.CHANNEL]
-                seed, extended = seed_hash(row[c.CHANNEL], row[c.INCARNATION]), row[c.RECEIVED_HASH]
+                current, extended = (row[c.SNAPSHOT_ID], row[c.CHANNEL]), row[c.RECEIVED_HASH]
             frame = row[c.FIRST_ORDINAL], row[c.MESSAGE_COUNT], row[c.BYTES]
-            extended = extend_all(row[c.KIND], seed, extended, [frame])
+            extended = extend_all(row[c.KIND], row[c.UNUSED_HASH], extended, [frame])
             announced.append(body_count(row[c.BYTES]))
             hashes.append(extended)
         columns = [

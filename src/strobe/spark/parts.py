@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from strobe.errors import SnapshotError
 from strobe.protocol.fragment import Fragment, Snapshot
+from strobe.protocol.frames import seed_hash
 from strobe.spark import columns as c
 
 PART_BYTES_MAX = 8 << 20
@@ -50,6 +51,7 @@ _VIEW_CHANNEL = pa.struct(
         (c.TARGET, pa.string()),
         (c.KIND, pa.string()),
         (c.INCARNATION, pa.int64()),
+        (c.UNUSED_HASH, pa.binary()),
     ]
 )
 _FRAGMENT = pa.struct(
@@ -150,6 +152,7 @@ def _head(snapshot: Snapshot, log_position: int, parent: str | None) -> Row:
                 c.TARGET: channel.target,
                 c.KIND: channel.kind,
                 c.INCARNATION: channel.incarnation,
+                c.UNUSED_HASH: seed_hash(channel.id, channel.incarnation),
             }
             for channel in view.channels
         ],

@@ -144,7 +144,7 @@ def wrong_channels(frontiers: DataFrame, frames: DataFrame, fragments: DataFrame
             }
         )
     )
-    found = _compact(_forgotten(), *_count_findings(), _hash_finding())
+    found = _compact(_forgotten(), *_unused_findings(), *_count_findings(), _hash_finding())
     return _about(channels, c.CHANNEL, sf.concat(_FINDINGS, found))
 
 
@@ -159,6 +159,14 @@ def _forgotten() -> Column:
     who = sf.when(sf.col(c.SENT_COUNT).isNull(), sf.col(c.SOURCE)).otherwise(sf.col(c.TARGET))
     present = sf.array_contains("present", sf.col(c.SOURCE)) & sf.array_contains("present", sf.col(c.TARGET))
     return sf.when(~_recorded() & present, _finding("forgotten", "is in the view but not in the fragment of %s", who))
+
+
+def _unused_findings() -> Iterator[Column]:
+    for who, count, running in ((c.SOURCE, c.SENT_COUNT, c.SENT_HASH), (c.TARGET, c.RECEIVED_COUNT, c.RECEIVED_HASH)):
+        yield sf.when(
+            _recorded() & (sf.col(count) == 0) & (sf.col(running) != sf.col(c.UNUSED_HASH)),
+            _finding("hash", "%s counts no message, but its hash is not that of an unused channel", who),
+        )
 
 
 def _frame_findings() -> Iterator[Column]:

@@ -1,0 +1,66 @@
+"""P1, S3 and D1, on Spark: snapshots are tables that are asked by field, and their proofs are recomputed there."""
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark import conftest
+from tests.spark.frame_mutations import missing_frame, other_message, swapped_frames
+from tests.spark.generate import good_snapshots
+from tests.spark.mutations import mutants
+from tests.spark.recording_mutations import forgotten_channel_state, inconsistent_cut
+from tests.spark.stores import store_with
+
+from strobe.causality.proof import verify
+from strobe.protocol.fragment import MSGPACK, Fragment
+from strobe.spark import columns as c
+from strobe.spark import read_tables, verdicts
+
+spark = conftest.spark
+
+SPOILT = (other_message, missing_frame, swapped_frames, forgotten_channel_state, inconsistent_cut)
+GOOD = 5
+
+
+@pytest.fixture(scope="module")
+def store_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with good snapshots, and after them one for each of some ways to spoil one."""
+    snapshots = list(good_snapshots(81, GOOD))
+    for counter, mutation in enumerate(SPOILT, start=GOOD + 1):
+        snapshots += mutants(mutation, "claims", 1, counter)
+    return store_with(tmp_path_factory.mktemp("claims") / "store", snapshots).url
+
+
+def balance_of(fragment: Fragment) -> int | None:
+    """What SQL should see; nothing where the state is opaque."""
+    state = fragment.state
+    assert state is not None
+    return msgspec.msgpack.decode(state.data)["balance"] if state.encoding == MSGPACK else None
+
+
+def test_P1_spark_recomputes_the_proof_from_the_stored_bytes_alone(spark: SparkSession, store_url: str) -> None:
+    rows = verdicts(store_url)
+    assert [row.verdict for row in rows] == [c.HOLDS] * GOOD + [c.VIOLATED] * len(SPOILT)
+    for row, counter in zip(rows[GOOD:], range(GOOD + 1, GOOD + 1 + len(SPOILT)), strict=True):
+        (mutant,) = mutants(SPOILT[counter - GOOD - 1], "claims", 1, counter)
+        assert sorted(row.reason.split("; ")) == sorted(str(finding) for finding in verify(mutant).findings)
+
+
+def test_D1_snapshots_are_spark_tables_and_state_is_queried_by_field(spark: SparkSession, store_url: str) -> None:
+    read_tables(spark, store_url)
+    for name, columns in c.TABLES.items():
+        assert spark.table(name).dtypes == list(columns.items())
+    rows = spark.sql("SELECT snapshot_id, process, state:balance::bigint FROM process_states").collect()
+    balances = {(snapshot_id, process): balance for snapshot_id, process, balance in rows}
+    for snapshot in good_snapshots(81, GOOD):
+        for process, fragment in snapshot.fragments.items():
+            assert balances[str(snapshot.id), process] == balance_of(fragment)
+
+
+def test_S3_messages_are_columns_and_opaque_states_are_bytes_marked_as_such(
+    spark: SparkSession, store_url: str
+) -> None:
+    tables = read_tables(spark, store_url)
+    (kinds,) = tables.channel_messages.selectExpr("count(*)", "count(payload:amount::bigint)").collect()
+    assert kinds[0] == kinds[1] > 0
+    rows = tables.process_states.selectExpr("encoding", "state IS NULL", "state_bytes IS NULL").distinct().collect()
+    assert {tuple(row) for row in rows} == {("msgpack", False, True), ("bytes", True, False)}

@@ -1,0 +1,111 @@
+"""Random executions of small systems, and the snapshots of them: the same ones for the same seed.
+
+Both ends of every channel are those of the shipped protocols, so a snapshot is good because it was recorded well. It is
+taken at one instant, which is always a consistent cut; some processes stand at a breakpoint inside a received frame.
+"""
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+
+from strobe.protocol.channels import Incoming, Outgoing
+from strobe.protocol.events import Breakpoint
+from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
+from strobe.protocol.frames import FIFO, UNORDERED, Frame, InFlight
+from strobe.protocol.ids import COORDINATOR, SnapshotId
+from strobe.protocol.view import ChannelSpec, View
+
+FRAMES_MAX = 24
+SEND = 0.6
+BREAKPOINT = 0.3
+LONG_FRAME = 0.02
+"""Some frames have so many messages that MessagePack writes the length of the array in another way."""
+
+
+def good_snapshots(seed: int, count: int, first_counter: int = 1) -> Iterator[Snapshot]:
+    rng = random.Random(seed)
+    for counter in range(first_counter, first_counter + count):
+        yield Execution(rng).snapshot(SnapshotId(1, counter, COORDINATOR))
+
+
+def random_view(rng: random.Random) -> View:
+    """Two to four processes; self-loops and several channels between the same pair are among what can come out."""
+    processes = tuple("abcd"[: rng.randint(2, 4)])
+    channels = tuple(
+        ChannelSpec(
+            id=f"c{number}",
+            source=rng.choice(processes),
+            target=rng.choice(processes),
+            kind=rng.choice((FIFO, UNORDERED)),
+            incarnation=rng.randint(1, 3),
+        )
+        for number in range(rng.randint(1, 5))
+    )
+    return View(rng.randint(1, 9), processes, channels)
+
+
+class Execution:
+    """One run: frames are sent, and received in order or in any order, until it is stopped at random."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.view = random_view(rng)
+        self.view.check()
+        self.outgoing = {channel.id: Outgoing(channel) for channel in self.view.channels}
+        self.incoming = {channel.id: Incoming(channel) for channel in self.view.channels}
+        self.wires: dict[str, list[Frame]] = {channel.id: [] for channel in self.view.channels}
+        for _ in range(rng.randint(0, FRAMES_MAX)):
+            self.step(rng.choice(self.view.channels))
+
+    def step(self, channel: ChannelSpec) -> None:
+        wire = self.wires[channel.id]
+        if not wire or self.rng.random() < SEND:
+            wire.append(self.send(channel))
+        else:
+            place = 0 if channel.kind == FIFO else self.rng.randrange(len(wire))
+            self.incoming[channel.id].accept(wire.pop(place), channel.target)
+
+    def send(self, channel: ChannelSpec) -> Frame:
+        count = 17 if self.rng.random() < LONG_FRAME else self.rng.randint(1, 3)
+        messages = [{"type": "Transfer", "amount": self.rng.randint(1, 1000)} for _ in range(count)]
+        return self.outgoing[channel.id].seal(count, msgspec.msgpack.encode(messages), 0, self.view.number)
+
+    def snapshot(self, identity: SnapshotId) -> Snapshot:
+        fragments = {process: self.fragment(identity, process) for process in self.view.processes}
+        return Snapshot(identity, "chandy-lamport", self.view.processes[:1], self.view, fragments, 1_000_000, 2_000_000)
+
+    def fragment(self, identity: SnapshotId, process: str) -> Fragment:
+        stop = self.breakpoint(process)
+        incoming = self.view.incoming(process)
+        return Fragment(
+            snapshot=identity,
+            process=process,
+            view=self.view.number,
+            sent={channel.id: self.outgoing[channel.id].frontier() for channel in self.view.outgoing(process)},
+            received={channel.id: self.incoming[channel.id].frontier(stop) for channel in incoming},
+            in_flight={channel.id: self.in_flight(channel, stop) for channel in incoming},
+            state=self.state(),
+        )
+
+    def in_flight(self, channel: ChannelSpec, stop: Breakpoint | None) -> tuple[InFlight, ...]:
+        waiting = tuple(InFlight(frame) for frame in self.wires[channel.id])
+        if stop is None or stop.channel != channel.id:
+            return waiting
+        last = self.incoming[channel.id].last
+        assert last is not None
+        return (InFlight(last, stop.consumed), *waiting)
+
+    def breakpoint(self, process: str) -> Breakpoint | None:
+        """A place inside the last frame of one incoming channel, now and then."""
+        for channel in self.view.incoming(process):
+            last = self.incoming[channel.id].last
+            if last is not None and last.count > 1 and self.rng.random() < BREAKPOINT:
+                return Breakpoint(channel.id, self.rng.randrange(1, last.count))
+        return None
+
+    def state(self) -> LocalState:
+        position = self.rng.randint(0, 100)
+        if self.rng.random() < 0.1:
+            return LocalState(position, OPAQUE, self.rng.randbytes(8))
+        return LocalState(position, MSGPACK, msgspec.msgpack.encode({"balance": self.rng.randint(0, 1000)}))
