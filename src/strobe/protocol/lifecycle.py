@@ -13,7 +13,6 @@ One view at a time (E2): a view is settled when every process has installed it a
 end. Until then nothing begins; a change of view aborts what is open, and what is aborted is retried on the new view.
 """
 
-from collections import deque
 from typing import assert_never
 
 import msgspec
@@ -50,6 +49,7 @@ from strobe.protocol.lai_yang import LaiYang
 from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, ViewChange
 from strobe.protocol.membership import Membership
 from strobe.protocol.policy import Policy
+from strobe.protocol.schedule import Schedule, Want
 from strobe.protocol.view import View, initiators
 
 IDS_REMEMBERED = 64
@@ -75,22 +75,12 @@ class Attempt(msgspec.Struct):
         return self.aborting or self.committing
 
 
-class Want(msgspec.Struct, frozen=True):
-    """A snapshot that shall begin as soon as the policy and the view allow."""
-
-    initiators: tuple[str, ...] = ()
-    not_before_us: int = 0
-    attempt: int = 1
-    retries: str | None = None
-
-
 class Lifecycle:
     """Events in, effects out; `now_us` is the only clock."""
 
     def __init__(self, view: View, policy: Policy, protocol: str, *, epoch: int = 1, recovering: bool = False) -> None:
         policy.check()
         self.membership = Membership(view, protocol)
-        self.policy = policy
         self.protocol = protocol
         self.epoch = epoch
         self.open: dict[SnapshotId, Attempt] = {}
@@ -98,11 +88,9 @@ class Lifecycle:
         self.outcomes: dict[SnapshotId, bool] = {}
         # What processes initiated and this coordinator would not take on: never begun, but told to be over.
         self.refused: set[SnapshotId] = set()
-        # What has been retried already, by whichever coordinator.
-        self.retried: set[SnapshotId] = set()
         # What the next snapshot may share blobs with (S2).
         self.newest_complete: str | None = None
-        self.wants: deque[Want] = deque()
+        self.schedule = Schedule(policy)
         # Begins on their way to the log: one of the coordinator's own, and those that processes have initiated.
         self.beginning: Begin | None = None
         self.adopting: dict[SnapshotId, Begin] = {}
@@ -110,9 +98,6 @@ class Lifecycle:
         self.unclaimed: dict[SnapshotId, dict[str, int]] = {}
         # While the log is read back after a restart, nothing is ordered.
         self.recovering = recovering
-        self.last_begin_us: int | None = None
-        self.last_outcome_us: int | None = None
-        self.next_scheduled_us = policy.interval_us
         self._counters: dict[int, int] = {}
 
     def handle(self, event: CoordinatorEvent, now_us: int) -> list[CoordinatorEffect]:
@@ -128,7 +113,7 @@ class Lifecycle:
     def _handle(self, event: CoordinatorEvent, now_us: int) -> list[CoordinatorEffect]:
         match event:
             case SnapshotWanted():
-                self.wants.append(Want(event.initiators))
+                self.schedule.want(event.initiators)
                 return []
             case SnapshotStarted():
                 return self._started(event, now_us)
@@ -159,6 +144,10 @@ class Lifecycle:
                 assert_never(event)
 
     @property
+    def policy(self) -> Policy:
+        return self.schedule.policy
+
+    @property
     def view(self) -> View:
         return self.membership.view
 
@@ -175,33 +164,20 @@ class Lifecycle:
     # Beginning
 
     def _begin_what_may(self, now_us: int) -> list[CoordinatorEffect]:
-        self._schedule(now_us)
+        self.schedule.tick(now_us)
         if self.membership.changes or not self._may_begin(now_us):
             return []
-        want = next((want for want in self.wants if want.not_before_us <= now_us), None)
+        want = self.schedule.take(now_us)
         if want is None:
             return []
-        self.wants.remove(want)
         self.beginning = self._name(want, now_us)
         return [Append(self.beginning)]
 
     def _may_begin(self, now_us: int) -> bool:
         """Tell whether the view and the policy allow one more, those on their way to the log counted (E10)."""
         under_way = len(self.open) + len(self.adopting) + (self.beginning is not None)
-        return self.settled and under_way < self.policy.overlapping_max and now_us >= self._earliest_begin_us()
-
-    def _schedule(self, now_us: int) -> None:
-        if self.policy.interval_us and now_us >= self.next_scheduled_us:
-            # Late is late: a schedule that fell behind is not caught up with a storm.
-            self.next_scheduled_us = now_us + self.policy.interval_us
-            if not self.wants:
-                self.wants.append(Want())
-
-    def _earliest_begin_us(self) -> int:
-        pause = self.policy.pause_us_min
-        after_begin = 0 if self.last_begin_us is None else self.last_begin_us + pause
-        after_outcome = 0 if self.last_outcome_us is None or self.open else self.last_outcome_us + pause
-        return max(after_begin, after_outcome)
+        in_time = now_us >= self.schedule.earliest_us(overlapping=bool(self.open))
+        return self.settled and under_way < self.policy.overlapping_max and in_time
 
     def _name(self, want: Want, now_us: int) -> Begin:
         snapshot = SnapshotId(self.epoch, self.counter + 1, COORDINATOR)
@@ -332,17 +308,13 @@ class Lifecycle:
         self.adopting.pop(snapshot, None)
         if self.beginning == begin:
             self.beginning = None
-        if begin.retries is not None:
-            # Read back after a restart, or written by another coordinator: the retry that the abort asked for is this
-            # one.
-            self.retried.add(SnapshotId.parse(begin.retries))
-            self.wants = deque(want for want in self.wants if want.retries != begin.retries)
+        self.schedule.logged(begin)
         if snapshot in self.open or self._has_outcome(snapshot) or snapshot.epoch < self.epoch:
             return []
         attempt = Attempt(begin, self.view, now_us + self.policy.timeout_us, set())
         self.open[snapshot] = attempt
         self.refused.discard(snapshot)
-        self.last_begin_us = now_us
+        self.schedule.last_begin_us = now_us
         if self.recovering:
             return []
         if begin.view != self.view.number:
@@ -372,10 +344,10 @@ class Lifecycle:
         committed, reason = True, ""
         if isinstance(entry, Abort):
             committed, reason = False, entry.reason
-            self._want_again(attempt.begin, now_us)
+            self.schedule.want_again(attempt.begin, now_us)
         else:
             self.newest_complete = entry.snapshot
-        self.last_outcome_us = now_us
+        self.schedule.last_outcome_us = now_us
         self.outcomes[snapshot] = committed
         settled = self._settled_below()
         self._forget(settled)
@@ -386,11 +358,6 @@ class Lifecycle:
         for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
         return effects
-
-    def _want_again(self, begin: Begin, now_us: int) -> None:
-        if begin.attempt < self.policy.attempts_max:
-            not_before = now_us + self.policy.backoff_after(begin.attempt)
-            self.wants.append(Want(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
         if snapshot in self.outcomes:
@@ -408,7 +375,7 @@ class Lifecycle:
             recent = SnapshotId(self.epoch, settled, "")
             self.outcomes = {known: how for known, how in self.outcomes.items() if known >= recent}
             self.refused = {known for known in self.refused if known >= recent}
-            self.retried = {known for known in self.retried if known >= recent}
+            self.schedule.forget(recent)
 
     def _append_lost(self, entry: Entry) -> list[CoordinatorEffect]:
         """Append again what is still wanted after what the other writer did."""
@@ -425,8 +392,7 @@ class Lifecycle:
         if self.beginning == begin:
             # The id may be taken now; the want goes back and is named anew.
             self.beginning = None
-            if begin.retries is None or SnapshotId.parse(begin.retries) not in self.retried:
-                self.wants.appendleft(Want(begin.initiators, 0, begin.attempt, begin.retries))
+            self.schedule.give_back(begin)
             return []
         snapshot = SnapshotId.parse(begin.snapshot)
         if self.adopting.pop(snapshot, None) is None or snapshot in self.open or self._has_outcome(snapshot):
@@ -486,9 +452,7 @@ class Lifecycle:
 
     def _wake(self, now_us: int) -> list[CoordinatorEffect]:
         times = [attempt.deadline_us for attempt in self.open.values() if not attempt.ending]
-        if self.policy.interval_us:
-            times.append(self.next_scheduled_us)
-        if self.wants and len(self.open) < self.policy.overlapping_max:
-            times.append(max(self._earliest_begin_us(), min(want.not_before_us for want in self.wants)))
+        if len(self.open) < self.policy.overlapping_max:
+            times += self.schedule.times_us(overlapping=bool(self.open))
         later = [time for time in times if time > now_us]
         return [WakeAt(min(later))] if later else []

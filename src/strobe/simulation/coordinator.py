@@ -6,8 +6,6 @@ A crash loses the brain and the fragments. A restart reads the log again: nothin
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from strobe.errors import LogConflict
 from strobe.protocol import Fragment, Lifecycle, Policy, Snapshot, SnapshotId, View
 from strobe.protocol.coordination import (
@@ -123,8 +121,7 @@ class Coordinator:
 
     def rest(self) -> None:
         """Begin no more snapshots."""
-        self.brain.policy = msgspec.structs.replace(self.policy, interval_us=0, attempts_max=1, overlapping_max=0)
-        self.brain.wants.clear()
+        self.brain.schedule.rest()
 
     def arrived(self, fragment: Fragment) -> None:
         """A fragment has come from its process."""

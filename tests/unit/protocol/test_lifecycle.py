@@ -206,7 +206,7 @@ def test_attempts_end_at_their_maximum() -> None:
         desk.at(now)
     assert [entry.attempt for entry in desk.begun()] == [1, 2, 3]
     assert len(desk.aborts()) == 3
-    assert not desk.brain.wants
+    assert not desk.brain.schedule.wants
 
 
 def test_the_brain_asks_to_be_woken_for_the_next_thing_that_is_due() -> None:

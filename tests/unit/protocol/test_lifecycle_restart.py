@@ -255,7 +255,7 @@ def test_a_second_outcome_in_the_log_changes_nothing() -> None:
     desk.fragments(S1, "p", "q", "r")
     desk.log.append(Abort(str(S1), "too late", 0))
     assert those(desk.catch_up(), TellOutcome) == []
-    assert not desk.brain.wants
+    assert not desk.brain.schedule.wants
 
 
 def test_two_coordinators_retry_an_abort_once() -> None:

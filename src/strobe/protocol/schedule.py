@@ -1,0 +1,89 @@
+"""What shall be photographed next, and from when on it may be: requests, the schedule, retries, pauses (E10)."""
+
+from collections import deque
+
+import msgspec
+
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import Begin
+from strobe.protocol.policy import Policy
+
+
+class Want(msgspec.Struct, frozen=True):
+    """A snapshot that shall begin as soon as the policy and the view allow."""
+
+    initiators: tuple[str, ...] = ()
+    not_before_us: int = 0
+    attempt: int = 1
+    retries: str | None = None
+
+
+class Schedule:
+    """The snapshots wanted, in order."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.wants: deque[Want] = deque()
+        # What has been retried already, by whichever coordinator.
+        self.retried: set[SnapshotId] = set()
+        self.last_begin_us: int | None = None
+        self.last_outcome_us: int | None = None
+        self.next_scheduled_us = policy.interval_us
+
+    def want(self, initiators: tuple[str, ...] = ()) -> None:
+        self.wants.append(Want(initiators))
+
+    def want_again(self, begin: Begin, now_us: int) -> None:
+        """What `begin` began was aborted: retry it after a back-off, unless that was the last attempt."""
+        if begin.attempt < self.policy.attempts_max:
+            not_before = now_us + self.policy.backoff_after(begin.attempt)
+            self.wants.append(Want(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
+
+    def give_back(self, begin: Begin) -> None:
+        """The log did not take `begin`: it is wanted still, unless another coordinator has begun that retry."""
+        if begin.retries is None or SnapshotId.parse(begin.retries) not in self.retried:
+            self.wants.appendleft(Want(begin.initiators, 0, begin.attempt, begin.retries))
+
+    def logged(self, begin: Begin) -> None:
+        """The log has `begin`, read back after a restart or written by whoever: where it is a retry, it is the one."""
+        if begin.retries is not None:
+            self.retried.add(SnapshotId.parse(begin.retries))
+            self.wants = deque(want for want in self.wants if want.retries != begin.retries)
+
+    def tick(self, now_us: int) -> None:
+        """Want what is due by the interval. Late is late: a schedule that fell behind is not caught up with a storm."""
+        if self.policy.interval_us and now_us >= self.next_scheduled_us:
+            self.next_scheduled_us = now_us + self.policy.interval_us
+            if not self.wants:
+                self.want()
+
+    def take(self, now_us: int) -> Want | None:
+        """Return the first want whose time has come, and want it no more."""
+        found = next((want for want in self.wants if want.not_before_us <= now_us), None)
+        if found is not None:
+            self.wants.remove(found)
+        return found
+
+    def earliest_us(self, overlapping: bool) -> int:
+        """Return when the next may begin: a pause after the last beginning, and after the last outcome but for
+        overlaps.
+        """
+        pause = self.policy.pause_us_min
+        after_begin = 0 if self.last_begin_us is None else self.last_begin_us + pause
+        after_outcome = 0 if self.last_outcome_us is None or overlapping else self.last_outcome_us + pause
+        return max(after_begin, after_outcome)
+
+    def times_us(self, overlapping: bool) -> list[int]:
+        """Return when there will be something to do."""
+        times = [self.next_scheduled_us] if self.policy.interval_us else []
+        if self.wants:
+            times.append(max(self.earliest_us(overlapping), min(want.not_before_us for want in self.wants)))
+        return times
+
+    def forget(self, before: SnapshotId) -> None:
+        self.retried = {known for known in self.retried if known >= before}
+
+    def rest(self) -> None:
+        """Begin no more."""
+        self.policy = msgspec.structs.replace(self.policy, interval_us=0, attempts_max=1, overlapping_max=0)
+        self.wants.clear()
