@@ -24,6 +24,10 @@ def main(names: list[str]) -> int:
         figures += importlib.import_module(f"bench.{name}").measure()
     _print(figures)
     results = Path(__file__).parent / "results.json"
+    if names and results.exists():  # some were measured: keep what is known of the others
+        taken = {figure.command for figure in figures}
+        known = msgspec.json.decode(results.read_bytes(), type=list[Figure])
+        figures = [figure for figure in known if figure.command not in taken] + figures
     results.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
     return 0
 

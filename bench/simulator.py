@@ -5,7 +5,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 import simpy
-from examples.bank import Branch, Transfer, names
+from examples.bank import Branch, Transfer, names, total
 
 from bench.figures import Figure, at_least, cpu_s, interleaved, shown
 from strobe import Channel, System
@@ -20,7 +20,7 @@ _EVENTS = 60_000
 
 def _bank() -> System:
     channels = [Channel(p, q) for p in names for q in names if p != q]
-    return System({name: Branch(200) for name in names}, channels, [Transfer])
+    return System({name: Branch(200) for name in names}, channels, [Transfer], conserved=total)
 
 
 def _rate(events: Callable[[], int]) -> float:

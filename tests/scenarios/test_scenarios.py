@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command_line import REPOSITORY, run
+from tests.cli.conftest import installation_on_the_path  # noqa: F401 -- a fixture, in use by being here
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 DASHES = "----"

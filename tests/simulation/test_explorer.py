@@ -1,5 +1,6 @@
 """The explorer: what it visits, what it catches, and that it runs the real classes (P3)."""
 
+import msgspec
 import pytest
 
 from strobe.protocol import PROTOCOLS
@@ -29,6 +30,17 @@ def test_merging_equal_states_hides_nothing(protocol):
     merged, apart = Space(smallest(protocol)), Space(smallest(protocol), merge=False)
     assert _meanings(merged) == _meanings(apart)
     assert apart.handles > 5 * merged.handles
+
+
+def test_taking_commuting_counts_at_once_hides_no_end(monkeypatch):
+    """After a crash, a relayed count that commutes with all else is taken first; without that the ends are the same."""
+    crashing = msgspec.structs.replace(smallest("lai-yang"), crash=True)
+    reduced = Space(crashing)
+    ends = {meaning for meaning, end in _meanings(reduced) if end}
+    monkeypatch.setattr(Space, "_commuting", lambda space, state: None)
+    whole = Space(crashing)
+    assert {meaning for meaning, end in _meanings(whole) if end} == ends
+    assert whole.handles >= reduced.handles
 
 
 def _meanings(space):
@@ -68,6 +80,8 @@ def test_the_scenarios_are_those_promised():
     names = {known.name for known in scenarios()}
     for protocol in ("cl", "ly"):
         assert {f"pair-{protocol}", f"pair-{protocol}-crash"} <= names
+        pair = scenario(f"pair-{protocol}")
+        assert (pair.messages, len(pair.snapshots)) == (3, 2)
         for shape in ("ring", "complete"):
             assert {f"{shape}-{protocol}-{initiator}" for initiator in "abc"} <= names
             assert {f"{shape}-{protocol}-{initiator}-crash" for initiator in "abc"} <= names

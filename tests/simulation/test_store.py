@@ -23,25 +23,40 @@ def test_a_store_outlives_crashes_of_its_coordinator(protocol, tmp_path):
     assert all(verify(store.load(name)).holds for name in world.committed)
 
 
-def test_the_coordinator_crashes_between_any_two_steps_of_a_commit(tmp_path):
+STEPS = [f"blobs {step.name}" for step in CommitStep if not step.name.startswith("ENTRY")] + [
+    f"{entry} {step.name}" for entry in ("Begin", "Commit") for step in CommitStep if step.name.startswith("ENTRY")
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_coordinator_crashes_at_any_step_of_a_commit(step, tmp_path):
     """Each step in turn is where the coordinator dies for the first time; all is well in the end."""
-    for step in CommitStep:
-        died = []
-        store = Store.create(str(tmp_path / step.name))
-        world = World(players("pair", "chandy-lamport"), 1, store=store, checkers=all_checkers())
-        inject = world.injector
+    world = World(players("pair", "chandy-lamport"), 1, store=Store.create(str(tmp_path)), checkers=all_checkers())
+    inject = world.injector
 
-        def dying(name, step=step, inject=inject, died=died):
-            if name == step.name and not died:
-                died.append(name)
-                inject.steps_left = 0
-            inject._step(name)
+    def dying(name):
+        if name == step and not inject.crashed_at:
+            inject.steps_left = 0
+        inject._step(name)
 
-        world.coordinator.log.on_step = dying
-        world.run(2)
-        assert died == [step.name]
-        assert world.violations == [], step
-        assert [name for _, name, _ in Store.open(str(tmp_path / step.name)).list()] == world.committed
+    world.coordinator.log.on_step = dying
+    world.run(2)
+    assert inject.crashed_at == [step]
+    assert world.violations == []
+    assert [name for _, name, _ in Store.open(str(tmp_path)).list()] == world.committed
+
+
+def test_random_crashes_hit_every_step_of_a_commit(tmp_path):
+    """What is drawn reaches from the first blob to the last sync of the entry."""
+    hit = set()
+    for seed in range(12):
+        faults = Faults(coordinator_crash_every_us=15_000, coordinator_crash_us=1000)
+        store = Store.create(str(tmp_path / str(seed)))
+        world = World(players("pair", "chandy-lamport"), seed, faults=faults, store=store)
+        world.run(6)
+        hit |= set(world.injector.crashed_at)
+    assert {step.split()[0] for step in hit} >= {"Begin", "blobs", "Commit"}
+    assert {"Commit ENTRY_LINKED", "blobs BLOBS_DURABLE"} & hit
 
 
 def test_unchanged_states_are_shared_between_snapshots(tmp_path):

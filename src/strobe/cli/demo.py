@@ -1,10 +1,7 @@
 """`strobe demo`: a bank that never stops, photographed under faults, its snapshots proved here and again by Spark."""
 
 import shlex
-import shutil
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -14,6 +11,7 @@ from strobe.causality.proof import verify
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.demo_bank import BRANCHES, TOTAL, Account, make_bank
 from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say, say_wrapped
+from strobe.cli.programs import program, python
 from strobe.cli.runs import faults_text
 from strobe.cli.stores import fresh_store
 from strobe.protocol import Policy, Snapshot
@@ -92,6 +90,9 @@ def demo(
     Example:
       strobe demo --seed 7 --snapshots 20
     """
+    from strobe.spark.java import require_java
+
+    require_java()  # before the bank runs, not after
     faults = Faults.parse("all")
     with Progress() as progress, beside_document(json):
         kept = fresh_store(store, "demo")
@@ -195,7 +196,7 @@ def _print_next_steps(store: str) -> None:
     directory = shlex.quote(store)
     say()
     say("Look at one of them, every process and every message in flight:")
-    say(f"  {_program('strobe')} snapshot show latest --store {directory}")
+    say(f"  {program('strobe')} snapshot show latest --store {directory}")
     say("Ask a question of your own, in SQL:")
     say(f"  {_query(store)}")
 
@@ -209,22 +210,4 @@ def _query(store: str) -> str:
         f"read_tables(spark, {directory})",
         f'spark.sql("{AUDIT}").show(99, False)',
     )
-    return f"{_python()} -c {shlex.quote('; '.join(steps))}"
-
-
-def _program(name: str) -> str:
-    """Return how to call the program `name` of this installation from here."""
-    here = Path(sys.executable).parent / name
-    found = shutil.which(name)
-    if found is not None and Path(found).resolve() == here.resolve():
-        return name
-    return _from_here(here)
-
-
-def _python() -> str:
-    return _from_here(Path(sys.executable))
-
-
-def _from_here(path: Path) -> str:
-    short = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return shlex.quote(str(short))
+    return f"{python()} -c {shlex.quote('; '.join(steps))}"

@@ -8,7 +8,7 @@ import typer
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.explain_page import page
 from strobe.cli.output import print_json, say, say_wrapped, width
-from strobe.errors import StoreError
+from strobe.errors import UsageError
 from strobe.simulation.diagram import LEGEND, draw
 from strobe.simulation.explanations import SYSTEMS, Outcome, Scene, explain
 
@@ -53,7 +53,7 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StoreError(str(path), f"cannot be written: {error.strerror}") from error
+        raise UsageError(f"--html {path}: cannot be written ({error.strerror}); choose another file") from error
 
 
 def _print(scene: Scene) -> None:

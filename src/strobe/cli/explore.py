@@ -1,6 +1,7 @@
 """`strobe explore`: the shipped protocol code over every interleaving of small systems."""
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from strobe.cli.commands import JsonOption, new_app
-from strobe.cli.output import Column, Progress, print_json, print_table, say, say_wrapped, width
+from strobe.cli.output import Column, Progress, count, print_json, print_table, say, say_wrapped, width
 from strobe.errors import UsageError
 from strobe.simulation.diagram import LEGEND, draw
 from strobe.simulation.explorer import Explored, Scenario, explore, scenario, scenarios
@@ -39,6 +40,8 @@ def explore_(
     """
     if listing or list_mutants:
         return _list(listing, list_mutants, json)
+    if name is not None and everything:
+        raise UsageError(f"--all explores every scenario, {name} one of them; leave one of the two out")
     if mutant_name is not None:
         return _explore_mutant(mutant(mutant_name), scenario(name) if name else None, json)
     chosen = [scenario(name)] if name else [known for known in scenarios() if everything or not known.large]
@@ -78,7 +81,9 @@ def _results(chosen: list[Scenario], progress: Progress) -> Iterator[Explored]:
         return
     ordered = sorted(chosen, key=lambda known: (not known.large, chosen.index(known)))
     progress.show(f"0 of {len(chosen)} scenarios", now=True)
-    with multiprocessing.get_context("spawn").Pool() as pool:
+    # An interrupt is for this process to answer: the workers just end.
+    quiet = (signal.SIGINT, signal.SIG_IGN)
+    with multiprocessing.get_context("spawn").Pool(initializer=signal.signal, initargs=quiet) as pool:
         yield from pool.imap_unordered(explore, ordered)
 
 
@@ -94,7 +99,8 @@ def _print(found: list[Explored], elapsed_s: float) -> None:
     print_table(columns, [_row(result) for result in found])
     states = sum(result.states for result in found)
     say()
-    say(f"{len(found)} scenarios, {states:,} states in {elapsed_s:.1f} s, {states / elapsed_s:,.0f} states per second")
+    rate = f"{states / elapsed_s:,.0f} states per second"
+    say(f"{count(len(found), 'scenario')}, {states:,} states in {elapsed_s:.1f} s, {rate}")
     for result in found:
         if not result.holds:
             _print_counterexample(result, None)

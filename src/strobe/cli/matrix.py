@@ -7,8 +7,9 @@ import typer
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import Column, Progress, print_json, print_table, say
 from strobe.simulation.checkers import all_checkers
+from strobe.simulation.checkers.conservation import Conservation
 from strobe.simulation.matrix import SEEDS, run_mutant
-from strobe.simulation.mutants import MUTANTS
+from strobe.simulation.mutants import MUTANTS, Mutant
 
 app = new_app()
 
@@ -47,10 +48,12 @@ def _print(caught: dict[str, set[str]], right: bool) -> None:
         Column("breaks"),
     ]
     rows = [
-        [broken.name, *("x" if checker in caught[broken.name] else "." for checker in checkers), broken.rule]
+        [broken.name, *(_cell(broken, checker, caught[broken.name]) for checker in checkers), broken.rule]
         for broken in MUTANTS
     ]
     print_table(columns, rows)
+    say()
+    say("x caught   . not caught   - not run: the system conserves nothing, on purpose")
     say()
     for number, checker in enumerate(checkers, 1):
         alone = ", ".join(name for name, found in caught.items() if found == {checker})
@@ -58,3 +61,9 @@ def _print(caught: dict[str, set[str]], right: bool) -> None:
         say(f"{number} {checker:<18} catches {catches:>2}, alone: {alone}")
     say()
     say("every mutant is caught, by the checkers expected" if right else "violated: the matrix is not the one expected")
+
+
+def _cell(broken: Mutant, checker: str, caught: set[str]) -> str:
+    if checker == Conservation.name and not broken.conserved:
+        return "-"
+    return "x" if checker in caught else "."

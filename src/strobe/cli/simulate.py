@@ -12,6 +12,7 @@ import typer
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.failures import running
 from strobe.cli.output import Progress, beside_document, count, note, print_json, say, say_wrapped
+from strobe.cli.programs import program
 from strobe.cli.runs import faults_text
 from strobe.cli.stores import fresh_store
 from strobe.cli.systems import SystemSource, open_system
@@ -47,11 +48,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     def command(self, seed: int) -> str:
         """Return the command that runs `seed` again, alone."""
-        words = ["strobe", "simulate", self.system, "--seed", str(seed), "--faults", self.faults]
+        words = ["simulate", self.system, "--seed", str(seed), "--faults", self.faults]
         words += ["--snapshots", str(self.snapshots)]
         # A run with a store has other places at which its coordinator can crash, so it is part of what happened.
         words += [word for option in ("protocol", "store") for word in self._option(option)]
-        return shlex.join(words)
+        return f"{program('strobe')} {shlex.join(words)}"
 
     def _option(self, name: str) -> list[str]:
         value = getattr(self, name)
@@ -125,6 +126,8 @@ def simulate(
         raise UsageError("--store and --trace keep one run; leave out --seeds, and give the --seed of that run")
     if trace is not None and not Path(trace).absolute().parent.is_dir():
         raise UsageError(f"--trace {trace}: there is no such directory; make it, or choose another file")
+    if trace is not None and Path(trace).is_dir():
+        raise UsageError(f"--trace {trace}: that is a directory; name a file in it")
     parameters = Faults.parse(faults)
     with open_system(system, protocol) as source, Progress() as progress, beside_document(json):
         tally = _run_all(plan, source, parameters, progress)

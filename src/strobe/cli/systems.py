@@ -99,6 +99,8 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _run_module(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{name!r} is neither a Python file nor the name of a module; {_FORMS}")
     sys.modules.pop(name, None)
     with loading(f"the module {name!r} cannot be imported"):
         return import_module(name)

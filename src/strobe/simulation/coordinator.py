@@ -64,14 +64,16 @@ class MemoryLog:
 
 
 class StoreLog:
-    """A log in a store on disk, with the snapshots' blobs beside it."""
+    """A log in a store on disk, with the snapshots' blobs beside it. Steps are named by what is written and how far."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.on_step: Callable[[str], None] = lambda step: None
-        store.on_step = lambda step, path: self.on_step(step.name)
+        self.writing = ""
+        store.on_step = lambda step, path: self.on_step(f"{self.writing} {step.name}")
 
     def append(self, entry: Entry, position: int) -> None:
+        self.writing = type(entry).__name__
         self.store.append(entry, position)
 
     def entries(self, start: int) -> Iterator[Entry]:
@@ -79,6 +81,7 @@ class StoreLog:
             yield entry
 
     def write(self, snapshot: Snapshot) -> Manifest:
+        self.writing = "blobs"
         return self.store.write_snapshot(snapshot)
 
 

@@ -117,7 +117,6 @@ def _reordering() -> list[Scene]:
     right.request("a", FIRST)
     right.send("a", "a->b", 9)
     right.take("a->b", place=1)
-    right.request("b", FIRST)
     right.relay()
     right.finish()
     return [

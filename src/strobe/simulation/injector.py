@@ -13,9 +13,6 @@ from strobe.simulation.network import Link
 if TYPE_CHECKING:
     from strobe.simulation.world import World
 
-_STEPS_AHEAD = 14
-"""A crash of the coordinator hits one of this many coming steps of writing; a commit has fewer."""
-
 
 class Injector:
     """Faults, drawn from a seeded generator of their own."""
@@ -25,6 +22,8 @@ class Injector:
         self.random = random.Random(seed)
         self.active = False
         self.steps_left: int | None = None
+        # Where the coordinator has crashed so far: what it was writing, and the step.
+        self.crashed_at: list[str] = []
         self.blocked: list[list[Link]] = []
         log.on_step = self._step
 
@@ -100,13 +99,15 @@ class Injector:
 
     def _arm_coordinator_crash(self) -> None:
         if self.world.coordinator.up and self.steps_left is None:
-            self.steps_left = self.random.randrange(_STEPS_AHEAD)
+            # Any step of the next commit: two blobs of four steps for each process, then their directory and the entry.
+            self.steps_left = self.random.randrange(8 * len(self.world.nodes) + 12)
 
     def _step(self, step: str) -> None:
         if self.steps_left is None:
             return
         if self.steps_left == 0:
             self.steps_left = None
+            self.crashed_at.append(step)
             raise CoordinatorCrashed(step)
         self.steps_left -= 1
 

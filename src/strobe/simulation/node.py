@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from strobe.errors import ProtocolViolation
 from strobe.process import Process, Random
 from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
 from strobe.protocol.coordination import (
@@ -112,7 +113,12 @@ class Node:
             self.tell(item)  # type: ignore[arg-type]
 
     def tell(self, event: Event) -> None:
-        self.carry_out(self.protocol.handle(event))
+        try:
+            effects = self.protocol.handle(event)
+        except ProtocolViolation as violation:
+            self.world.complain("channels-checked", "", str(violation))
+        else:
+            self.carry_out(effects)
 
     def obey(self, order: CoordinatorEffect) -> None:
         """Do what the coordinator says; a process that is down never hears it."""

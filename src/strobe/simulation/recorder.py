@@ -1,9 +1,9 @@
 """The trace recorder (R4): keeps what a replay needs, as lines of a trace file, up to a bound.
 
 `ordinals` keeps who sent and received what, in which order; `full` also payloads and times, so that the processes can
-be run again along it. A trace cut off at its bound is still a whole trace of the first part of the run. A channel that
-is opened again after its process has left and rejoined counts from 1 again, so it stands in the trace under a name of
-its own.
+be run again along it. A trace cut off at its bound is still a valid trace of the first part of the run; only its last
+event may lack sends. A channel that is opened again after its process has left and rejoined counts from 1 again, so it
+stands in the trace under a name of its own.
 """
 
 from typing import TYPE_CHECKING

@@ -146,8 +146,9 @@ class Stage:
         was_open = dict.fromkeys(machine.open)
         effects = machine.handle(event)
         self._introduce(process, event, effects, was_open)
+        records = any(isinstance(effect, RecordState) for effect in effects)
         for effect in effects:
-            self._carry_out(process, effect, event)
+            self._carry_out(process, effect, records)
 
     def _introduce(self, process: str, event: Event, effects: list[Effect], was_open: dict[SnapshotId, None]) -> None:
         """Note what came in, with the rule that its effects show."""
@@ -193,14 +194,15 @@ class Stage:
         """Tell whether a snapshot is being recorded anywhere: the application goes on all the same."""
         return any(machine.open for machine in self.machines.values())
 
-    def _carry_out(self, process: str, effect: Effect, event: Event) -> None:
+    def _carry_out(self, process: str, effect: Effect, records: bool) -> None:
         match effect:
             case SendFrame():
                 self.wires[effect.channel].append(effect.frame)
             case SendMarker():
                 self.wires[effect.channel].append(MarkerReceived(effect.channel, effect.marker))
                 target = self.ends[effect.channel][1]
-                text = f"{process} sends the marker on {effect.channel}, before any later message"
+                when = "before any later message" if records else "only now"
+                text = f"{process} sends the marker on {effect.channel}, {when}"
                 self._note("marker-sent", process, target, _short(effect.marker.snapshot), "C2", text)
             case DeliverFrame():
                 self.positions[process] += 1
@@ -219,7 +221,8 @@ class Stage:
         balance = self.balances[process]
         self.captured[process, snapshot] = LocalState(self.positions[process], "msgpack", _encode(balance))
         text = f"{process} records its state: {self._amount(balance)}"
-        rule = "C3" if isinstance(self._event, MarkerReceived) else self._rule("C2", "L2")
+        asked = isinstance(self._event, SnapshotRequested)
+        rule = "C3" if isinstance(self._event, MarkerReceived) else self._rule("C2", "L3" if asked else "L2")
         self._note("record", process, "", _short(snapshot), rule, text)
 
     def _finish(self, process: str, fragment: Fragment) -> None:

@@ -4,6 +4,7 @@ Everything else in `strobe.spark` takes a session as it comes, so it runs on a c
 """
 
 import atexit
+import logging
 import os
 import shutil
 import sys
@@ -31,6 +32,8 @@ _scratch: Path | None = None
 def local_session(app_name: str = "strobe") -> SparkSession:
     """Return the session in use, or start an embedded one; raise MissingComponent where that cannot be."""
     if SparkContext._active_spark_context is None:
+        # An interrupt breaks into py4j's socket, which logs a traceback for what is no fault.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         _start(app_name)
     return SparkSession.builder.getOrCreate()
 

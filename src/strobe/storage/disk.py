@@ -113,7 +113,7 @@ class Disk:
         try:
             yield
         except OSError as error:
-            raise StoreError(self.url, f"cannot {action} {name}: {_explain(error)}") from error
+            raise StoreError(self.url, f"cannot {action} {name or 'itself'}: {_explain(error, action)}") from error
 
     def _file_step(self, steps: FileSteps | None, number: int, name: str) -> None:
         if steps is not None:
@@ -164,10 +164,12 @@ def _write_all(descriptor: int, piece: Piece) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _explain(error: OSError) -> str:
+def _explain(error: OSError, action: str) -> str:
     problem = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"{problem}; make room, then try again"
+    if error.errno in (errno.EACCES, errno.EPERM) and action in ("read", "list", "look at"):
+        return f"{problem}; let this user read it, or run as one who may"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{problem}; use a directory that this user may write to, on a file system that has hard links"
     return problem

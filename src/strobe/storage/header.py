@@ -91,7 +91,9 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
 
 def _absent(disk: Disk) -> StoreFormatError | StoreCorrupt:
     if not disk.root.exists():
-        return StoreFormatError(disk.url, "does not exist; check the path, or let `strobe up` or Store.create make it")
+        return StoreFormatError(
+            disk.url, "does not exist; check the path, or make it by `strobe simulate --store` or Store.create"
+        )
     if not disk.root.is_dir():
         return StoreFormatError(disk.url, "is not a directory; give the directory that holds strobe.json")
     if disk.names(LOG):

@@ -36,7 +36,11 @@ def check_seal(raw: bytes, url: str, place: str) -> str:
     if not raw:
         raise StoreCorrupt(url, place, "is empty; restore it from a copy of the store")
     if not raw.startswith(_START) or len(raw) <= _DIGITS_END:
-        raise StoreCorrupt(url, place, "does not begin with a checksum: it was overwritten or cut short")
+        raise StoreCorrupt(
+            url,
+            place,
+            "does not begin with a checksum: it was overwritten or cut short; restore it from a copy of the store",
+        )
     checksum = blake3(_ZEROED).update(memoryview(raw)[_DIGITS_END:]).hexdigest()
     if raw[len(_START) : _DIGITS_END] != checksum.encode():
         cut = "" if raw.endswith(b"}\n") else " (its end is missing)"

@@ -28,7 +28,7 @@ def unfinished(store: Store) -> list[Path]:
         ("write", errno.EDQUOT, "make room"),
         ("fsync", errno.EIO, "Input/output error"),
         ("link", errno.EPERM, "has hard links"),
-        ("open", errno.EACCES, "may write"),
+        ("open", errno.EACCES, "let this user read it"),
         ("open", errno.EROFS, "may write"),
     ],
 )

@@ -32,7 +32,8 @@ class Scenario(msgspec.Struct, frozen=True):
     def title(self) -> str:
         crash = ", one crash anywhere" if self.crash else ""
         who = " and ".join("+".join(initiators) for initiators in self.snapshots)
-        return f"{self.protocol}, {self.messages} messages a process, snapshots from {who}{crash}"
+        messages = "one message" if self.messages == 1 else f"up to {self.messages} messages"
+        return f"{self.protocol}, {messages} a process, snapshots from {who}{crash}"
 
 
 def _view(processes: str, edges: str, kind: str) -> View:
@@ -74,11 +75,19 @@ def smallest(protocol: str) -> Scenario:
     return Scenario(f"smallest-{_SHORT[protocol]}", protocol, view, 1, (("a",),))
 
 
+def _together() -> Scenario:
+    """Return two snapshots that both processes initiate, each with the same id (C1)."""
+    both = ("a", "b")
+    return Scenario("pair-cl-together", ChandyLamport.name, _view("ab", "ab ba", FIFO), 3, (both, both))
+
+
 def scenarios() -> tuple[Scenario, ...]:
     """Return every scenario of `strobe explore --all`, in order."""
     found = []
     for protocol in _KINDS:
         found.append(smallest(protocol))
+        if protocol == ChandyLamport.name:
+            found.append(_together())
         found += [
             _make(protocol, shape, snapshots, False) for shape in _SHAPES for snapshots in _SHAPES[shape].snapshots
         ]

@@ -15,21 +15,13 @@ from typing import Any
 import msgspec
 
 from strobe.errors import ProtocolViolation
-from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, Fragment, Frame, LaiYang, SnapshotId
+from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, LaiYang, SnapshotId
 from strobe.protocol.effects import (
     DeliverFrame,
-    DropRecording,
-    Effect,
-    FinishFragment,
-    RecordState,
-    ReportSentCounts,
-    SendFrame,
-    SendMarker,
 )
 from strobe.protocol.events import (
     Event,
     FrameReceived,
-    MarkerReceived,
     MessagesSent,
     Restarted,
     SentCountRelayed,
@@ -37,6 +29,7 @@ from strobe.protocol.events import (
     SnapshotRequested,
 )
 from strobe.simulation.explorer.machines import canonical, copy_of
+from strobe.simulation.explorer.reaction import Reaction
 from strobe.simulation.explorer.scenarios import Scenario
 
 Global = tuple[int, ...]
@@ -220,7 +213,7 @@ class Space:
         handed = dict(self.collections.values[state[-2]])
         for place, process in enumerate(self.processes):
             doomed = [
-                number for number in range(len(self.scenario.snapshots)) if self._slot(number, place) not in handed
+                number for number in range(len(self.scenario.snapshots)) if self.slot(number, place) not in handed
             ]
             orders: list[tuple[int, Event]] = [
                 (other, SnapshotAborted(self.ids[number])) for number in doomed for other in range(len(self.processes))
@@ -301,7 +294,7 @@ class Space:
             tuple(sorted(local.captured.items())),
         )
 
-    def _slot(self, snapshot: int, process: int) -> int:
+    def slot(self, snapshot: int, process: int) -> int:
         return snapshot * len(self.processes) + process
 
     # What the search asks
@@ -321,7 +314,7 @@ class Space:
         """Yield each snapshot whose fragments are all there, with their numbers."""
         handed = dict(self.collections.values[state[-2]])
         for number, snapshot in enumerate(self.ids):
-            numbers = [handed.get(self._slot(number, place)) for place in range(len(self.processes))]
+            numbers = [handed.get(self.slot(number, place)) for place in range(len(self.processes))]
             if all(found is not None for found in numbers):
                 yield snapshot, tuple(found for found in numbers if found is not None)
 
@@ -338,65 +331,6 @@ class Space:
             for place, process in enumerate(self.processes)
             for snapshot in (*self.locals.values[state[place]].machine.open, *self.locals.values[state[place]].captured)
         ]
-
-
-class Reaction:
-    """Carries out effects on one local state, and collects what leaves it."""
-
-    def __init__(self, space: Space, local: Local) -> None:
-        self.space = space
-        self.local = local
-        self.puts: list[tuple[int, int]] = []
-        self.orders: list[tuple[int, int]] = []
-        self.fragments: list[tuple[int, int]] = []
-
-    def carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case SendFrame():
-                    self._put(effect.channel, FrameReceived(effect.channel, effect.frame))
-                case SendMarker():
-                    self._put(effect.channel, MarkerReceived(effect.channel, effect.marker))
-                case DeliverFrame():
-                    self._receive(effect.channel, effect.frame)
-                case RecordState():
-                    self.local.captured[effect.snapshot] = self.local.seen()
-                case DropRecording():
-                    self.local.captured.pop(effect.snapshot, None)
-                case ReportSentCounts():
-                    self._relay(effect)
-                case FinishFragment():
-                    self._finish(effect.fragment)
-                case _:
-                    raise AssertionError(f"{effect} is not explored")
-
-    def _put(self, channel: str, item: Event) -> None:
-        self.puts.append((self.space.channels.index(channel), self.space.items.number(item)))
-
-    def _receive(self, channel: str, frame: Frame) -> None:
-        ordinals = range(frame.first_ordinal, frame.first_ordinal + frame.count)
-        self.local.received[channel] = self.local.received[channel] | frozenset(ordinals)
-
-    def _relay(self, report: ReportSentCounts) -> None:
-        """The coordinator passes each count on to the receiver of its channel."""
-        for channel, count in report.counts.items():
-            target = self.space.targets[self.space.channels.index(channel)]
-            relayed = SentCountRelayed(report.snapshot, channel, count)
-            self.orders.append((target, self.space.items.number(relayed)))
-
-    def _finish(self, fragment: Fragment) -> None:
-        seen = self.local.captured.pop(fragment.snapshot, None)
-        slot = self.space._slot(self.space.ids.index(fragment.snapshot), self.space.processes.index(fragment.process))
-        key = (slot, seen, _fragment_key(fragment, self.space.unordered))
-        self.fragments.append((slot, self.space.fragments.number(key, (fragment, seen))))
-
-
-def _fragment_key(fragment: Fragment, unordered: frozenset[str]) -> Hashable:
-    frames = tuple(
-        (channel, frozenset(items) if channel in unordered else items)
-        for channel, items in sorted(fragment.in_flight.items())
-    )
-    return (tuple(sorted(fragment.sent.items())), tuple(sorted(fragment.received.items())), frames)
 
 
 def _snapshot_ids(scenario: Scenario) -> tuple[SnapshotId, ...]:
