@@ -1,5 +1,6 @@
 """`strobe demo`: a bank that never stops, photographed under faults, its snapshots proved here and again by Spark."""
 
+import logging
 import shlex
 from collections import Counter
 from typing import Annotated
@@ -143,6 +144,8 @@ def _judge(found: Demo) -> None:
     """Write Spark's verdicts into the rows."""
     from strobe.spark import verdicts
 
+    # An interrupt breaks into py4j's socket, and py4j logs a traceback for what is no fault.
+    logging.getLogger().addHandler(logging.NullHandler())
     rows = {row.snapshot: row for row in found.snapshots}
     for judged in verdicts(found.store):
         row = rows[judged.snapshot_id]

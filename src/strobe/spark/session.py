@@ -4,11 +4,12 @@ Everything else in `strobe.spark` takes a session as it comes, so it runs on a c
 """
 
 import atexit
-import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
@@ -32,8 +33,6 @@ _scratch: Path | None = None
 def local_session(app_name: str = "strobe") -> SparkSession:
     """Return the session in use, or start an embedded one; raise MissingComponent where that cannot be."""
     if SparkContext._active_spark_context is None:
-        # An interrupt breaks into py4j's socket, which logs a traceback for what is no fault.
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         _start(app_name)
     return SparkSession.builder.getOrCreate()
 
@@ -91,8 +90,12 @@ def _start(app_name: str) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     scratch = Path(tempfile.mkdtemp(prefix="strobe-spark-"))
     conf = SparkConf(loadDefaults=False).setAll(list(settings(app_name, scratch).items()))
+    interrupt = signal.getsignal(signal.SIGINT)
     try:
         SparkContext(conf=conf, gateway=_gateway(conf, scratch / "spark.log"))
+        if threading.current_thread() is threading.main_thread():
+            # Spark's own handler talks to Java in the middle of another call, and fails with a traceback.
+            signal.signal(signal.SIGINT, interrupt)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
