@@ -8,7 +8,7 @@ from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import Column, Progress, print_json, print_table, say
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.checkers.conservation import Conservation
-from strobe.simulation.matrix import SEEDS, run_mutant
+from strobe.simulation.matrix import SEEDS, caught_by
 from strobe.simulation.mutants import MUTANTS, Mutant
 
 app = new_app()
@@ -31,7 +31,7 @@ def matrix_(
     with Progress() as progress:
         for broken in MUTANTS:
             progress.show(f"{len(caught)} of {len(MUTANTS)} mutants: {broken.name}", now=True)
-            caught[broken.name] = set().union(*(run_mutant(broken, seed) for seed in range(seeds)))
+            caught[broken.name] = caught_by(broken, range(seeds))
     right = all(caught[broken.name] == set(broken.caught_by) for broken in MUTANTS)
     if json:
         print_json({"as_expected": right, "caught_by": {name: sorted(found) for name, found in caught.items()}})
