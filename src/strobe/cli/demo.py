@@ -10,15 +10,15 @@ import typer
 
 from strobe.causality.proof import verify
 from strobe.cli.commands import JsonOption, new_app
-from strobe.cli.demo_bank import BRANCHES, TOTAL, Account, make_bank
+from strobe.cli.demo_bank import BRANCHES, TOTAL, make_bank, total
 from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say, say_wrapped
 from strobe.cli.programs import program, python
 from strobe.cli.runs import faults_text
 from strobe.cli.stores import fresh_store
 from strobe.protocol import Policy, Snapshot
-from strobe.protocol.log import Abort
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
+from strobe.simulation.states import decode_snapshot
 from strobe.simulation.world import Violated, World
 from strobe.storage import Store
 
@@ -114,30 +114,17 @@ def _run(seed: int, snapshots: int, faults: Faults, store: Store, progress: Prog
     world = World(make_bank(), seed, faults=faults, policy=POLICY, store=store, checkers=all_checkers())
     world.on_commit = lambda _: progress.show(f"{len(world.committed)} of {count(snapshots, 'snapshot')}", now=True)
     world.run(snapshots - 1)  # the last one is taken when all faults have ended
-    aborted = sum(isinstance(outcome, Abort) for outcome in world.outcomes.values())
-    retried = len({begin.retries for begin in world.begun.values() if begin.retries is not None})
     rows = [_row(store.load(name)) for _, name, _ in store.list()]
-    return Demo(seed, faults, store.url, rows, world.injected, aborted, retried, world.violations)
+    return Demo(seed, faults, store.url, rows, world.injected, world.aborted, world.retried, world.violations)
 
 
 def _row(snapshot: Snapshot) -> Row:
-    balances = {
-        name: msgspec.msgpack.decode(fragment.state.data, type=Account).balance
-        for name, fragment in snapshot.fragments.items()
-        if fragment.state is not None
-    }
-    decode = make_bank().decoder.decode
-    in_flight = sum(
-        transfer.amount
-        for fragment in snapshot.fragments.values()
-        for items in fragment.in_flight.values()
-        for item in items
-        for transfer in decode(item.frame.body)[item.consumed :]
-    )
-    total = sum(balances.values()) + in_flight
+    accounts, transfers = decode_snapshot(make_bank(), snapshot)
+    balances = {name: account.balance for name, account in accounts.items()}
+    in_flight = sum(transfer.amount for transfer in transfers)
     proof = "holds" if verify(snapshot).holds else "violated"
     ms = (snapshot.completed_us - snapshot.started_us) / 1000
-    return Row(str(snapshot.id), balances, in_flight, total, proof, ms)
+    return Row(str(snapshot.id), balances, in_flight, total(accounts, transfers), proof, ms)
 
 
 def _judge(found: Demo) -> None:

@@ -17,7 +17,6 @@ from strobe.cli.runs import faults_text
 from strobe.cli.stores import fresh_store
 from strobe.cli.systems import SystemSource, open_system
 from strobe.errors import UsageError
-from strobe.protocol.log import Abort
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
@@ -82,8 +81,8 @@ class Tally(msgspec.Struct):
         self.seconds += seconds
         self.simulated_seconds += world.now_us / 1_000_000
         self.committed += len(world.committed)
-        self.aborted += sum(isinstance(outcome, Abort) for outcome in world.outcomes.values())
-        self.retried += len({begin.retries for begin in world.begun.values() if begin.retries is not None})
+        self.aborted += world.aborted
+        self.retried += world.retried
         self.injected.update(world.injected)
         self.unchecked = ["conservation"] if world.system.conserved is None else []
         self.checkers = [checker.name for checker in world.checkers if checker.name not in self.unchecked]

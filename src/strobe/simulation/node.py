@@ -52,14 +52,12 @@ from strobe.protocol.events import (
     ViewInstalled,
     ViewReceived,
 )
-from strobe.protocol.fragment import MSGPACK, OPAQUE
 from strobe.simulation.context import SimulatedContext
 from strobe.simulation.journal import ChannelJournal
+from strobe.simulation.states import encode_state
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Node:
@@ -202,12 +200,10 @@ class Node:
 
     def capture(self) -> LocalState:
         """Return the whole local state: the process's own, its timers and its random generator."""
-        state = self.process.capture()
-        opaque = isinstance(state, (bytes, bytearray, memoryview))
-        data = bytes(state) if opaque else _encode(state)
+        encoding, data = encode_state(self.process)
         now_us = self.world.now_us
         timers = tuple((name, max(0, due - now_us) / 1_000_000) for name, (due, _) in sorted(self.timers.items()))
-        return LocalState(self.position, OPAQUE if opaque else MSGPACK, data, timers, self.context.random.state)
+        return LocalState(self.position, encoding, data, timers, self.context.random.state)
 
     def _finish(self, fragment: Fragment) -> None:
         whole = msgspec.structs.replace(fragment, state=self.captured.pop(fragment.snapshot))

@@ -20,6 +20,7 @@ from strobe.protocol import ChannelSpec, Snapshot
 from strobe.simulation.checkers.channels_exact import recorded_messages
 from strobe.simulation.node import frame_body
 from strobe.simulation.recorder import Sight
+from strobe.simulation.states import encode_state
 
 _encode = msgspec.msgpack.encode
 _to_json = msgspec.json.encode
@@ -96,8 +97,8 @@ class Replay:
 
     def state(self, process: str) -> bytes:
         """Return the state of `process` now, encoded as a snapshot has it."""
-        state = self.system.processes[process].capture()
-        return bytes(state) if isinstance(state, (bytes, bytearray, memoryview)) else _encode(state)
+        _, data = encode_state(self.system.processes[process])
+        return data
 
     def _run(self, event: TracedEvent) -> None:
         process, position = event.ref

@@ -142,6 +142,16 @@ class World:
         self.coordinator = Coordinator(self, log, view, policy, system.protocol, lifecycle_class or Lifecycle)
         self.coordinator.start()
 
+    @property
+    def aborted(self) -> int:
+        """How many snapshots were aborted."""
+        return sum(isinstance(outcome, Abort) for outcome in self.outcomes.values())
+
+    @property
+    def retried(self) -> int:
+        """How many of these were begun again, under a new id."""
+        return len({begin.retries for begin in self.begun.values() if begin.retries is not None})
+
     # Time
 
     def schedule(self, at_us: int, action: Callable[[Any, Any], None], first: Any, second: Any) -> None:
@@ -168,9 +178,8 @@ class World:
         self.injector.stop()
         wanted = max(snapshots, len(self.committed) + 1)
         self.coordinator.hear(SnapshotWanted())
-        patience_us = (PATIENCE + 2) * self.policy.timeout_us + max(0, wanted - len(self.committed)) * _per_snapshot_us(
-            self.policy
-        )
+        missing = wanted - len(self.committed)
+        patience_us = (PATIENCE + 2) * self.policy.timeout_us + missing * _per_snapshot_us(self.policy)
         self._advance(lambda: len(self.committed) >= wanted, patience_us)
         self.converged = len(self.committed) >= wanted
         # No new ones now; what is under way ends, and its end is told to all.

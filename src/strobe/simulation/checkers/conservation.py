@@ -3,40 +3,19 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from strobe.process import Process, System
+from strobe.process import System
 from strobe.protocol import Snapshot
-from strobe.protocol.fragment import MSGPACK
 from strobe.simulation.checkers.base import Checker
+from strobe.simulation.states import decode_snapshot
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
 
 
-def decode_state(process: Process, encoding: str, data: bytes) -> Any:
-    """Return a captured state as `capture` gave it."""
-    if encoding != MSGPACK:
-        return data
-    return msgspec.msgpack.decode(data, type=type(process.capture()))
-
-
 def conserved_value(system: System, snapshot: Snapshot) -> Any:
     """Return the conserved quantity as `snapshot` has it."""
     assert system.conserved is not None
-    states = {
-        name: decode_state(system.processes[name], fragment.state.encoding, fragment.state.data)
-        for name, fragment in snapshot.fragments.items()
-        if fragment.state is not None
-    }
-    messages = [
-        message
-        for fragment in snapshot.fragments.values()
-        for items in fragment.in_flight.values()
-        for item in items
-        for message in system.decoder.decode(item.frame.body)[item.consumed :]
-    ]
-    return system.conserved(states, messages)
+    return system.conserved(*decode_snapshot(system, snapshot))
 
 
 class Conservation(Checker):
