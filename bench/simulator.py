@@ -9,10 +9,11 @@ from examples.bank import Branch, Transfer, names, total
 
 from bench.figures import Figure, at_least, cpu_s, interleaved, shown
 from strobe import Channel, System
+from strobe.protocol.systems import first_view
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
-from strobe.simulation.world import World, first_view
+from strobe.simulation.world import World
 
 COMMAND = "python -m bench simulator"
 _EVENTS = 60_000

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.outside import Sink, Source
 
 __all__ = ["Channel", "Context", "Process", "Random", "System", "Waits"]
 
 State = Any
-"""A msgspec struct, or opaque bytes."""
+"""A msgspec struct, opaque bytes, or a `KeyedState`."""
 
 
 class Waits(msgspec.Struct, frozen=True):
@@ -129,11 +130,15 @@ class Process:
         """Run once, last: nothing more will come; hand over what this process holds."""
 
     def capture(self) -> State:
-        """Return the whole state as a msgspec struct, or as bytes."""
+        """Return the whole state: a msgspec struct, bytes, or a `KeyedState`.
+
+        A struct is encoded at the cut, while the process waits: right for small state. A `KeyedState` is returned as it
+        is, not copied; it is frozen in no time and written while the process goes on (E4).
+        """
         raise NotImplementedError(f"{type(self).__name__} must have capture(), which returns its state")
 
     def restore(self, state: State) -> None:
-        """Become what `capture` returned: the same struct, decoded anew, or the same bytes."""
+        """Become what `capture` returned: the same struct or `KeyedState`, made anew, or the same bytes."""
         raise NotImplementedError(f"{type(self).__name__} must have restore(), which takes back its state")
 
     def waits_for(self) -> Waits | None:
@@ -167,6 +172,9 @@ class System:
 
     `conserved(states, messages)` is optional: a function of all process states and all messages in flight whose value
     never changes, such as the total of money. It is checked on every snapshot.
+
+    `sources` and `sinks` join live processes to the outside (R2): a record of a source is received under the source's
+    name, as from a channel.
     """
 
     def __init__(
@@ -176,16 +184,45 @@ class System:
         messages: Sequence[type] = (),
         protocol: str = "chandy-lamport",
         conserved: Callable[[Mapping[str, Any], Sequence[Any]], Any] | None = None,
+        sources: Mapping[str, Source] | None = None,
+        sinks: Mapping[str, Sink] | None = None,
     ) -> None:
         self.processes = dict(processes)
         self.channels = tuple(channels)
         self.messages = tuple(messages)
         self.protocol = protocol
         self.conserved = conserved
+        self.sources = dict(sources or {})
+        self.sinks = dict(sinks or {})
         for name, process in self.processes.items():
             if not isinstance(process, Process):
                 raise UsageError(f"process {name!r} is a {type(process).__name__}; subclass strobe.Process")
         self.decoder = _decoder(self.messages)
+        self._check_outside()
+
+    def _check_outside(self) -> None:
+        """Raise UsageError where a source or sink is none, or belongs to nobody."""
+        channels = {channel.id for channel in self.channels}
+        for name, source in self.sources.items():
+            self._check_end(f"source {name!r}", source, Source)
+            if name in channels:
+                raise UsageError(f"{name!r} is both a source and a channel; rename the source")
+        emitters: dict[str, str] = {}
+        for name, sink in self.sinks.items():
+            self._check_end(f"sink {name!r}", sink, Sink)
+            if sink.process in emitters:
+                first = emitters[sink.process]
+                raise UsageError(f"process {sink.process!r} has the sinks {first!r} and {name!r}; it can have one")
+            emitters[sink.process] = name
+
+    def _check_end(self, what: str, end: Source | Sink, kind: type) -> None:
+        if not isinstance(end, kind):
+            raise UsageError(
+                f"{what} is a {type(end).__name__}; use one of strobe.runtime, or subclass {kind.__name__}"
+            )
+        if end.process not in self.processes:
+            known = ", ".join(self.processes)
+            raise UsageError(f"{what} belongs to the process {end.process!r}, which does not exist; there are: {known}")
 
 
 def _decoder(messages: tuple[type, ...]) -> "msgspec.msgpack.Decoder[list[Any]]":

@@ -1,5 +1,6 @@
-"""M1, M2, C1-C7, V1, E2, E6, E7, E10: the protocols and their coordinator keep their promises."""
+"""M1, M2, C1-C7, V1, E2, E6, E7, E10, R1: the protocols and their coordinator keep their promises."""
 
+import msgspec
 import pytest
 from tests.unit.protocol.cluster import Cluster
 from tests.unit.protocol.desk import Desk, those
@@ -23,10 +24,21 @@ from tests.unit.protocol.test_random_runs import check_all
 from strobe.causality.proof import verify
 from strobe.errors import ProtocolViolation
 from strobe.protocol import UNORDERED, ChandyLamport, LaiYang, Policy, Snapshot, SnapshotId, advise_interval_s
-from strobe.protocol.coordination import AskToRecord, JoinWanted, LeaveWanted, LetGo, SnapshotWanted, TellOutcome
+from strobe.protocol.coordination import (
+    AskToRecord,
+    Halt,
+    JoinWanted,
+    LeaveWanted,
+    LetGo,
+    ProcessBlank,
+    SnapshotChosen,
+    SnapshotWanted,
+    TellOutcome,
+    TellRestore,
+)
 from strobe.protocol.effects import DropRecording, RecordState, ReportSentCounts, SendView
 from strobe.protocol.events import SentCountRelayed, SnapshotAborted, ViewInstalled
-from strobe.protocol.log import Abort, Begin, Commit
+from strobe.protocol.log import Abort, Begin, Commit, EpochStart
 from strobe.protocol.view import ChannelSpec
 
 S1, S2 = snapshot_id(1), snapshot_id(2)
@@ -269,3 +281,23 @@ def test_E10_storms_are_prevented() -> None:
 
 def test_E10_the_interval_is_advised_from_the_cost_and_the_failure_rate() -> None:
     assert advise_interval_s(2.0, 3600.0) == 120.0
+
+
+def test_R1_a_new_epoch_fences_off_everything_older_and_aborts_what_is_open() -> None:
+    desk = Desk(BOTH_WAYS, Policy(attempts_max=1))
+    desk.hears(SnapshotWanted(), ProcessBlank("q"), SnapshotChosen(None, None))
+    goal = msgspec.structs.replace(BOTH_WAYS, number=2)
+    assert those(desk.orders, TellRestore) == [TellRestore(process, 2, goal, None) for process in "pqr"]
+    desk.fragments(S1, "p", "q", "r")
+    assert [type(entry) for entry in desk.log] == [Begin, EpochStart]
+    restored = Playbook(ChandyLamport("p", goal, 2))
+    restored.ignores(marker("qp", S1, view=2))
+
+
+def test_R1_a_process_that_makes_the_system_roll_back_again_and_again_is_stopped_with_a_report() -> None:
+    desk = Desk(BOTH_WAYS, Policy(rollbacks_max=2))
+    for _ in range(3):
+        desk.hears(ProcessBlank("q"), SnapshotChosen(None, None))
+    assert len([entry for entry in desk.log if isinstance(entry, EpochStart)]) == 2
+    (halt,) = those(desk.orders, Halt)
+    assert "process q has crashed again" in halt.report

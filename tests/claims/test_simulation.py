@@ -1,16 +1,19 @@
 """The promises that the simulator keeps: exploration, mutants, replay, explanation."""
 
+import pytest
 from tests.simulation.systems import players
 
 from strobe.causality.trace import parse_trace
+from strobe.protocol.systems import first_view
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.explanations import explain
 from strobe.simulation.explorer import explore, scenario
+from strobe.simulation.faults import Faults
 from strobe.simulation.matrix import caught_by
 from strobe.simulation.mutants import MUTANTS
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.replay import Replay
-from strobe.simulation.world import World, first_view
+from strobe.simulation.world import World
 
 
 def test_P3_the_shipped_code_is_right_in_every_interleaving():
@@ -51,3 +54,18 @@ def test_R6_the_algorithm_is_explained_step_by_step_by_the_real_code():
     (scene,) = explain("bank3")
     assert {"C1", "C2", "C3", "C4", "C5", "C7"} <= {moment.rule for moment in scene.moments}
     assert scene.outcomes[0].holds
+
+
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
+def test_R1_each_message_takes_effect_exactly_once_however_often_everybody_goes_back(protocol):
+    faults = Faults(delay_us_max=2000, rollback_every_us=60_000, coordinator_crash_every_us=150_000)
+    world = World(players("complete", protocol, snapshots=True), 3, faults=faults, checkers=all_checkers())
+    world.run(12)
+    assert world.epoch > 3
+    assert [str(violation) for violation in world.violations] == []
+
+
+def test_R1_the_shipped_code_goes_on_rightly_from_every_snapshot_there_can_be():
+    for name in ("pair-cl-rollback", "pair-ly-rollback"):
+        explored = explore(scenario(name))
+        assert explored.holds, explored.problem

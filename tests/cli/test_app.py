@@ -17,6 +17,12 @@ COMMAND_LINES = [
     ["snapshot", "list"],
     ["snapshot", "show"],
     ["snapshot", "verify"],
+    ["snapshot", "diff"],
+    ["snapshot", "pin"],
+    ["snapshot", "unpin"],
+    ["snapshot", "remove"],
+    ["snapshot", "collect"],
+    ["keys", "create"],
     ["trace", "verify"],
 ]
 

@@ -52,7 +52,7 @@ def test_a_run_that_holds_says_seed_faults_and_what_happened(here):
     assert result.code == 0
     lines = result.out.splitlines()
     assert lines[0].startswith("seed 3, faults: delay_us_min=100 delay_us_max=20000 partition_every_us=200000 ")
-    assert lines[0].endswith(" initiator_every_us=250000")
+    assert lines[0].endswith(" initiator_every_us=250000 rollback_every_us=0")
     assert [line.split()[0] for line in lines[1:]] == ["events", "snapshots", "faults", "checkers"]
     assert "8 passed: cut-consistent, proof-verifies" in lines[4]
     assert result.err == ""

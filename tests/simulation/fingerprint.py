@@ -6,9 +6,10 @@ from pathlib import Path
 
 from tests.simulation.systems import players
 
+from strobe.protocol.systems import first_view
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
-from strobe.simulation.world import World, first_view
+from strobe.simulation.world import World
 from strobe.storage import Store
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from strobe.protocol import PROTOCOLS
+from strobe.protocol import PROTOCOLS, ChandyLamport, LaiYang
 from strobe.simulation.explorer import Space, explore, scenario, scenarios, smallest
 from strobe.simulation.explorer.replay import play
 from strobe.simulation.mutants import MUTANTS, MarkerAfterMessage
@@ -85,3 +85,32 @@ def test_the_scenarios_are_those_promised():
         for shape in ("ring", "complete"):
             assert {f"{shape}-{protocol}-{initiator}" for initiator in "abc"} <= names
             assert {f"{shape}-{protocol}-{initiator}-crash" for initiator in "abc"} <= names
+
+
+class CountsFromOneAgain(ChandyLamport):
+    """R1 broken: a restored process counts as if nothing had been sent or received."""
+
+    @classmethod
+    def restored(cls, process, view, epoch, fragment, sent_counts):
+        return cls(process, view, epoch)
+
+
+class KeepsOldIndices(LaiYang):
+    """V1 broken: cut indices of the old epoch count in the new one."""
+
+    @classmethod
+    def restored(cls, process, view, epoch, fragment, sent_counts):
+        endpoint = super().restored(process, view, epoch, fragment, sent_counts)
+        for incoming in endpoint.incoming.values():
+            incoming.restored_to = 0
+        return endpoint
+
+
+@pytest.mark.parametrize("broken", [CountsFromOneAgain, KeepsOldIndices])
+def test_R1_a_protocol_that_goes_back_wrongly_has_a_counterexample_that_can_be_played(broken):
+    name = "pair-cl-rollback" if issubclass(broken, ChandyLamport) else "pair-ly-rollback"
+    explored = explore(scenario(name), broken)
+    assert explored.problem
+    assert "rollback" in [action.kind for action in explored.path]
+    stage = play(explored.scenario, broken, explored.path)
+    assert any("goes back to S" in moment.text for moment in stage.moments)

@@ -8,10 +8,11 @@ from tests.simulation.systems import Player, players
 
 from strobe.causality.trace import parse_trace
 from strobe.errors import UsageError
+from strobe.protocol.systems import first_view
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.replay import Replay, ReplayDiverged, compare_at_cut
-from strobe.simulation.world import World, first_view
+from strobe.simulation.world import World
 
 PROTOCOLS = ("chandy-lamport", "lai-yang")
 

@@ -11,9 +11,12 @@ from tests.spark.generate import good_snapshots
 from tests.spark.mutations import mutants
 from tests.spark.recording_mutations import forgotten_receiver
 from tests.spark.stores import begin, commit, damage, store_with
+from tests.storage.keyed_samples import KeyedWriter
 
+from strobe import KeyedState
 from strobe.errors import StoreFormatError, UsageError
-from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
+from strobe.keyed_state.segments import pack_header, pack_part
+from strobe.protocol.fragment import KEYED, MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
 from strobe.protocol.frames import Frame, Frontier, InFlight, extend_fifo, seed_hash
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Abort, Remove
@@ -127,6 +130,47 @@ def test_what_json_can_say_is_a_variant_and_the_rest_is_bytes(spark: SparkSessio
         (text, None if text else raw, kind, blake3(raw).digest(), 7)
         for (_, kind, text), raw in zip(states, data, strict=True)
     ]
+
+
+def test_a_keyed_state_has_a_row_for_each_key(spark: SparkSession, tmp_path: Path) -> None:
+    """D1, S3: state that is kept key by key is queried by key and by field, deltas applied."""
+    store = Store.create(tmp_path / "store")
+    state: KeyedState[object] = KeyedState()
+    state.update({"ada": {"balance": 1}, "bob": {"balance": 2}, "eve": {"balance": 3}, 7: 4, b"\xff": b"\x00"})
+    writer = KeyedWriter(store, state)
+    first = writer.commit(1)
+    state.update({"ada": {"balance": 5}, "new": None})
+    del state["eve"]
+    second = writer.commit(2)
+    tables = read_tables(spark, store.url)
+    found = tables.process_states.where("process = 'a'").orderBy("snapshot_id", "key")
+    assert rows_of(found, "snapshot_id", "key", "to_json(state)", "encoding", "position") == [
+        (first, "7", "4", KEYED, 4),
+        (first, "ada", '{"balance":1}', KEYED, 4),
+        (first, "bob", '{"balance":2}', KEYED, 4),
+        (first, "eve", '{"balance":3}', KEYED, 4),
+        (first, "ff", '"AA=="', KEYED, 4),
+        (second, "7", "4", KEYED, 4),
+        (second, "ada", '{"balance":5}', KEYED, 4),
+        (second, "bob", '{"balance":2}', KEYED, 4),
+        (second, "ff", '"AA=="', KEYED, 4),
+        (second, "new", "null", KEYED, 4),
+    ]
+    value = msgspec.msgpack.encode({"balance": 2})
+    hashes = rows_of(found.where("key = 'bob'"), "state_hash", "state_bytes")
+    assert hashes == [(blake3(value).digest(), None)] * 2
+    loaded = tables_from_snapshots(spark, [store.load(first), store.load(second)])
+    columns = ("snapshot_id", "process", "key", "state_hash")
+    assert sorted(rows_of(loaded.process_states, *columns), key=repr) == sorted(
+        rows_of(tables.process_states, *columns), key=repr
+    )
+
+
+def test_a_keyed_state_that_is_none_is_not_dropped(spark: SparkSession) -> None:
+    broken = b"".join((pack_header("base"), *pack_part({"ada": 1}), b"garbage"))
+    tables = tables_from_snapshots(spark, [snapshot_of(state=broken, encoding=KEYED)])
+    found = tables.process_states.where("process = 'a'").orderBy("key")
+    assert rows_of(found, "key", "to_json(state)", "state_bytes") == [(None, None, broken), ("ada", "1", None)]
 
 
 def test_messages_that_were_received_are_not_in_flight(spark: SparkSession) -> None:

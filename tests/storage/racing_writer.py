@@ -5,14 +5,18 @@ Reads one order a line, and answers each with one line:
     commit ID           append that outcome at the end of the log, whatever else is there: what the log says then
     abort ID            the same
     collect TIMES       run the collector so many times: how many files it has removed
+    append_some COUNT   append so many entries at the end of the log: how many
+    pin ID              pin a snapshot unless it is pinned: the position of the entry, or None
+    remove ID           remove a snapshot unless it is gone or protected: True or False
+    retain LAST         keep so many complete snapshots and collect: how many were removed
 """
 
 import sys
 
 from strobe.errors import LogConflict
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Begin, Commit, Entry
-from strobe.storage import Store, collect
+from strobe.protocol.log import Abort, Begin, Commit, Entry, Pin
+from strobe.storage import Store, append_when, collect, retention
 
 
 def append(store: Store, name: str, position: int) -> str:
@@ -34,13 +38,33 @@ def insist(store: Store, entry: Entry) -> str:
         return "committed" if entry.snapshot in store.state().committed else "aborted"
 
 
+def append_some(store: Store, name: str, count: int) -> str:
+    for number in range(count):
+        snapshot = str(SnapshotId(1, store.state().next_position + number, name))
+        append_when(store, lambda state, snapshot=snapshot: Begin(snapshot, 1, "chandy-lamport", (name,), at_us=0))
+    return str(count)
+
+
+def upkeep(store: Store, order: str, argument: str) -> str:
+    if order == "pin":
+        return str(append_when(store, lambda state: None if argument in state.pinned else Pin(argument, True, 0)))
+    if order == "remove":
+        return str(retention.remove(store, argument, "by hand", 0))
+    planned = retention.plan(store.state(), int(argument), 0, 0, 0)
+    return str(len(retention.apply(store, planned).removed))
+
+
 def obey(store: Store, name: str, order: str, argument: str) -> str:
     if order == "append":
         return append(store, name, int(argument))
+    if order == "append_some":
+        return append_some(store, name, int(argument))
     if order == "collect":
         return str(sum(len(collect(store).names) for _ in range(int(argument))))
     if order == "abort":
         return insist(store, Abort(argument, f"{name} says so", at_us=0))
+    if order in ("pin", "remove", "retain"):
+        return upkeep(store, order, argument)
     # Any manifest will do: what counts here is whose outcome is first.
     _, _, manifest = store.list()[0]
     return insist(store, Commit(argument, manifest, at_us=0))

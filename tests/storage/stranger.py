@@ -8,6 +8,7 @@ import struct
 import sys
 from pathlib import Path
 
+import msgspec
 import xxhash
 from blake3 import blake3
 
@@ -83,6 +84,38 @@ def read_blob(root, ref):
     return data
 
 
+def read_segment(segment):
+    offset = 0
+    while offset < len(segment):
+        code, length = struct.unpack_from(">BI", segment, offset)
+        if code != 0xCE or offset + 5 + length > len(segment):
+            raise Wrong("a segment is not a sequence of lengths and values")
+        yield msgspec.msgpack.decode(segment[offset + 5 : offset + 5 + length])
+        offset += 5 + length
+
+
+def read_keyed(root, record):
+    state = {}
+    for number, ref in enumerate([record["state"], *record.get("deltas", [])]):
+        values = read_segment(read_blob(root, ref))
+        if next(values) != ["strobe-keyed", 1, "delta" if number else "base"]:
+            raise Wrong("a segment begins otherwise")
+        for value in values:
+            if isinstance(value, dict):
+                state.update(value)
+            else:
+                for key in value:
+                    state.pop(key, None)
+    return state
+
+
+def read_state(root, record):
+    if record["encoding"] == "keyed":
+        return read_keyed(root, record)
+    data = read_blob(root, record["state"])
+    return msgspec.msgpack.decode(data) if record["encoding"] == "msgpack" else data
+
+
 def read_section(blob, section):
     offset, end = section["offset"], section["offset"] + section["bytes"]
     frames = []
@@ -153,7 +186,7 @@ def check_proof(root, manifest):
             raise Wrong(f"channels are missing in {member}, or are too many")
     blobs = {name: read_blob(root, record["frames"]) for name, record in processes.items() if "frames" in record}
     for name, record in processes.items():
-        read_blob(root, record["state"])
+        read_state(root, record)
         if sum(section["bytes"] for section in record["in_flight"].values()) != len(blobs.get(name, b"")):
             raise Wrong(f"the sections of {name} do not fill its blob")
     for channel in view["channels"]:

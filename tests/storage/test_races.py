@@ -1,16 +1,18 @@
 """S1: of any number of processes that want the same place in the log, exactly one gets it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.storage import racing_writer
 from tests.storage.children import start
 from tests.storage.samples import begin, commit, sample, sample_id
 
-from strobe.protocol.log import Abort, Begin, Commit, Remove
-from strobe.storage import Store, collect
+from strobe.errors import LogConflict
+from strobe.protocol.log import Abort, Begin, Commit, Manifest, Pin, Remove
+from strobe.storage import LogState, Store, append_when, collect
 from strobe.storage.manifests import blobs_of
 
 
@@ -100,3 +102,63 @@ def test_collectors_at_work_never_take_anything_from_a_writer(tmp_path: Path) ->
     assert store.verify_bytes() == []
     needed = {f"{ref.begin:020d}/{ref.blake3}" for ref in blobs_of(store.state().committed[parent].manifest)}
     assert {path.relative_to(tmp_path / "store/blobs").as_posix() for path in tmp_path.rglob("blobs/*/*")} == needed
+
+
+def test_E8_retention_in_other_processes_never_removes_the_newest_nor_a_pinned_snapshot(tmp_path: Path) -> None:
+    """Two retentions that keep one snapshot run all the time, while this writer commits, and pins every fourth."""
+    store = Store.create(tmp_path / "store")
+    parent = commit(store, sample(1))
+    pinned: list[str] = []
+    removed = 0
+    with racers(store.url, 2) as children:
+        for counter in range(2, 42):
+            for child in children:
+                child.stdin.write("retain 1\n")
+            snapshot = sample(counter, balance=counter)
+            name = insist(begin, store, counter, parent)
+            insist(commit_written, store, name, store.write_snapshot(snapshot))
+            if counter % 4 == 0:
+                pin = Pin(name, True, counter)
+                append_when(store, lambda state, pin=pin: pin)
+                pinned.append(name)
+            assert Store.open(store.url).load("latest") == snapshot
+            parent = name
+            removed += sum(int(child.stdout.readline()) for child in children)
+    assert removed > 20
+    replayed = LogState()
+    for position, entry in store.read_log():
+        if isinstance(entry, Remove):
+            assert entry.snapshot in replayed.committed, "removed twice"
+            assert entry.snapshot != replayed.newest_complete
+            assert entry.snapshot not in replayed.pinned
+        replayed.apply(position, entry)
+    assert {*pinned} <= {*replayed.committed}
+    assert all(Store.open(store.url).load(name) for name in pinned)
+    assert store.verify_bytes() == []
+
+
+def test_of_racing_removals_and_pins_the_first_decides_and_nothing_is_removed_twice(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    names = [commit(store, sample(counter)) for counter in range(1, 32)]
+    with racers(store.url, 4) as children:
+        for name in names[:-1]:
+            answers = race(children, [f"{what} {name}" for what in ("remove", "pin", "remove", "pin")])
+            gone = name not in store.state().committed
+            assert answers[::2].count("True") == gone
+            assert (name in store.state().pinned) == (not gone)
+        assert race(children, [f"remove {names[-1]}"] * 4) == ["False"] * 4
+    removals = [entry.snapshot for _, entry in store.read_log() if isinstance(entry, Remove)]
+    assert len(removals) == len({*removals})
+
+
+def insist(act: Callable[..., Any], *arguments: object) -> Any:
+    """Do something again until no other writer was first."""
+    while True:
+        try:
+            return act(*arguments)
+        except LogConflict:
+            continue
+
+
+def commit_written(store: Store, name: str, manifest: Manifest) -> None:
+    store.commit(name, manifest, store.state().next_position, at_us=0)

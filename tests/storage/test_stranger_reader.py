@@ -33,7 +33,7 @@ def test_the_reader_imports_nothing_of_strobe() -> None:
     tree = ast.parse(STRANGER.read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported == {"json", "struct", "sys", "pathlib", "xxhash", "blake3"}
+    assert imported == {"json", "struct", "sys", "pathlib", "msgspec", "xxhash", "blake3"}
 
 
 def test_alone_in_a_process_the_reader_finds_both_snapshots_and_their_proofs_hold(store: Store) -> None:

@@ -125,7 +125,8 @@ class EventClocks:
         width = len(self._trace.processes)
         self._trace.require_event(process, position)
         row = self._rows[self._trace.process_number(process)]
-        return row[(position - 1) * width : position * width]
+        place = position - self._trace.first_count(process)
+        return row[(place - 1) * width : place * width]
 
 
 def vector_clocks(trace: Trace) -> EventClocks:
@@ -136,13 +137,15 @@ def vector_clocks(trace: Trace) -> EventClocks:
     """
     tables, width = trace.tables, len(trace.processes)
     rows = [array("I") for _ in trace.processes]
-    latest = [[0] * width for _ in trace.processes]
+    # What came before a trace that begins at a cut is known to all: the cut stands for one event before all others.
+    latest = [list(map(trace.first_count, trace.processes)) for _ in trace.processes]
     for line in trace.causal_order():
         process, sending = tables.process[line], cause(tables, line)
         clock = latest[process]
         if sending is not None:
-            end = tables.position[sending] * width
-            clock = latest[process] = list(map(max, clock, rows[tables.process[sending]][end - width : end]))
+            sender = tables.process[sending]
+            end = (tables.position[sending] - tables.processes[sender].base) * width
+            clock = latest[process] = list(map(max, clock, rows[sender][end - width : end]))
         clock[process] += 1
         rows[process].extend(clock)
     return EventClocks(trace, rows)

@@ -103,11 +103,14 @@ def channel_contents(trace: Trace, cut: Cut) -> dict[str, list[int]]:
     contents: dict[str, list[int]] = {}
     for channel, table in _channels(trace):
         spec = trace.channels[channel]
-        sent = _count(trace, table.sends, positions[spec.source])
+        sent = _sent(trace, table, positions[spec.source])
         received = _count(trace, table.receives, positions[spec.target])
-        arrived = {trace.tables.ordinal[line] for line in table.receives[:received]} if not table.fifo else ()
-        first = received + 1 if table.fifo else 1
-        contents[channel] = [ordinal for ordinal in range(first, sent + 1) if ordinal not in arrived]
+        if table.fifo:
+            contents[channel] = list(range(table.received_base + received + 1, sent + 1))
+        else:
+            arrived = {trace.tables.ordinal[line] for line in table.receives[:received]}
+            there = (*table.pending(), *range(table.base + 1, sent + 1))
+            contents[channel] = [ordinal for ordinal in there if ordinal not in arrived]
     return contents
 
 
@@ -126,7 +129,7 @@ def latest_consistent_cut(trace: Trace, upper: Cut) -> dict[str, int]:
     while shortened:
         process = shortened.pop()
         for target, table in outgoing[process]:
-            sent = _count(trace, table.sends, positions[process])
+            sent = _sent(trace, table, positions[process])
             place = _first_beyond(trace, table, sent)
             if place < len(table.receives) and trace.tables.position[table.receives[place]] <= positions[target]:
                 positions[target] = trace.tables.position[table.receives[place]] - 1
@@ -164,10 +167,11 @@ def check_cut(trace: Trace, cut: Cut) -> dict[str, int]:
     for process in trace.processes:
         if process not in cut:
             raise UsageError(f"the cut says nothing of the process {process}; give a number of events for each process")
-        count = trace.event_count(process)
-        if not 0 <= cut[process] <= count:
+        count, before = trace.event_count(process), trace.first_count(process)
+        if not before <= cut[process] <= count:
+            first = f" and {trace.name} begins behind {before} of them" if before else ""
             raise UsageError(
-                f"the cut has {cut[process]} events of {process}, which has {count}; give a number up to that"
+                f"the cut has {cut[process]} events of {process}, which has {count}{first}; give a number up to that"
             )
     return {process: cut[process] for process in trace.processes}
 
@@ -179,12 +183,14 @@ def _orphans(trace: Trace, positions: Cut) -> Iterator[Orphan]:
         spec = trace.channels[channel]
         if spec.source not in positions or spec.target not in positions:
             continue
-        sent = _count(trace, table.sends, positions[spec.source])
+        sent = _sent(trace, table, positions[spec.source])
         received = _count(trace, table.receives, positions[spec.target])
         for line in table.receives[_first_beyond(trace, table, sent) : received]:
             ordinal = tables.ordinal[line]
             if ordinal > sent:
-                yield Orphan(channel, ordinal, trace.event_at(table.sends[ordinal - 1]), trace.event_at(line))
+                sending = table.send_of(ordinal)
+                assert sending is not None, "what a valid trace receives behind its beginning, it sends"
+                yield Orphan(channel, ordinal, trace.event_at(sending), trace.event_at(line))
 
 
 def _channels(trace: Trace) -> Iterable[tuple[str, ChannelTable]]:
@@ -196,8 +202,13 @@ def _count(trace: Trace, lines: "array[int]", position: int) -> int:
     return bisect_right(lines, position, key=trace.tables.position.__getitem__)
 
 
+def _sent(trace: Trace, table: ChannelTable, position: int) -> int:
+    """Return how many messages of a channel its source had sent after `position` events."""
+    return table.base + _count(trace, table.sends, position)
+
+
 def _first_beyond(trace: Trace, table: ChannelTable, ordinal: int) -> int:
     """Return the place among the receives of the first one of a message above `ordinal`."""
     if table.fifo:
-        return ordinal
+        return max(0, ordinal - table.received_base)
     return bisect_right(trace.tables.highest_received(table), ordinal)

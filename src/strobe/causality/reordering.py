@@ -80,11 +80,15 @@ class _Execution:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.seen: set[EventRef] = set()
-        self.latest = dict.fromkeys(trace.processes, 0)
-        self.in_flight: list[OrderedDict[int, None]] = [OrderedDict() for _ in trace.channels]
+        self.latest = {process: trace.first_count(process) for process in trace.processes}
+        self.in_flight: list[OrderedDict[int, None]] = [
+            OrderedDict.fromkeys(table.pending()) for table in trace.tables.channels
+        ]
 
     def knows(self, event: EventRef) -> bool:
-        return event.process in self.latest and 1 <= event.position <= self.trace.event_count(event.process)
+        if event.process not in self.latest:
+            return False
+        return self.trace.first_count(event.process) < event.position <= self.trace.event_count(event.process)
 
     def run(self, event: EventRef) -> Iterator[str]:
         """Run one event, and yield what is not legal about it."""

@@ -19,7 +19,7 @@ import msgspec
 from strobe.causality.trace_check import Violation, find_violations
 from strobe.causality.trace_lines import Internal, Line, Receive, Record, Send, TraceHeader, decode_trace
 from strobe.causality.trace_order import causal_order
-from strobe.causality.trace_tables import Tables
+from strobe.causality.trace_tables import Columns, FindPlace, Tables
 from strobe.errors import UsageError
 from strobe.protocol.view import ChannelSpec
 
@@ -65,12 +65,19 @@ class TracedEvent(msgspec.Struct, frozen=True):
 class Trace:
     """One run in memory. Made from lines in which those of each process stand in order; immutable."""
 
-    def __init__(self, header: TraceHeader, lines: Iterable[Line], name: str = "trace") -> None:
+    def __init__(
+        self,
+        header: TraceHeader,
+        lines: Iterable[Line],
+        name: str = "trace",
+        columns: Iterable[Columns] = (),
+        find_place: FindPlace | None = None,
+    ) -> None:
         self.header = header
         self.name = name
         self.processes = header.processes
         self.channels: dict[str, ChannelSpec] = {channel.id: channel for channel in header.channels}
-        self.tables = Tables(header, lines)
+        self.tables = Tables(header, lines, columns, find_place)
         self._violations: tuple[Violation, ...] | None = None
         self._order: array[int] | None = None
 
@@ -94,8 +101,13 @@ class Trace:
             raise TraceInvalid(self.name, self.violations())
 
     def event_count(self, process: str) -> int:
-        """Return how many events `process` has."""
-        return len(self.tables.processes[self.process_number(process)].starts)
+        """Return how many events `process` has had by the end of the trace: the position of its last."""
+        table = self.tables.processes[self.process_number(process)]
+        return table.base + len(table.starts)
+
+    def first_count(self, process: str) -> int:
+        """Return how many events `process` had before the trace: 0, unless it begins at a cut."""
+        return self.tables.processes[self.process_number(process)].base
 
     def event(self, ref: tuple[str, int]) -> TracedEvent:
         """Return event number `ref[1]` of process `ref[0]`."""
@@ -116,10 +128,12 @@ class Trace:
         self.check()
         if channel not in self.channels:
             raise UsageError(f"{self.name} has no channel {channel!r}; it has: {', '.join(self.channels)}")
-        sends = self.tables.channels[self.tables.channel_names[channel]].sends
-        if not 1 <= ordinal <= len(sends):
-            raise UsageError(f"{self.name} has no message {ordinal} of {channel}: {len(sends)} were sent")
-        return self.event_at(sends[ordinal - 1])
+        table = self.tables.channels[self.tables.channel_names[channel]]
+        line = table.send_of(ordinal)
+        if line is None:
+            first = f", and it begins behind message {table.base}" if table.base else ""
+            raise UsageError(f"{self.name} has no message {ordinal} of {channel}: {table.sent_count} were sent{first}")
+        return self.event_at(line)
 
     def snapshots(self) -> tuple[str, ...]:
         """Return the ids of the snapshots that have a record, in the order of their first."""
@@ -138,9 +152,10 @@ class Trace:
 
     def require_event(self, process: str, position: int) -> None:
         """Raise UsageError unless `process` has an event number `position`."""
-        count = self.event_count(process)
-        if not 1 <= position <= count:
-            raise UsageError(f"{self.name} has no event {position} of {process}: the process has {count} events")
+        count, before = self.event_count(process), self.first_count(process)
+        if not before < position <= count:
+            first = f", and the trace begins behind event {before}" if before else ""
+            raise UsageError(f"{self.name} has no event {position} of {process}: the process has {count} events{first}")
 
     def process_number(self, process: str) -> int:
         if process not in self.tables.process_names:

@@ -3,6 +3,7 @@
 What must hold:
 
 - lines name processes and channels of the header, and stand at the right end of their channel;
+- counting begins at the cut that the header gives, or at 0;
 - the positions of a process are 1, 2, 3, ... without a gap, and never go back; an event has at most one `receive` or
   `internal` line, which comes first;
 - the messages of a channel are sent with the ordinals 1, 2, 3, ..., in this order;
@@ -28,17 +29,22 @@ _CYCLE_EVENTS_MAX = 8
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """An event that breaks a rule. `line` is its line in the file; `position` its number at its process."""
+    """An event that breaks a rule. `line` is its line in the file; `position` its number at its process.
+
+    A trace that is not one file of lines says in `place` where the event is.
+    """
 
     line: int
     process: str
     position: int
     channel: str | None
     problem: str
+    place: str = ""
 
     def __str__(self) -> str:
         channel = f", channel {self.channel}" if self.channel is not None else ""
-        return f"line {self.line}: {self.process}, position {self.position}{channel}: {self.problem}"
+        place = self.place or f"line {self.line}"
+        return f"{place}: {self.process}, position {self.position}{channel}: {self.problem}"
 
 
 def find_violations(tables: Tables, process_count: int) -> list[Violation]:
@@ -87,7 +93,7 @@ class _Check:
 
     def _positions(self, table: ProcessTable) -> Iterator[Violation]:
         position = self.tables.position
-        highest = 0
+        highest = table.base
         for index in (table.lines[start] for start in table.starts):
             if position[index] <= highest:
                 yield self._violation(index, f"the position goes back: the process was at {highest} already")
@@ -100,20 +106,31 @@ class _Check:
         for table in self.known_channels:
             if not self._sends_are_regular(table):
                 ordinals = self._ordinals(table.sends)
-                yield from self._disorder(table.sends, range(1, max(ordinals) + 1), "sent")
+                again = [index for index in table.sends if self.tables.ordinal[index] <= table.base]
+                for index in again:
+                    problem = f"message {self.tables.ordinal[index]} is sent, but {table.base} were before the trace"
+                    yield self._violation(index, problem)
+                later = [index for index in table.sends if self.tables.ordinal[index] > table.base]
+                yield from self._disorder(later, range(table.base + 1, max(ordinals) + 1), "sent", begin=table.base)
 
     def receives(self) -> Iterator[Violation]:
         for table in self.known_channels:
             if not self._receives_are_regular(table):
-                sent = set(self._ordinals(table.sends))
+                sent = {*table.pending(), *self._ordinals(table.sends)}
                 for index in table.receives:
                     if (ordinal := self.tables.ordinal[index]) not in sent:
-                        yield self._violation(index, f"message {ordinal} is received but was never sent")
+                        yield self._violation(index, self._no_send(ordinal, table))
                 of_sent = [index for index in table.receives if self.tables.ordinal[index] in sent]
-                yield from self._disorder(of_sent, sorted(sent), "received", table.fifo)
+                begin = table.received_base
+                yield from self._disorder(of_sent, sorted(sent), "received", table.fifo, begin)
+
+    def _no_send(self, ordinal: int, table: ChannelTable) -> str:
+        if ordinal <= table.base:
+            return f"message {ordinal} is received, but it was received before the trace begins"
+        return f"message {ordinal} is received but was never sent"
 
     def _sends_are_regular(self, table: ChannelTable) -> bool:
-        return self._ordinals(table.sends) == array("q", range(1, len(table.sends) + 1))
+        return self._ordinals(table.sends) == array("q", range(table.base + 1, table.sent_count + 1))
 
     def _receives_are_regular(self, table: ChannelTable) -> bool:
         """Whether nothing can be wrong with the receives of this channel; quick, and true of most channels."""
@@ -121,20 +138,24 @@ class _Check:
             return False
         ordinals = self._ordinals(table.receives)
         if table.fifo:
-            return len(ordinals) <= len(table.sends) and ordinals == array("q", range(1, len(ordinals) + 1))
-        return max(ordinals, default=0) <= len(table.sends) and len(set(ordinals)) == len(ordinals)
+            begin, count = table.received_base, len(ordinals)
+            return begin + count <= table.sent_count and ordinals == array("q", range(begin + 1, begin + count + 1))
+        early = sum(ordinal <= table.base for ordinal in ordinals)
+        if max(ordinals, default=0) > table.sent_count or len(set(ordinals)) != len(ordinals):
+            return False
+        return early == 0 or len(set(ordinals).intersection(table.pending())) == early
 
     def _disorder(
-        self, indexes: Sequence[int], expected: Sequence[int], verb: str, ordered: bool = True
+        self, indexes: Sequence[int], expected: Sequence[int], verb: str, ordered: bool = True, begin: int = 0
     ) -> Iterator[Violation]:
         """Yield duplicates among the messages at `indexes`; if `ordered`, also what is late, and gaps.
 
-        `expected` has, in order, all ordinals that there should be. A message that comes late is a reordering, one
-        that never comes a gap.
+        `expected` has, in order, all ordinals that there should be, and `begin` is the one before the first. A message
+        that comes late is a reordering, one that never comes a gap.
         """
         present = sorted(set(self._ordinals(indexes)))
         first: dict[int, int] = {}
-        highest = 0
+        highest = begin
         for index in indexes:
             ordinal = self.tables.ordinal[index]
             if ordinal in first:
@@ -151,11 +172,11 @@ class _Check:
     def records(self) -> Iterator[Violation]:
         for table in self.known_processes:
             starts = (self.tables.position[table.lines[start]] for start in table.starts)
-            yield from self._records_of(table, max(starts, default=0))
+            yield from self._records_of(table, max(starts, default=table.base))
 
     def _records_of(self, table: ProcessTable, event_count: int) -> Iterator[Violation]:
         first: dict[int, int] = {}
-        highest = 0
+        highest = table.base
         for index in table.records:
             position, snapshot = self.tables.position[index], self.tables.subject[index]
             if position > event_count:
@@ -195,14 +216,17 @@ class _Check:
         return f"event {self.tables.position[index]} of {process}"
 
     def _place(self, index: int) -> str:
-        return f"at position {self.tables.position[index]}, line {index + FIRST_LINE}"
+        line = f", line {index + FIRST_LINE}" if self.tables.find_place is None else ""
+        return f"at position {self.tables.position[index]}{line}"
 
     def _violation(self, index: int, problem: str) -> Violation:
         tables = self.tables
         process = tables.process_names.by_number[tables.process[index]]
         about_channel = tables.kind[index] in (SEND, RECEIVE)
         channel = tables.channel_names.by_number[tables.subject[index]] if about_channel else None
-        return Violation(index + FIRST_LINE, process, tables.position[index], channel, problem)
+        position = tables.position[index]
+        place = tables.find_place(process, position) if tables.find_place is not None else ""
+        return Violation(index + FIRST_LINE, process, position, channel, problem, place)
 
 
 def _missing_text(expected: Sequence[int], present: Sequence[int], low: int, high: int) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.protocol.frames import FIFO
 from strobe.protocol.view import ChannelSpec, View
 
 VERSION = 1
@@ -75,6 +76,36 @@ class Record(_Line, frozen=True, tag="record", omit_defaults=True, gc=False):
 Line = Send | Receive | Internal | Record
 
 
+class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The payload of a `receive` or `internal` line in a full trace: what the process cannot determine by itself.
+
+    From this event on it sees these channels, and its random generator is in this state; absent where nothing changed
+    but by its own doing. `record` is what it was given from outside.
+    """
+
+    inputs: tuple[str, ...] | None = None
+    outputs: tuple[str, ...] | None = None
+    random: int | None = None
+    record: msgspec.Raw = NO_PAYLOAD
+
+
+Run = tuple[Number, Number]
+"""Messages in a row: the ordinal of the first, and how many."""
+
+
+class TraceStart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The cut at which a trace begins, if not at the beginning of the run: the cut of `snapshot`, if it is one.
+
+    `positions` has the events of each process before it, `sent` the messages of each channel; what is not named is 0.
+    Of these, `in_flight` were not received before it.
+    """
+
+    positions: dict[str, Count] = {}
+    sent: dict[str, Count] = {}
+    in_flight: dict[str, tuple[Run, ...]] = {}
+    snapshot: str | None = None
+
+
 class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first line of a trace. `seed` and `system` say how to run again what was traced."""
 
@@ -83,6 +114,7 @@ class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True):
     channels: tuple[ChannelSpec, ...]
     seed: int | None = None
     system: str | None = None
+    start: TraceStart = TraceStart()
 
 
 _encoder = msgspec.json.Encoder()
@@ -126,10 +158,31 @@ def _decode_header(text: bytes, name: str) -> TraceHeader:
             "use the Strobe that wrote it, or record it again"
         )
     try:
-        View(0, header.processes, header.channels).check()
+        check_header(header)
     except UsageError as error:
         raise UsageError(f"{name}, line 1: {error}") from None
     return header
+
+
+def check_header(header: TraceHeader) -> None:
+    """Raise UsageError where names clash, or the cut that the trace begins at is none."""
+    View(0, header.processes, header.channels).check()
+    start, kinds = header.start, {channel.id: channel.kind for channel in header.channels}
+    for unknown in (start.positions.keys() - set(header.processes)) | ((start.sent | start.in_flight).keys() - kinds):
+        raise UsageError(f"the start names {unknown!r}, which is no process or channel of the header")
+    for channel, runs in start.in_flight.items():
+        _check_runs(channel, sorted(runs), start.sent.get(channel, 0), kinds[channel] == FIFO)
+
+
+def _check_runs(channel: str, runs: "Sequence[Run]", sent: int, fifo: bool) -> None:
+    """Raise UsageError unless these can be what is in flight of the first `sent` messages of a channel."""
+    following = 1
+    for first, count in runs:
+        if first < following or (fifo and following > 1 and first != following):
+            raise UsageError(f"the start has messages of {channel} in flight twice, or not in a row")
+        following = first + count
+    if following - 1 > sent or (fifo and runs and following - 1 != sent):
+        raise UsageError(f"the start has messages of {channel} in flight that are not the last of the {sent} sent")
 
 
 def _header_example() -> str:

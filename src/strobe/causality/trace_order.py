@@ -25,11 +25,10 @@ def causal_order(tables: Tables) -> "tuple[array[int], dict[int, int]]":
 
 
 def cause(tables: Tables, first_line: int) -> int | None:
-    """Return the line that sent what the event beginning at `first_line` received."""
+    """Return the line that sent what the event beginning at `first_line` received, if that is in the trace."""
     if tables.kind[first_line] != RECEIVE:
         return None
-    sends, ordinal = tables.channels[tables.subject[first_line]].sends, tables.ordinal[first_line]
-    return sends[ordinal - 1] if ordinal <= len(sends) else None
+    return tables.channels[tables.subject[first_line]].send_of(tables.ordinal[first_line])
 
 
 def cycles(tables: Tables, blocked: dict[int, int]) -> Iterator[list[int]]:
@@ -59,8 +58,8 @@ def _file_order_is_causal(tables: Tables) -> bool:
     """
     ordinal = tables.ordinal
     for table in tables.channels:
-        sends, count = table.sends, len(table.sends)
-        if any(ordinal[line] <= count and sends[ordinal[line] - 1] > line for line in table.receives):
+        sends, base, count = table.sends, table.base, table.sent_count
+        if any(base < ordinal[line] <= count and sends[ordinal[line] - base - 1] > line for line in table.receives):
             return False
     return True
 
@@ -68,14 +67,14 @@ def _file_order_is_causal(tables: Tables) -> bool:
 def _sort_topologically(tables: Tables) -> "tuple[array[int], dict[int, int]]":
     """Run each process on until it needs a message that is not sent yet; who sends it takes it up again."""
     order = array("q")
-    done = [0] * len(tables.processes)
+    done = [table.base for table in tables.processes]
     waiting: list[list[tuple[int, int]]] = [[] for _ in tables.processes]  # by sender: (its event, who waits for it)
     blocked: dict[int, int] = {}
     ready = list(reversed(range(len(tables.processes))))
     while ready:
         process = ready.pop()
         blocked.pop(process, None)
-        for first_line in _events_from(tables, process, done[process]):
+        for first_line in _events_from(tables, process, done[process] - tables.processes[process].base):
             sending = cause(tables, first_line)
             if sending is not None and tables.position[sending] > done[tables.process[sending]]:
                 waiting[tables.process[sending]].append((tables.position[sending], process))

@@ -7,19 +7,22 @@ Line *indexes* count the lines behind the header from 0; line *numbers* are thos
 """
 
 from array import array
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, repeat
 from math import isnan, nan
+from typing import NamedTuple
 
 import msgspec
 
-from strobe.causality.trace_lines import NO_PAYLOAD, Internal, Line, Receive, Record, Send, TraceHeader
+from strobe.causality.trace_lines import NO_PAYLOAD, Internal, Line, Receive, Record, Run, Send, TraceHeader
 from strobe.protocol.frames import FIFO
 
 SEND, RECEIVE, INTERNAL, RECORD = range(4)
 
 FIRST_LINE = 2
 """The number in the file of the line with index 0: the header is line 1."""
+
+FindPlace = Callable[[str, int], str]
 
 NOBODY = -1
 """The index of the ends of a channel that the header does not name."""
@@ -43,21 +46,27 @@ class Names(dict[str, int]):
 class ProcessTable:
     """The lines of one process, in the order of the file. Lines in a row with the same position are one event."""
 
-    __slots__ = ("last_position", "lines", "records", "starts")
+    __slots__ = ("base", "last_position", "lines", "records", "starts")
 
-    def __init__(self) -> None:
+    def __init__(self, base: int = 0) -> None:
+        self.base = base  # how many events came before the trace
         self.lines = array("q")  # indexes of all lines but records
         self.starts = array("q")  # where in `lines` each event begins
         self.records = array("q")
-        self.last_position = 0
+        self.last_position = base
 
 
 class ChannelTable:
-    """The lines of one channel: sends in the sender's order, receives in the receiver's."""
+    """The lines of one channel: sends in the sender's order, receives in the receiver's.
 
-    __slots__ = ("fifo", "highest", "receives", "sends", "source", "target")
+    `base` messages were sent before the trace; of these, `in_flight` (first ordinal, count) were not received by then.
+    """
 
-    def __init__(self, source: int, target: int, kind: str) -> None:
+    __slots__ = ("base", "fifo", "highest", "in_flight", "receives", "sends", "source", "target")
+
+    def __init__(self, source: int, target: int, kind: str, base: int = 0, in_flight: Sequence[Run] = ()) -> None:
+        self.base = base
+        self.in_flight = tuple(sorted(in_flight))
         self.source = source
         self.target = target
         self.fifo = kind == FIFO
@@ -65,18 +74,73 @@ class ChannelTable:
         self.receives = array("q")
         self.highest: array[int] | None = None
 
+    @property
+    def sent_count(self) -> int:
+        """How many messages were sent by the end of the trace."""
+        return self.base + len(self.sends)
+
+    @property
+    def received_base(self) -> int:
+        """How many messages were received before the trace."""
+        return self.base - sum(count for _, count in self.in_flight)
+
+    def pending(self) -> list[int]:
+        """Return the ordinals of the messages that were in flight when the trace begins."""
+        return [ordinal for first, count in self.in_flight for ordinal in range(first, first + count)]
+
+    def send_of(self, ordinal: int) -> int | None:
+        """Return the line that sent message `ordinal`, if there is one; only where send ordinals are without fault."""
+        place = ordinal - self.base - 1
+        return self.sends[place] if 0 <= place < len(self.sends) else None
+
+
+class Columns(NamedTuple):
+    """Lines of one process, in its order, column by column: how a trace of many lines is brought in quickly.
+
+    `subject` is the place of the channel, the event's name or the snapshot among `channels`, `names` or `snapshots`, by
+    `kind`. Ordinals of lines without one are 0, times NaN. `payloads` are by the place of their line.
+    """
+
+    process: str
+    kind: bytes
+    position: "array[int]"
+    subject: "array[int]"
+    ordinal: "array[int]"
+    at: "array[float]"
+    payloads: dict[int, bytes]
+    channels: Sequence[str]
+    names: Sequence[str]
+    snapshots: Sequence[str]
+
 
 class Tables:
-    """All of a trace but its header. Names that the header does not have come behind those that it has."""
+    """All of a trace but its header. Names that the header does not have come behind those that it has.
 
-    def __init__(self, header: TraceHeader, lines: Iterable[Line]) -> None:
+    `find_place` names the place of an event, by process and position, where that is not a line of one file.
+    """
+
+    def __init__(
+        self,
+        header: TraceHeader,
+        lines: Iterable[Line],
+        columns: Iterable[Columns] = (),
+        find_place: FindPlace | None = None,
+    ) -> None:
+        self.find_place = find_place
         self.process_names = Names(header.processes)
         self.channel_names = Names(channel.id for channel in header.channels)
         self.snapshot_names = Names()
         self.event_names = Names()
-        self.processes = [ProcessTable() for _ in header.processes]
+        start = header.start
+        self.processes = [ProcessTable(start.positions.get(process, 0)) for process in header.processes]
         self.channels = [
-            ChannelTable(self.process_names[channel.source], self.process_names[channel.target], channel.kind)
+            ChannelTable(
+                self.process_names[channel.source],
+                self.process_names[channel.target],
+                channel.kind,
+                start.sent.get(channel.id, 0),
+                start.in_flight.get(channel.id, ()),
+            )
             for channel in header.channels
         ]
         self.kind = bytearray()
@@ -91,16 +155,19 @@ class Tables:
         self.misplaced_leads: list[int] = []
         for line in lines:
             self._append(line)
+        for some in columns:
+            self._extend(some)
 
     def _append(self, line: Line) -> None:
         index = len(self.kind)
         process = self.process_names[line.process]
         if process == len(self.processes):
             self.processes.append(ProcessTable())
-        if type(line) is Send:
-            kind, ordinal, subject = SEND, line.ordinal, self._channel(line, index, process)
-        elif type(line) is Receive:
-            kind, ordinal, subject = RECEIVE, line.ordinal, self._channel(line, index, process)
+        if isinstance(line, Send | Receive):
+            kind = SEND if type(line) is Send else RECEIVE
+            ordinal, subject = line.ordinal, self.channel_names[line.channel]
+            if line.message_id is not None:
+                self.message_ids[index] = line.message_id
         elif type(line) is Internal:
             kind, ordinal, subject = INTERNAL, 0, self.event_names[line.name or ""]
         else:
@@ -114,15 +181,50 @@ class Tables:
         self.at.append(nan if line.at is None else line.at)
         if line.payload:
             self.payloads[index] = bytes(line.payload)
-        self._place(index, kind, self.processes[process], line.position)
+        self._enter(index, kind, process, line.position, subject)
 
-    def _channel(self, line: Send | Receive, index: int, process: int) -> int:
-        """Enter a message's line with its channel, and return the channel's number."""
-        channel = self.channel_names[line.channel]
+    def _extend(self, columns: Columns) -> None:
+        """Enter the lines of a process of the header."""
+        index, process = len(self.kind), self.process_names[columns.process]
+        channels = [self.channel_names[name] for name in columns.channels]
+        numbers = (
+            channels,
+            channels,
+            [self.event_names[name] for name in columns.names],
+            [self.snapshot_names[name] for name in columns.snapshots],
+        )
+        self.kind += columns.kind
+        self.process.extend(repeat(process, len(columns.kind)))
+        self.position.extend(columns.position)
+        self.ordinal.extend(columns.ordinal)
+        self.at.extend(columns.at)
+        self.payloads.update((index + place, payload) for place, payload in columns.payloads.items())
+        for kind, position, place in zip(columns.kind, columns.position, columns.subject, strict=True):
+            subject = numbers[kind][place]
+            self.subject.append(subject)
+            self._enter(index, kind, process, position, subject)
+            index += 1
+
+    def _enter(self, index: int, kind: int, process: int, position: int, subject: int) -> None:
+        """Enter a line with its process, and with its channel if it has one."""
+        table = self.processes[process]
+        if kind == RECORD:
+            table.records.append(index)
+            return
+        if kind != INTERNAL:
+            self._enter_message(index, kind, process, subject)
+        if position != table.last_position:
+            table.last_position = position
+            table.starts.append(len(table.lines))
+        elif kind != SEND:
+            self.misplaced_leads.append(index)
+        table.lines.append(index)
+
+    def _enter_message(self, index: int, kind: int, process: int, channel: int) -> None:
         if channel == len(self.channels):
             self.channels.append(ChannelTable(NOBODY, NOBODY, FIFO))
         table = self.channels[channel]
-        if type(line) is Send:
+        if kind == SEND:
             table.sends.append(index)
             end = table.source
         else:
@@ -130,21 +232,6 @@ class Tables:
             end = table.target
         if end != process and end != NOBODY:
             self.wrong_ends.append(index)
-        if line.message_id is not None:
-            self.message_ids[index] = line.message_id
-        return channel
-
-    def _place(self, index: int, kind: int, table: ProcessTable, position: int) -> None:
-        """Enter a line with its process."""
-        if kind == RECORD:
-            table.records.append(index)
-            return
-        if position != table.last_position:
-            table.last_position = position
-            table.starts.append(len(table.lines))
-        elif kind != SEND:
-            self.misplaced_leads.append(index)
-        table.lines.append(index)
 
     def line(self, index: int) -> Line:
         """Return line `index` as it was read."""
@@ -163,8 +250,9 @@ class Tables:
     def event_lines(self, process: int, position: int) -> "array[int]":
         """Return the indexes of the lines of an event; only where positions are without fault."""
         table = self.processes[process]
-        end = table.starts[position] if position < len(table.starts) else len(table.lines)
-        return table.lines[table.starts[position - 1] : end]
+        place = position - table.base
+        end = table.starts[place] if place < len(table.starts) else len(table.lines)
+        return table.lines[table.starts[place - 1] : end]
 
     def highest_received(self, table: ChannelTable) -> "array[int]":
         """Return, for each receive of a channel, the highest ordinal among it and those before it."""

@@ -23,12 +23,18 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Entry("strobe.cli.demo", "Run a bank under faults, and verify its snapshots with Spark."),
+    "demo": Entry("strobe.cli.demo", "Run a bank of real processes, kill one, verify its snapshots with Spark."),
+    "up": Entry("strobe.cli.up", "Run a whole system on this machine, with a snapshot every second."),
+    "coordinator": Entry("strobe.cli.coordinator", "Run the coordinator of a system."),
+    "node": Entry("strobe.cli.node", "Run one process of a system."),
+    "restore": Entry("strobe.cli.restore", "Roll a running system back to a snapshot."),
+    "leave": Entry("strobe.cli.leave", "Let a process leave a running system."),
     "simulate": Entry("strobe.cli.simulate", "Run your own processes under faults, with every checker on."),
     "explore": Entry("strobe.cli.explore", "Run the protocols through every interleaving of small systems."),
     "explain": Entry("strobe.cli.explain", "Show the algorithm step by step, made by the real protocol code."),
     "matrix": Entry("strobe.cli.matrix", "Show which checker catches which broken protocol."),
-    "snapshot": Entry("strobe.cli.snapshot", "List, show and verify the snapshots of a store."),
+    "snapshot": Entry("strobe.cli.snapshot", "List, show, verify, compare and tidy up the snapshots of a store."),
+    "keys": Entry("strobe.cli.keys", "Make the keys that processes sign their part of a snapshot with."),
     "trace": Entry("strobe.cli.trace", "Check a recorded run: do its events fit, are its cuts consistent?"),
 }
 

@@ -1,8 +1,8 @@
-"""`strobe demo`: a bank that never stops, photographed under faults, its snapshots proved here and again by Spark."""
+"""`strobe demo`: a bank of real processes, photographed while it runs, one of them killed; then Spark judges."""
 
 import logging
 import shlex
-from collections import Counter
+import time
 from typing import Annotated
 
 import msgspec
@@ -13,22 +13,23 @@ from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.demo_bank import BRANCHES, TOTAL, make_bank, total
 from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say, say_wrapped
 from strobe.cli.programs import program, python
-from strobe.cli.runs import faults_text
 from strobe.cli.stores import fresh_store
-from strobe.protocol import Policy, Snapshot
-from strobe.simulation.checkers import all_checkers
-from strobe.simulation.faults import Faults
-from strobe.simulation.states import decode_snapshot
-from strobe.simulation.world import Violated, World
+from strobe.cli.supervisor import Supervisor
+from strobe.cli.up import LOOK_EVERY_S, TICK_S, interruptible
+from strobe.cli.watch import rollback_text
+from strobe.errors import TransportError
+from strobe.protocol import Snapshot
+from strobe.runtime.documents import Status
 from strobe.storage import Store
+from strobe.storage.states import decode_snapshot
 
 app = new_app()
 
-SEED = 93
-"""A run in which much happens: a branch leaves and comes back, branches and the coordinator crash."""
 STORE = "./strobe-demo"
-POLICY = Policy(interval_us=100_000, pause_us_min=30_000, overlapping_max=1, timeout_us=400_000, backoff_us=10_000)
-"""One snapshot at a time with pauses between, so that the run can end with as many as were asked for."""
+SYSTEM = "strobe.cli.demo_bank:bank"
+VICTIM = "c"
+"""The branch that is killed, when a third of the snapshots has been taken."""
+PATIENCE_S = 120.0
 
 AUDIT = (
     "SELECT snapshot_id, sum(money) AS total FROM ("
@@ -53,14 +54,12 @@ class Row(msgspec.Struct):
 class Demo(msgspec.Struct):
     """What the demo has found."""
 
-    seed: int
-    faults: Faults
     store: str
-    snapshots: list[Row]
-    injected: Counter[str]
-    aborted: int
-    retried: int
-    violations: list[Violated]
+    snapshots: list[Row] = []
+    transfers_per_s: int = 0
+    killed: str = ""
+    rolled_back: str = ""
+    aborted: int = 0
 
     @property
     def proofs_hold(self) -> int:
@@ -70,35 +69,35 @@ class Demo(msgspec.Struct):
     def holds(self) -> bool:
         rows = self.snapshots
         verdicts = all(row.verdict == "holds" and row.total == TOTAL for row in rows)
-        return verdicts and self.proofs_hold == len(rows) > 0 and not self.violations
+        return verdicts and self.proofs_hold == len(rows) > 0
 
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same run.")] = SEED,
-    snapshots: Annotated[int, typer.Option(metavar="N", min=1, help="How many snapshots to take.")] = 10,
+    snapshots: Annotated[int, typer.Option(metavar="N", min=3, help="How many snapshots to take.")] = 10,
     store: Annotated[
         str, typer.Option(metavar="DIR", help="Where to keep them; what an earlier demo left there goes.")
     ] = STORE,
     json: JsonOption = False,
 ) -> int:
-    """Run a bank of four branches under faults, and verify its snapshots twice: by their proofs, and with Spark.
+    """Run a bank of four branches as real processes, kill one, and verify every snapshot by its proof and with Spark.
 
-    The branches send each other money all the time. A snapshot is right only if it has every branch and every transfer
-    on its way: then the total is always the same.
+    The branches send each other money over TCP all the time, and a snapshot of them is taken every second. It is right
+    only if it has every branch and every transfer on its way: then the total is always the same. One branch is killed
+    with SIGKILL; the system rolls back to its newest snapshot by itself, and nothing is lost or applied twice.
 
     \b
     Example:
-      strobe demo --seed 7 --snapshots 20
+      strobe demo --snapshots 20
     """
     from strobe.spark.java import require_java
 
     require_java()  # before the bank runs, not after
-    faults = Faults.parse("all")
     with Progress() as progress, beside_document(json):
-        kept = fresh_store(store, "demo")
-        say_wrapped(f"seed {seed}, faults: {faults.describe()}")
-        found = _run(seed, snapshots, faults, kept, progress)
+        found = Demo(fresh_store(store, "demo").url)
+        say(f"a bank of {len(BRANCHES)} branches, each a process of its own, and a snapshot every second")
+        _run(found, snapshots, progress)
+        found.snapshots = _rows(found.store)
         found.store = store
         with progress.ticking(f"{count(len(found.snapshots), 'snapshot')} stored; Spark starts, and verifies them"):
             _judge(found)
@@ -109,13 +108,55 @@ def demo(
     return 0 if found.holds else 1
 
 
-def _run(seed: int, snapshots: int, faults: Faults, store: Store, progress: Progress) -> Demo:
-    """Run the bank, then read back from the store what the snapshots have."""
-    world = World(make_bank(), seed, faults=faults, policy=POLICY, store=store, checkers=all_checkers())
-    world.on_commit = lambda _: progress.show(f"{len(world.committed)} of {count(snapshots, 'snapshot')}", now=True)
-    world.run(snapshots - 1)  # the last one is taken when all faults have ended
-    rows = [_row(store.load(name)) for _, name, _ in store.list()]
-    return Demo(seed, faults, store.url, rows, world.injected, world.aborted, world.retried, world.violations)
+def _run(found: Demo, snapshots: int, progress: Progress) -> None:
+    """Run the bank until it has so many snapshots, and kill a branch on the way."""
+    options = ["--interval", "1", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    with interruptible() as interrupted, Supervisor(SYSTEM, found.store, BRANCHES, options) as bank:
+        bank.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            status = _look(bank)
+            if interrupted:
+                raise KeyboardInterrupt
+            if status is None:
+                continue
+            progress.show(f"{status.committed} of {count(snapshots, 'snapshot')}", now=True)
+            _note(found, status)
+            if not found.killed and status.committed >= max(2, snapshots // 3):
+                bank.kill(VICTIM)
+                found.killed = f"branch {VICTIM} was killed with SIGKILL after {count(status.committed, 'snapshot')}"
+                say(found.killed)
+            if status.committed >= snapshots and found.rolled_back:
+                break
+            if time.monotonic() > deadline:
+                raise TransportError(f"the bank took too long; its logs are in {found.store}/run/log")
+        bank.stop()
+
+
+def _look(bank: Supervisor) -> Status | None:
+    """Keep the bank running, and return how it is; None while its coordinator does not answer."""
+    until_s = time.monotonic() + LOOK_EVERY_S
+    while time.monotonic() < until_s:
+        bank.tick()
+        time.sleep(TICK_S)
+    try:
+        return bank.client.status()
+    except TransportError:
+        return None
+
+
+def _note(found: Demo, status: Status) -> None:
+    found.aborted = status.aborted
+    if not found.killed:
+        found.transfers_per_s = round(sum(process.events_per_s for process in status.processes))
+    if status.rollbacks and not found.rolled_back:
+        found.rolled_back = rollback_text(status.rollbacks[-1])
+        say_wrapped(found.rolled_back)
+
+
+def _rows(store: str) -> list[Row]:
+    opened = Store.open(store)
+    return [_row(opened.load(name)) for _, name, _ in opened.list()]
 
 
 def _row(snapshot: Snapshot) -> Row:
@@ -147,11 +188,8 @@ def _print(found: Demo) -> None:
     for row in found.snapshots:
         if row.reason and row.verdict != "holds":
             say_wrapped(f"{row.snapshot}: {row.reason}")
-    for violation in found.violations:
-        say_wrapped(str(violation))
-    outcomes = f"{count(found.aborted, 'snapshot')} aborted, {found.retried} of these retried"
     say()
-    say_wrapped(f"faults injected: {faults_text(found.injected)}; {outcomes}")
+    say(f"about {found.transfers_per_s:,} events a second; {count(found.aborted, 'snapshot')} aborted")
     say(_last_line(found))
     if found.holds:
         _print_next_steps(found.store)

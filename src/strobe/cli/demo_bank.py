@@ -68,3 +68,6 @@ def make_bank() -> System:
         messages=[Transfer],
         conserved=total,
     )
+
+
+bank = make_bank()

@@ -1,69 +1,19 @@
 """Errors in a user's own code, told in one paragraph: what failed, in which process and event, file and line."""
 
-import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 import msgspec
 
-import strobe
 from strobe.errors import UsageError
+from strobe.runtime.user_code import STROBE, place_of, summary_of
 from strobe.simulation.node import Node
 from strobe.simulation.world import World
 
-_STROBE = f"{Path(strobe.__file__).parent}/"
-_PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
-_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
-
 _RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.MsgspecError)
 """What our own code raises when a process does something wrong: an unknown channel, a value without an encoding."""
-
-
-def is_users(file: str | None) -> bool:
-    """Tell whether the user wrote `file`: it is neither Strobe's nor Python's, nor was it installed."""
-    return file is not None and not file.startswith(("<", _STROBE, *_PYTHON, *_INSTALLED))
-
-
-def _is_installed(file: str) -> bool:
-    """Tell whether `file` is a library's; a system may come from there as well."""
-    return file.startswith(_INSTALLED) and not file.startswith(_STROBE)
-
-
-def place_of(error: BaseException) -> str | None:
-    """Return file, line and function of the innermost place in the user's code, else a library's, else None."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short(error.filename)}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    for is_wanted in (is_users, _is_installed):
-        for frame in reversed(frames):
-            if is_wanted(frame.filename):
-                function = "" if frame.name.startswith("<") else f", in {frame.name}()"
-                return f"{_short(frame.filename)}:{frame.lineno}{function}"
-    return None
-
-
-def summary_of(error: BaseException) -> str:
-    """Return the error in one line, as Python names it."""
-    text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-    if isinstance(error, UsageError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-@contextmanager
-def loading(what: str) -> Iterator[None]:
-    """Turn whatever a user's file raises while it is run into a UsageError that says where."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a file may even exit
-        place = place_of(error)
-        where = f" ({place})" if place else ""
-        raise UsageError(f"{what}: {summary_of(error)}{where}; correct it, then run the command again") from error
 
 
 @contextmanager
@@ -115,10 +65,4 @@ def _event_in(frame: FrameType) -> str | None:
 
 def _raised_by_us(error: Exception) -> bool:
     innermost = traceback.extract_tb(error.__traceback__)[-1]
-    return innermost.filename.startswith(_STROBE)
-
-
-def _short(file: str) -> str:
-    """Return `file` as seen from here, where that is shorter."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+    return innermost.filename.startswith(STROBE)

@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 
 from strobe.causality.proof import Verdict
-from strobe.cli.output import Column, count, print_table, say
-from strobe.protocol import ChannelSpec, Fragment, InFlight, Snapshot
-from strobe.protocol.fragment import MSGPACK
+from strobe.cli.output import Column, count, print_table, say, size_text
+from strobe.protocol import ChannelSpec, Fragment, InFlight, LocalState, Snapshot
+from strobe.protocol.fragment import KEYED, MSGPACK
+from strobe.protocol.log import Manifest, ProcessRecord
+from strobe.storage.segments import keyed_items
 
 TEXT_MAX = 400
 MESSAGES_MAX = 8
@@ -21,7 +23,10 @@ _SIMULATED_US_MAX = 10**15
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One process, frozen. `state` is plain values, or None with the bytes in `state_bytes` (base64 in JSON)."""
+    """One process, frozen. `state` is plain values, or None with the bytes in `state_bytes` (base64 in JSON).
+
+    A keyed state is not shown entry by entry: `keys` says how many there are, `deltas` how many blobs of changes.
+    """
 
     process: str
     position: int
@@ -29,6 +34,14 @@ class Process(msgspec.Struct, frozen=True):
     state: Any
     state_bytes: bytes | None
     timers: dict[str, float]
+    size_bytes: int
+    keys: int | None
+    deltas: int
+    sources: dict[str, int]
+    sinks: dict[str, int]
+    pause_us: int
+    duration_us: int
+    signed: bool
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -50,17 +63,33 @@ class Channel(msgspec.Struct, frozen=True):
     in_flight: list[Message]
 
 
-def processes(snapshot: Snapshot) -> Iterator[Process]:
+def processes(snapshot: Snapshot, manifest: Manifest) -> Iterator[Process]:
     """Yield the processes, in the order of the view."""
     for name in snapshot.view.processes:
         fragment = snapshot.fragments.get(name)
-        if fragment is None or fragment.state is None:
-            continue  # the proof names it
-        state = fragment.state
-        value, plain = _plain(state.data) if state.encoding == MSGPACK else (None, False)
-        yield Process(
-            name, state.position, state.encoding, value, None if plain else bytes(state.data), dict(state.timers)
-        )
+        if fragment is not None and fragment.state is not None:  # the proof names one that is missing
+            yield _process(name, fragment.state, manifest.processes[name])
+
+
+def _process(name: str, state: LocalState, record: ProcessRecord) -> Process:
+    value, plain = _plain(state.data) if state.encoding == MSGPACK else (None, False)
+    keyed = state.encoding == KEYED
+    return Process(
+        name,
+        state.position,
+        state.encoding,
+        value,
+        None if plain or keyed else bytes(state.data),
+        dict(state.timers),
+        state.bytes,
+        _count_keys(state) if keyed else None,
+        len(state.deltas),
+        state.sources,
+        state.sinks,
+        record.pause_us,
+        record.duration_us,
+        record.signature is not None,
+    )
 
 
 def channels(snapshot: Snapshot) -> Iterator[Channel]:
@@ -95,6 +124,14 @@ def _messages(item: InFlight) -> Iterator[Message]:
             yield Message(item.frame.first_ordinal + place, payload)
 
 
+def _count_keys(state: LocalState) -> int | None:
+    """Return how many keys a keyed state has, its deltas applied; None where it cannot be read."""
+    try:
+        return sum(1 for _ in keyed_items(state))
+    except ValueError:
+        return None
+
+
 def _plain(data: bytes) -> tuple[Any, bool]:
     try:
         return _decode(data), True
@@ -117,18 +154,40 @@ def value_text(value: Any) -> str:
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text):,} characters; --json has all)"
 
 
-def print_frame(snapshot: Snapshot, verdict: Verdict) -> None:
+def print_frame(snapshot: Snapshot, manifest: Manifest, verdict: Verdict, pinned: bool) -> None:
     """Print the whole freeze-frame."""
-    say(f"snapshot   {snapshot.id}{f', retries {snapshot.retries}' if snapshot.retries else ''}")
-    say(f"protocol   {snapshot.protocol}, initiated by {', '.join(snapshot.initiators)}, view {snapshot.view.number}")
+    retries = f", retries {snapshot.retries}" if snapshot.retries else ""
+    say(f"snapshot   {snapshot.id}{retries}{', pinned' if pinned else ''}")
+    place = f"view {snapshot.view.number}, epoch {manifest.epoch}"
+    say(f"protocol   {snapshot.protocol}, initiated by {', '.join(snapshot.initiators)}, {place}")
+    found = list(processes(snapshot, manifest))
     ms = (snapshot.completed_us - snapshot.started_us) / 1000
-    say(f"time       {time_text(snapshot.started_us)}, complete after {ms:,.1f} ms")
+    pause_us = max((one.pause_us for one in found), default=0)
+    pause = f", longest pause {pause_us / 1000:,.1f} ms" if pause_us else ""
+    say(f"time       {time_text(snapshot.started_us)}, complete after {ms:,.1f} ms{pause}")
+    in_flight = f"{count(snapshot.in_flight_messages, 'message')} of {size_text(snapshot.in_flight_bytes)} in flight"
+    say(f"size       {size_text(snapshot.state_bytes)} of state, {in_flight}")
     _print_proof(verdict)
     say()
-    rows = [[one.process, f"{one.position:,}", _state_text(one), _timers(one)] for one in processes(snapshot)]
-    print_table([Column("process", name=True), Column("events", number=True), Column("state"), Column("timers")], rows)
+    _print_processes(found)
     say()
     _print_channels(list(channels(snapshot)))
+
+
+def _print_processes(found: list[Process]) -> None:
+    """Print a table; what none of them has gets no column."""
+    cells = {
+        "events": [f"{one.position:,}" for one in found],
+        "pause ms": [f"{one.pause_us / 1000:,.2f}" if one.pause_us else "" for one in found],
+        "ms": [f"{one.duration_us / 1000:,.1f}" if one.duration_us else "" for one in found],
+        "state": [_state_text(one) for one in found],
+        "timers": [_timers(one) for one in found],
+        "outside": [_outside(one) for one in found],
+    }
+    shown = {title: column for title, column in cells.items() if any(column)}
+    columns = [Column(title, number=title in ("events", "pause ms", "ms")) for title in shown]
+    rows = zip([one.process for one in found], *shown.values(), strict=True)
+    print_table([Column("process", name=True), *columns], list(rows))
 
 
 def _print_proof(verdict: Verdict) -> None:
@@ -161,6 +220,10 @@ def _print_channels(found: list[Channel]) -> None:
 
 
 def _state_text(process: Process) -> str:
+    if process.encoding == KEYED:
+        keys = count(process.keys, "key") if process.keys is not None else "unreadable"
+        deltas = f", {count(process.deltas, 'delta')}" if process.deltas else ""
+        return f"{keys} in {size_text(process.size_bytes)}{deltas}"
     if process.state_bytes is None:
         return value_text(process.state)
     start = process.state_bytes[:16].hex(" ")
@@ -169,6 +232,11 @@ def _state_text(process: Process) -> str:
 
 def _timers(process: Process) -> str:
     return ", ".join(f"{name} in {after_s * 1000:,.1f} ms" for name, after_s in process.timers.items())
+
+
+def _outside(process: Process) -> str:
+    read = [f"{name} read to {position:,}" for name, position in process.sources.items()]
+    return ", ".join(read + [f"{name} written to {position:,}" for name, position in process.sinks.items()])
 
 
 def _messages_text(messages: list[Message]) -> str:

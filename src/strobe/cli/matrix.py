@@ -8,6 +8,8 @@ from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import Column, Progress, print_json, print_table, say
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.checkers.conservation import Conservation
+from strobe.simulation.checkers.exactly_once import ExactlyOnce
+from strobe.simulation.faults import ROLLBACKS
 from strobe.simulation.matrix import SEEDS, caught_by
 from strobe.simulation.mutants import MUTANTS, Mutant
 
@@ -53,7 +55,7 @@ def _print(caught: dict[str, set[str]], right: bool) -> None:
     ]
     print_table(columns, rows)
     say()
-    say("x caught   . not caught   - not run: the system conserves nothing, on purpose")
+    say("x caught   . not caught   - not run: the system conserves nothing, on purpose, or is not rolled back")
     say()
     for number, checker in enumerate(checkers, 1):
         alone = ", ".join(name for name, found in caught.items() if found == {checker})
@@ -65,5 +67,7 @@ def _print(caught: dict[str, set[str]], right: bool) -> None:
 
 def _cell(broken: Mutant, checker: str, caught: set[str]) -> str:
     if checker == Conservation.name and not broken.conserved:
+        return "-"
+    if checker == ExactlyOnce.name and ROLLBACKS not in broken.faults:
         return "-"
     return "x" if checker in caught else "."

@@ -73,6 +73,13 @@ def count(number: int, what: str, plural: str | None = None) -> str:
     return f"{number:,} {what if number == 1 else plural or what + 's'}"
 
 
+def size_text(size: int) -> str:
+    """Return a number of bytes as people read it: `812 B`, `1.2 MB`."""
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = min((len(str(size)) - 1) // 3, len(units) - 1)
+    return f"{size / 1000**power:,.{1 if power else 0}f} {units[power]}"
+
+
 class Column(NamedTuple):
     """A column of a table: numbers stand to the right and stay whole, as do names; other text wraps."""
 

@@ -17,10 +17,11 @@ from strobe.cli.runs import faults_text
 from strobe.cli.stores import fresh_store
 from strobe.cli.systems import SystemSource, open_system
 from strobe.errors import UsageError
+from strobe.protocol.systems import first_view
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
-from strobe.simulation.world import Violated, World, first_view
+from strobe.simulation.world import Violated, World
 
 app = new_app()
 
@@ -85,7 +86,7 @@ class Tally(msgspec.Struct):
         self.retried += world.retried
         self.injected.update(world.injected)
         self.unchecked = ["conservation"] if world.system.conserved is None else []
-        self.checkers = [checker.name for checker in world.checkers if checker.name not in self.unchecked]
+        self.checkers = [checker.name for checker in world.checkers if checker.watches(world)]
         if world.violations:
             self.violations = world.violations
             self.violated_seed = world.seed
@@ -114,7 +115,8 @@ def simulate(
 ) -> int:
     """Run your own processes under faults, with every checker on; print how to run a failure again.
 
-    The kinds of faults are delays, partitions, crashes, coordinator, membership and initiators.
+    The kinds of faults are delays, partitions, crashes, coordinator, membership and initiators; and rollbacks, which
+    `all` is without: crashes that take the state of a process with them.
 
     \b
     Example:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from strobe.errors import StoreError, StrobeError, UsageError
 from strobe.storage import Store
-from strobe.storage.header import DIRECTORIES, HEADER, locate
+from strobe.storage.header import DIRECTORIES, HEADER, RUN, locate
 
 
 def fresh_store(url: str, maker: str) -> Store:
@@ -31,10 +31,10 @@ def _remove_leftover(root: Path, url: str, maker: str) -> None:
         store = Store.open(root)
     except StrobeError as error:
         raise UsageError(f"{refusal} ({error})") from error
-    foreign = [path.name for path in root.iterdir() if path.name not in (HEADER, *DIRECTORIES)]
+    foreign = [path.name for path in root.iterdir() if path.name not in (HEADER, *DIRECTORIES, RUN)]
     if not store.header.store.startswith(f"{maker}-") or foreign or root.is_symlink():
         raise UsageError(refusal)
     # The header last: until it goes, a removal that was interrupted can be taken up again.
-    for directory in DIRECTORIES:
+    for directory in (*DIRECTORIES, RUN):
         shutil.rmtree(root / directory, ignore_errors=True)
     (root / HEADER).unlink()

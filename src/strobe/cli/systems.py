@@ -11,11 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from strobe.cli.failures import is_users, loading
-from strobe.cli.system_file import read_system_file
 from strobe.errors import UsageError
 from strobe.process import System
-from strobe.simulation.world import first_view
+from strobe.protocol.systems import first_view
+from strobe.runtime.system_file import read_system_file
+from strobe.runtime.user_code import is_users, loading
 
 _FORMS = "name a system as file.py:name, module:name or system.toml"
 

@@ -1,45 +1,111 @@
 """`strobe trace`: what a recorded run says of itself."""
 
+from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from strobe.causality.cuts import HOLDS, UNDECIDED, VIOLATED, CutVerdict, check_cuts
 from strobe.causality.trace import Trace, read_trace
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import Column, Progress, count, print_json, print_table, say
+from strobe.errors import MissingExtra, UsageError
 
 app = new_app("Check a recorded run: do its events fit together, are its cuts consistent?")
 
 _ORPHANS_PRINTED_MAX = 10
 
+_PathArgument = Annotated[
+    str,
+    typer.Argument(metavar="PATH", help="A trace: a file of JSON lines, or the directory of an epoch."),
+]
+_SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="SNAPSHOT", help="Begin a live run's trace at this snapshot.")
+]
+
 
 @app.command("verify")
-def verify_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A trace: JSON lines, as `simulate --trace` writes it.")],
-    json: JsonOption = False,
-) -> int:
+def verify_(path: _PathArgument, since: _SinceOption = None, json: JsonOption = False) -> int:
     """Check every event of a trace, then whether each snapshot recorded in it is a consistent cut.
 
     \b
     Example:
       strobe simulate examples/bank.py:bank --trace run.jsonl
       strobe trace verify run.jsonl
+      strobe trace verify snapshots/run/trace/epoch-000001
     """
     with Progress() as progress:
-        progress.show(f"reading {file}", now=True)
-        trace = read_trace(file)
+        progress.show(f"reading {path}", now=True)
+        trace, left_out = _read(path, since)
         progress.show(f"checking {len(trace):,} lines", now=True)
         trace.check()
         verdicts = check_cuts(trace)
     if json:
-        print_json(_document(trace, verdicts))
+        print_json(_document(trace, verdicts, left_out))
     else:
-        _print(trace, verdicts)
+        _print(trace, verdicts, left_out)
     return 1 if any(verdict.verdict == VIOLATED for verdict in verdicts) else 0
 
 
-def _print(trace: Trace, verdicts: list[CutVerdict]) -> None:
+@app.command("replay")
+def replay_(
+    path: _PathArgument,
+    system: Annotated[
+        str, typer.Option("--system", metavar="SYSTEM", help="What was traced: file.py:name, or a system.toml.")
+    ],
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="DIR", help="The store with its snapshots, if the trace does not lie in it."),
+    ] = None,
+    since: _SinceOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Run the processes again along a full trace, and compare their states with the snapshots recorded in it.
+
+    \b
+    Example:
+      strobe trace replay snapshots/run/trace/epoch-000001 --system examples/bank.py:bank
+    """
+    from strobe.cli.replaying import complete_in, find_store, replay
+
+    snapshots = find_store(path, store)
+    with Progress() as progress:
+        progress.show(f"reading {path}", now=True)
+        trace, _ = _read(path, since, complete_in(snapshots))
+        progress.show(f"replaying {len(trace):,} lines", now=True)
+        found = replay(trace, system, snapshots)
+    if json:
+        print_json({"trace": trace.name, "holds": not found.problems, **msgspec.structs.asdict(found)})
+        return 1 if found.problems else 0
+    for problem in found.problems:
+        say(problem)
+    say(f"{count(found.events, 'event')} replayed: every message came out the same")
+    same = f"{found.states - len(found.problems)} of {count(found.states, 'state')}"
+    say(f"{count(len(found.snapshots), 'snapshot')}: {same} came out as recorded")
+    return 1 if found.problems else 0
+
+
+def _read(path: str, since: str | None, among: frozenset[str] | None = None) -> tuple[Trace, dict[str, int]]:
+    """Return a trace, and how many events of each process were left out at its end.
+
+    That of a live run begins at its beginning, or at one of the snapshots `among` these.
+    """
+    if not Path(path).is_dir():
+        if since is not None:
+            raise UsageError(
+                f"{path} is one file, which begins where it does; --since is for the directory of an epoch"
+            )
+        return read_trace(path), {}
+    try:
+        from strobe.runtime.trace_reading import read_live_trace
+    except ImportError as error:
+        raise MissingExtra("live", "the trace of a live run") from error
+    live = read_live_trace(path, since, among)
+    return live.trace, live.left_out
+
+
+def _print(trace: Trace, verdicts: list[CutVerdict], left_out: dict[str, int]) -> None:
     if verdicts:
         columns = [
             Column("snapshot", name=True),
@@ -53,6 +119,10 @@ def _print(trace: Trace, verdicts: list[CutVerdict]) -> None:
             say(f"{verdict.snapshot_id}: {orphan}")
         if len(verdict.orphans) > _ORPHANS_PRINTED_MAX:
             say(f"{verdict.snapshot_id}: and {len(verdict.orphans) - _ORPHANS_PRINTED_MAX} more; --json has all")
+    if trace.header.start.snapshot is not None:
+        say(f"the trace begins at snapshot {trace.header.start.snapshot}")
+    for process, number in left_out.items():
+        say(f"{count(number, 'event')} of {process} left out at the end: the trace of who sent to it ends before")
     events, messages = _counts(trace)
     processes = count(len(trace.processes), "process", "processes")
     say(f"{count(events, 'event')} of {processes}, {count(messages, 'message')}: they fit together")
@@ -75,14 +145,16 @@ def _row(trace: Trace, verdict: CutVerdict) -> list[str]:
 
 
 def _counts(trace: Trace) -> tuple[int, int]:
-    events = sum(trace.event_count(process) for process in trace.processes)
+    events = sum(trace.event_count(process) - trace.first_count(process) for process in trace.processes)
     return events, sum(len(table.sends) for table in trace.tables.channels)
 
 
-def _document(trace: Trace, verdicts: list[CutVerdict]) -> dict[str, object]:
+def _document(trace: Trace, verdicts: list[CutVerdict], left_out: dict[str, int]) -> dict[str, object]:
     events, messages = _counts(trace)
     return {
         "trace": trace.name,
+        "begins_at": trace.header.start.snapshot,
+        "left_out": left_out,
         "processes": trace.processes,
         "events": events,
         "messages": messages,

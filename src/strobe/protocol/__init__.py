@@ -8,13 +8,16 @@ The duties of a host, which is whatever drives these machines (simulator, explor
    when the process is ready for it; what waits at the machine is still in the channel.
 3. Carry out effects in the order given, before handing over the next event. `RecordState` captures at once.
 4. Keep state and counters of a process together: a process that comes back from a crash has both as they were after
-   the same event, and is told `Restarted`; what it was recording is lost.
+   the same event, and is told `Restarted`; what it was recording is lost. One without its state is `ProcessBlank`.
 5. Keep a finished fragment until its snapshot's outcome is known, and send it again when asked to record again.
 6. Where no outcome comes for a set time, say `SnapshotAborted` to the process: its buffers are freed (E7).
 7. Tell a process that joins `SnapshotsSettled` before anything else.
 8. Verify the proof of a snapshot before committing it (`strobe.causality.verify`): what broke a channel's promise at
    one process must never make a snapshot that claims to be good (M2).
 9. Give a process its orders in the order in which the coordinator gave them.
+10. On `TellRestore`, end everything of the epoch before: timers, recordings, what is on the way. Give the process its
+    recorded state, make its protocol with `restored`, hand over the recorded frames before anything from the wire, and
+    tell `Drained`. Never take what was sent in another epoch (R1).
 
     effects = protocol.handle(FrameReceived(channel, frame))
     for effect in effects:

@@ -36,11 +36,11 @@ class ChandyLamport(Endpoint):
     def _receive_frame(self, event: FrameReceived) -> list[Effect]:
         if self._is_early(event):
             return []
-        channel, frame = event.channel, event.frame
-        effects = self._accept(channel, frame)
+        channel = event.channel
+        effects = self._accept(event)
         for recording in self.open.values():
             if channel in recording.pending:
-                recording.frames[channel].append(InFlight(frame))
+                recording.frames[channel].append(InFlight(event.frame, event.consumed))
         return effects
 
     def _receive_marker(self, event: MarkerReceived) -> list[Effect]:

@@ -2,11 +2,16 @@
 
 FIFO order and reliability are checked here, not assumed (M2): every message has an ordinal, and a gap, a duplicate or a
 reordering raises `ProtocolViolation` before anything has changed.
+
+After a rollback both ends go on from the frontiers of the snapshot (R1): ordinals and hashes continue, as if nothing
+had been sent or received after the cut.
 """
+
+from collections.abc import Sequence
 
 from strobe.errors import ProtocolViolation
 from strobe.protocol.events import Breakpoint
-from strobe.protocol.frames import FIFO, Frame, Frontier, extend_fifo, extend_unordered, seed_hash
+from strobe.protocol.frames import FIFO, Frame, Frontier, InFlight, extend_fifo, extend_unordered, seed_hash
 from strobe.protocol.view import ChannelSpec
 
 
@@ -22,6 +27,10 @@ class Outgoing:
         self.seed = seed_hash(spec.id, spec.incarnation)
         self.count = 0
         self.hash = self.seed
+
+    def restore(self, sent: Frontier) -> None:
+        """Go on from where the sender was at the cut."""
+        self.count, self.hash = sent.count, sent.hash
 
     def seal(self, count: int, body: bytes, index: int, view: int) -> Frame:
         """Return the next frame of this channel."""
@@ -42,6 +51,7 @@ class Incoming:
 
     __slots__ = (
         "ahead",
+        "begun",
         "count",
         "ended_at",
         "fifo",
@@ -50,6 +60,7 @@ class Incoming:
         "id",
         "last",
         "next_ordinal",
+        "restored_to",
         "seed",
         "spec",
     )
@@ -68,19 +79,42 @@ class Incoming:
         self.ahead: set[int] = set()
         # How many messages there will ever be, once the channel has ended (E2).
         self.ended_at: int | None = None
+        # What was sent up to here was sent before the rollback that this process was restored by (R1).
+        self.restored_to = 0
+        # Frames that the restored cut fell inside of, by first ordinal: how much of each was received before it.
+        self.begun: dict[int, int] = {}
 
-    def check(self, frame: Frame, process: str) -> None:
+    def restore(self, received: Frontier, in_flight: Sequence[InFlight]) -> None:
+        """Go on from where the receiver was at the cut, with `in_flight` still to come, each frame whole."""
+        self.count, self.hash = received.count, received.hash
+        self.hash_before_last = received.hash
+        self.restored_to = received.count + sum(item.frame.count - item.consumed for item in in_flight)
+        self.begun = {item.frame.first_ordinal: item.consumed for item in in_flight if item.consumed}
+        self.next_ordinal = min((item.frame.first_ordinal for item in in_flight), default=self.restored_to + 1)
+        if not self.fifo:
+            # By the proof, all that was sent and is not in flight had been received.
+            due = {ordinal for item in in_flight for ordinal in item.frame.ordinals}
+            self.ahead = set(range(self.next_ordinal, self.restored_to + 1)) - due
+
+    def index_of(self, frame: Frame) -> int:
+        """Return the cut index of `frame`: none where it was sent in an older epoch, whose indices were others."""
+        return frame.index if frame.first_ordinal > self.restored_to else 0
+
+    def check(self, frame: Frame, process: str, consumed: int = 0) -> None:
         """Raise ProtocolViolation where `frame` is not one that may come now."""
         first = frame.first_ordinal
+        if (consumed or self.begun) and consumed != self.begun.get(first, 0):
+            problem = f"{consumed} messages of the frame from message {first} are said to have come before the cut"
+            raise ProtocolViolation(process, self.id, f"{problem}, not {self.begun.get(first, 0)}")
         if self.fifo:
             if first != self.next_ordinal:
                 raise ProtocolViolation(process, self.id, self._fifo_problem(frame))
         elif first < self.next_ordinal or (self.ahead and not self.ahead.isdisjoint(range(first, first + frame.count))):
             raise ProtocolViolation(process, self.id, f"message {first} came again (duplicate)")
 
-    def accept(self, frame: Frame, process: str) -> None:
-        """Count and hash `frame`, or raise ProtocolViolation and change nothing."""
-        self.check(frame, process)
+    def accept(self, frame: Frame, process: str, consumed: int = 0) -> None:
+        """Count and hash `frame`, but for what was `consumed` of it before, or raise ProtocolViolation."""
+        self.check(frame, process, consumed)
         if self.fifo:
             self.next_ordinal += frame.count
             received = extend_fifo(self.hash, frame.first_ordinal, frame.count, frame.body)
@@ -89,8 +123,10 @@ class Incoming:
             received = extend_unordered(self.hash, self.seed, frame.first_ordinal, frame.count, frame.body)
         self.hash_before_last = self.hash
         self.hash = received
-        self.count += frame.count
+        self.count += frame.count - consumed
         self.last = frame
+        if consumed:
+            del self.begun[frame.first_ordinal]
 
     def frontier(self, inside: Breakpoint | None = None) -> Frontier:
         """Return how far receiving has come; inside the last frame where `inside` says so."""

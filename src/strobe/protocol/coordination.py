@@ -42,9 +42,50 @@ class ProcessFailed(msgspec.Struct, frozen=True):
 
 
 class ProcessReturned(msgspec.Struct, frozen=True):
-    """A process is reachable again, and may have missed what it was told meanwhile."""
+    """A process is reachable again with its state of this epoch, and may have missed what it was told meanwhile."""
 
     process: str
+
+
+class ProcessBlank(msgspec.Struct, frozen=True):
+    """A process is there that has no state: it was never started, or a crash took its state.
+
+    Where it has the state of an older `epoch`, that is of no use either; but no crash took anything.
+    """
+
+    process: str
+    epoch: int = 0
+
+
+class RestoreWanted(msgspec.Struct, frozen=True):
+    """Someone asks for a rollback to `snapshot`; None: to the newest that can be restored (R1)."""
+
+    snapshot: str | None
+    reason: str
+
+
+class SnapshotChosen(msgspec.Struct, frozen=True):
+    """The answer to `ChooseSnapshot`: this one is complete and verified. None: there is none, start from the beginning.
+
+    `view` is the view of that snapshot.
+    """
+
+    snapshot: str | None
+    view: View | None
+
+
+class RestoreRefused(msgspec.Struct, frozen=True):
+    """The answer to `ChooseSnapshot` where what was asked for cannot be restored (E9): go on as before."""
+
+    reason: str
+
+
+class RecordingFailed(msgspec.Struct, frozen=True):
+    """A process cannot finish its part of `snapshot`: a bound was reached, or its disk is full (E3)."""
+
+    snapshot: SnapshotId
+    process: str
+    reason: str
 
 
 class JoinWanted(msgspec.Struct, frozen=True):
@@ -97,6 +138,11 @@ CoordinatorEvent = (
     | SentCountsArrived
     | ProcessFailed
     | ProcessReturned
+    | ProcessBlank
+    | RestoreWanted
+    | SnapshotChosen
+    | RestoreRefused
+    | RecordingFailed
     | JoinWanted
     | LeaveWanted
     | Drained
@@ -159,6 +205,37 @@ class TellView(msgspec.Struct, frozen=True):
     view: View
 
 
+class ChooseSnapshot(msgspec.Struct, frozen=True):
+    """Verify `wanted`; where that is None, find the newest snapshot of this timeline that verifies. Answer once.
+
+    The answer is `SnapshotChosen`, without a snapshot where the timeline has no complete one, or `RestoreRefused` where
+    none of what there is can be restored. What a rollback has abandoned is not on the timeline.
+    """
+
+    wanted: str | None
+
+
+class TellRestore(msgspec.Struct, frozen=True):
+    """Tell `process` to become what `restored` says it was, in a new epoch; None: to start from the beginning (R1)."""
+
+    process: str
+    epoch: int
+    view: View
+    restored: str | None
+
+
+class TellBlank(msgspec.Struct, frozen=True):
+    """Tell `process` that the system was rolled back to before it joined: it shall forget all, and join again."""
+
+    process: str
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """One process makes the system roll back again and again: stop everything, and show `report` (R1)."""
+
+    report: str
+
+
 class LetGo(msgspec.Struct, frozen=True):
     """Tell a process that has left that its last messages were received: it may end."""
 
@@ -172,5 +249,17 @@ class WakeAt(msgspec.Struct, frozen=True):
 
 
 CoordinatorEffect = (
-    Append | CommitSnapshot | AskToRecord | RelaySentCount | TellOutcome | TellSettled | TellView | LetGo | WakeAt
+    Append
+    | CommitSnapshot
+    | AskToRecord
+    | RelaySentCount
+    | TellOutcome
+    | TellSettled
+    | TellView
+    | ChooseSnapshot
+    | TellRestore
+    | TellBlank
+    | Halt
+    | LetGo
+    | WakeAt
 )

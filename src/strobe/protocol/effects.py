@@ -28,10 +28,11 @@ class SendFrame(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeliverFrame(msgspec.Struct, frozen=True, gc=False):
-    """Run the messages of `frame` through the process."""
+    """Run the messages of `frame` through the process, but for the first `consumed`."""
 
     channel: str
     frame: Frame
+    consumed: int = 0
 
 
 class ReportSentCounts(msgspec.Struct, frozen=True):

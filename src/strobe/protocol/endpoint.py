@@ -7,13 +7,18 @@ runs its last event, then ends its own channels. `ReportDrained` tells the coord
 and that nothing is on the way any more on channels that ended; no snapshot of the new view begins before all have said
 so.
 
+Rollback (R1). A restored endpoint goes on from the frontiers of its fragment. The host hands it the recorded frames
+first, before anything from the wire; until then they are channel state of every cut, as anything is that has not been
+received.
+
 Memory. An id that was recorded, finished or aborted is remembered, so that a late or duplicate marker never records
 again. `SnapshotsSettled` bounds that: ids below its counter are forgotten and their markers ignored.
 """
 
-from typing import assert_never
+from collections.abc import Mapping, Set
+from typing import Self, assert_never
 
-from strobe.errors import ProtocolViolation
+from strobe.errors import ProtocolViolation, UsageError
 from strobe.protocol.channels import Incoming, Outgoing
 from strobe.protocol.effects import (
     DeliverFrame,
@@ -42,7 +47,7 @@ from strobe.protocol.events import (
     ViewReceived,
 )
 from strobe.protocol.fragment import Fragment
-from strobe.protocol.frames import FIFO, Frame, Frontier, InFlight
+from strobe.protocol.frames import FIFO, Frontier, InFlight
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.view import View
 
@@ -86,6 +91,27 @@ class Endpoint:
         self.counter_seen = 0
         # The cut index that goes with every frame; it stays 0 where a protocol has none.
         self.index = 0
+
+    @classmethod
+    def restored(cls, process: str, view: View, epoch: int, fragment: Fragment, sent_counts: Mapping[str, int]) -> Self:
+        """Return the endpoint of a process that a rollback has made what `fragment` says it was (R1).
+
+        `view` has the channels of the snapshot's view; `sent_counts` says of each incoming channel how many messages
+        its sender had sent, by the sender's own record.
+        """
+        endpoint = cls(process, view, epoch)
+        _require_same_channels(process, endpoint.outgoing.keys(), fragment.sent.keys())
+        _require_same_channels(process, endpoint.incoming.keys(), fragment.received.keys())
+        for channel, outgoing in endpoint.outgoing.items():
+            outgoing.restore(fragment.sent[channel])
+        for channel, incoming in endpoint.incoming.items():
+            incoming.restore(fragment.received[channel], fragment.in_flight.get(channel, ()))
+            if sent_counts.get(channel) != incoming.restored_to:
+                raise UsageError(
+                    f"channel {channel!r} cannot be restored at {process}: {sent_counts.get(channel)} messages were "
+                    f"sent on it, {incoming.restored_to} were received or in flight; restore a snapshot that verifies"
+                )
+        return endpoint
 
     def handle(self, event: Event) -> list[Effect]:
         """Return the effects of `event`, in the order they must happen."""
@@ -149,13 +175,14 @@ class Endpoint:
         self.early.append(event)
         return True
 
-    def _accept(self, channel: str, frame: Frame) -> list[Effect]:
-        """Count `frame` as received, and return what follows from that."""
+    def _accept(self, event: FrameReceived) -> list[Effect]:
+        """Count a frame as received, and return what follows from that."""
+        channel, frame, consumed = event.channel, event.frame, event.consumed
         incoming = self._known(channel)
-        incoming.accept(frame, self.process)
+        incoming.accept(frame, self.process, consumed)
         if incoming.drained and channel in self.ending:
-            return [DeliverFrame(channel, frame), *self._drain(channel)]
-        return [DeliverFrame(channel, frame)]
+            return [DeliverFrame(channel, frame, consumed), *self._drain(channel)]
+        return [DeliverFrame(channel, frame, consumed)]
 
     def _known(self, channel: str) -> Incoming:
         incoming = self.incoming.get(channel) or self.ending.get(channel)
@@ -299,3 +326,11 @@ class Endpoint:
         outgoing, self.outgoing = self.outgoing, {}
         ends: list[Effect] = [SendView(channel, self.view, out.count) for channel, out in outgoing.items()]
         return [*ends, ReportDrained(self.view.number)]
+
+
+def _require_same_channels(process: str, of_view: Set[str], of_fragment: Set[str]) -> None:
+    for channel in sorted(of_view ^ of_fragment):
+        lacking = "the snapshot" if channel in of_view else "the view"
+        raise UsageError(
+            f"{process} cannot be restored: {lacking} has no channel {channel!r}; restore onto the snapshot's own view"
+        )

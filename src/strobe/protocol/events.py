@@ -24,10 +24,14 @@ class MessagesSent(msgspec.Struct, frozen=True, gc=False):
 
 
 class FrameReceived(msgspec.Struct, frozen=True, gc=False):
-    """The host has taken a frame from `channel` and is about to run its messages through the process."""
+    """The host has taken a frame from `channel` and is about to run its messages through the process.
+
+    `consumed` of them were received before the cut that this process was restored to (0 but for breakpoints).
+    """
 
     channel: str
     frame: Frame
+    consumed: int = 0
 
 
 class MarkerReceived(msgspec.Struct, frozen=True):

@@ -12,13 +12,15 @@ from strobe.protocol.view import View
 
 MSGPACK = "msgpack"
 OPAQUE = "bytes"
+KEYED = "keyed"
 
 
 class LocalState(msgspec.Struct, frozen=True):
     """One process between two events, as its host captured it.
 
-    `position` counts the events before the cut. `encoding` says what `data` is: `msgpack`, or opaque `bytes` (S3).
-    Pending timers (name, seconds left) and the random generator are part of the state.
+    `position` counts the events before the cut. `encoding` says what `data` is: `msgpack`, opaque `bytes`, or `keyed`:
+    a segment of entries, with `deltas` to be applied to it in order (S3, E5). Pending timers (name, seconds left), the
+    random generator, and how far sources were read and sinks written are part of the state (R2).
     """
 
     position: int
@@ -26,6 +28,13 @@ class LocalState(msgspec.Struct, frozen=True):
     data: bytes
     timers: tuple[tuple[str, float], ...] = ()
     random: int | None = None
+    deltas: tuple[bytes, ...] = ()
+    sources: dict[str, int] = {}
+    sinks: dict[str, int] = {}
+
+    @property
+    def bytes(self) -> int:
+        return len(self.data) + sum(map(len, self.deltas))
 
 
 class Fragment(msgspec.Struct, frozen=True):
@@ -58,7 +67,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def state_bytes(self) -> int:
-        return sum(len(fragment.state.data) for fragment in self.fragments.values() if fragment.state)
+        return sum(fragment.state.bytes for fragment in self.fragments.values() if fragment.state)
 
     @property
     def in_flight_bytes(self) -> int:

@@ -46,6 +46,10 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     def last_ordinal(self) -> int:
         return self.first_ordinal + self.count - 1
 
+    @property
+    def ordinals(self) -> range:
+        return range(self.first_ordinal, self.first_ordinal + self.count)
+
 
 class InFlight(msgspec.Struct, frozen=True, gc=False):
     """A frame that is channel state. `consumed` messages of it were received before the cut (0 but for breakpoints)."""

@@ -1,6 +1,7 @@
 """Lai-Yang (1987), for channels that may reorder: cut indices on messages, and relayed counts (V1).
 
-    L1  Every frame carries its sender's cut index. One sequencer per epoch issues them: index n is snapshot n.
+    L1  Every frame carries its sender's cut index. One sequencer per epoch issues them: index n is snapshot n. What was
+        sent in an older epoch, and is received after a rollback, has the index 0: it is before every cut of this one.
     L2  An index above one's own: record every missing index first, then deliver.
     L3  The coordinator asks every process to record, so that quiet ones do.
     L4  A frame with an index below n that comes after the local recording of n was in flight at cut n.
@@ -32,16 +33,18 @@ class LaiYang(Endpoint):
     def _receive_frame(self, event: FrameReceived) -> list[Effect]:
         if self._is_early(event):
             return []
-        channel, frame = event.channel, event.frame
+        channel, frame, consumed = event.channel, event.frame, event.consumed
+        incoming = self._known(channel)
+        index = incoming.index_of(frame)
         effects: list[Effect] = []
-        if frame.index > self.index:
-            self._known(channel).check(frame, self.process)
-            effects = self._advance(frame.index, None)
-        effects += self._accept(channel, frame)
+        if index > self.index:
+            incoming.check(frame, self.process, consumed)
+            effects = self._advance(index, None)
+        effects += self._accept(event)
         for recording in list(self.open.values()):
-            if frame.index < recording.snapshot.counter and channel in recording.pending:
-                recording.frames[channel].append(InFlight(frame))
-                recording.arrived[channel] += frame.count
+            if index < recording.snapshot.counter and channel in recording.pending:
+                recording.frames[channel].append(InFlight(frame, consumed))
+                recording.arrived[channel] += frame.count - consumed
                 effects += self._close_if_exhausted(recording, channel)
         return effects
 

@@ -11,12 +11,13 @@ its fragment or its counts again, so the snapshot completes, or times out and is
 
 One view at a time (E2): a view is settled when every process has installed it and received channels that ended to their
 end. Until then nothing begins; a change of view aborts what is open, and what is aborted is retried on the new view.
+
+A rollback (R1, `rollback`) starts a new epoch, which fences off everything older.
 """
 
 from typing import assert_never
 
-import msgspec
-
+from strobe.protocol.attempt import Attempt
 from strobe.protocol.coordination import (
     Append,
     AppendLost,
@@ -28,14 +29,20 @@ from strobe.protocol.coordination import (
     Drained,
     EntryLogged,
     FragmentArrived,
+    Halt,
     JoinWanted,
     LeaveWanted,
     LetGo,
+    ProcessBlank,
     ProcessFailed,
     ProcessReturned,
+    RecordingFailed,
     Recovered,
     RelaySentCount,
+    RestoreRefused,
+    RestoreWanted,
     SentCountsArrived,
+    SnapshotChosen,
     SnapshotStarted,
     SnapshotWanted,
     TellOutcome,
@@ -48,35 +55,19 @@ from strobe.protocol.ids import COORDINATOR, SnapshotId
 from strobe.protocol.lai_yang import LaiYang
 from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, ViewChange
 from strobe.protocol.membership import Membership
+from strobe.protocol.outcomes import Outcomes
 from strobe.protocol.policy import Policy
+from strobe.protocol.rollback import Rollback
 from strobe.protocol.schedule import Schedule, Want
 from strobe.protocol.view import View, initiators
 
-IDS_REMEMBERED = 64
-"""While all goes well, processes are told to forget an id only when this many later ones were begun: one that a process
-has initiated by itself, with a counter a little behind, is not taken for an old one. Who joins or comes back is told at
-once."""
-
-
-class Attempt(msgspec.Struct):
-    """A snapshot that has begun and has no outcome yet: the view it is of, whose fragments have come, how it is
-    ending.
-    """
-
-    begin: Begin
-    view: View
-    deadline_us: int
-    arrived: set[str]
-    aborting: bool = False
-    committing: bool = False
-
-    @property
-    def ending(self) -> bool:
-        return self.aborting or self.committing
-
 
 class Lifecycle:
-    """Events in, effects out; `now_us` is the only clock."""
+    """Events in, effects out; `now_us` is the only clock.
+
+    A host whose processes start by themselves, before the coordinator, takes epoch 1 for given. One that starts them by
+    `TellRestore` says `epoch=0` and appends no `EpochStart` itself: where the log has none, the first one begins here.
+    """
 
     def __init__(self, view: View, policy: Policy, protocol: str, *, epoch: int = 1, recovering: bool = False) -> None:
         policy.check()
@@ -84,27 +75,21 @@ class Lifecycle:
         self.protocol = protocol
         self.epoch = epoch
         self.open: dict[SnapshotId, Attempt] = {}
-        # Whether each was committed; those long settled are forgotten.
-        self.outcomes: dict[SnapshotId, bool] = {}
-        # What processes initiated and this coordinator would not take on: never begun, but told to be over.
-        self.refused: set[SnapshotId] = set()
-        # What the next snapshot may share blobs with (S2).
-        self.newest_complete: str | None = None
+        self.outcomes = Outcomes(epoch)
+        self.rollback = Rollback(view, policy)
         self.schedule = Schedule(policy)
         # Begins on their way to the log: one of the coordinator's own, and those that processes have initiated.
         self.beginning: Begin | None = None
         self.adopting: dict[SnapshotId, Begin] = {}
-        # Fragments that came before the news of their snapshot, with the view each was recorded in.
-        self.unclaimed: dict[SnapshotId, dict[str, int]] = {}
         # While the log is read back after a restart, nothing is ordered.
         self.recovering = recovering
-        self._counters: dict[int, int] = {}
 
     def handle(self, event: CoordinatorEvent, now_us: int) -> list[CoordinatorEffect]:
         """Return the effects of `event`, in the order they must happen."""
         effects = self._handle(event, now_us)
         if not self.recovering:
             effects += self._expire(now_us)
+            effects += self.rollback.choose(self._calm)
             effects += self._change_view(now_us)
             effects += self._begin_what_may(now_us)
             effects += self._wake(now_us)
@@ -124,16 +109,26 @@ class Lifecycle:
             case ProcessFailed():
                 return self._failed(event.process, now_us)
             case ProcessReturned():
-                return self._catch_up(event.process)
-            case JoinWanted() | LeaveWanted():
-                self.membership.want(event)
+                return self._returned(event.process)
+            case ProcessBlank():
+                return self.rollback.blank(event, self.membership.everyone, self.epoch, now_us)
+            case RestoreWanted():
+                self.rollback.want(event)
                 return []
+            case SnapshotChosen():
+                return self.rollback.chosen(event, self.epoch, self.view, now_us)
+            case RestoreRefused():
+                return self.rollback.refused(event) + self._commit_what_is_whole()
+            case RecordingFailed():
+                return self._recording_failed(event, now_us)
+            case JoinWanted() | LeaveWanted():
+                return self._change_wanted(event)
             case Drained():
-                return [LetGo(process) for process in self.membership.note_drained(event)]
+                return self._drained(event)
             case EntryLogged():
                 return self._logged(event.entry, now_us)
             case AppendLost():
-                return self._append_lost(event.entry)
+                return self._append_lost(event.entry, now_us)
             case CommitFailed():
                 return self._commit_failed(event, now_us)
             case Recovered():
@@ -157,9 +152,14 @@ class Lifecycle:
         return self.membership.settled
 
     @property
+    def newest_complete(self) -> str | None:
+        """The newest complete snapshot of this timeline: what the next one may share blobs with (S2)."""
+        return self.rollback.newest
+
+    @property
     def counter(self) -> int:
         """The highest counter of this epoch that the log has, or will have."""
-        return self._counters.get(self.epoch, 0)
+        return self.outcomes.counter
 
     # Beginning
 
@@ -177,7 +177,8 @@ class Lifecycle:
         """Tell whether the view and the policy allow one more, those on their way to the log counted (E10)."""
         under_way = len(self.open) + len(self.adopting) + (self.beginning is not None)
         in_time = now_us >= self.schedule.earliest_us(overlapping=bool(self.open))
-        return self.settled and under_way < self.policy.overlapping_max and in_time
+        may = self.settled and not self.rollback.pending
+        return may and under_way < self.policy.overlapping_max and in_time
 
     def _name(self, want: Want, now_us: int) -> Begin:
         snapshot = SnapshotId(self.epoch, self.counter + 1, COORDINATOR)
@@ -197,7 +198,7 @@ class Lifecycle:
         snapshot = event.snapshot
         if snapshot in self.open or snapshot in self.adopting or self._has_outcome(snapshot):
             return []
-        if snapshot in self.refused:
+        if snapshot in self.outcomes.refused:
             return self._refuse(snapshot)
         if event.view != self.view.number or snapshot.epoch != self.epoch or not self._may_begin(now_us):
             return self._refuse(snapshot)
@@ -206,8 +207,7 @@ class Lifecycle:
         return [Append(begin)]
 
     def _refuse(self, snapshot: SnapshotId) -> list[CoordinatorEffect]:
-        self.refused.add(snapshot)
-        self.unclaimed.pop(snapshot, None)
+        self.outcomes.refuse(snapshot)
         reason = "the coordinator cannot take it on now"
         return [TellOutcome(process, snapshot, False, reason) for process in self.membership.everyone]
 
@@ -216,25 +216,24 @@ class Lifecycle:
     def _fragment(self, event: FragmentArrived, now_us: int) -> list[CoordinatorEffect]:
         attempt = self.open.get(event.snapshot)
         if attempt is None:
-            self._keep_unclaimed(event)
+            if not self._has_outcome(event.snapshot) and event.snapshot not in self.outcomes.refused:
+                self.outcomes.keep_unclaimed(event)
             return []
         if attempt.ending:
             return []
         if event.view != attempt.begin.view:
             return self._end(attempt, f"{event.process} recorded it in view {event.view}", now_us)
         attempt.arrived.add(event.process)
-        if not attempt.arrived.issuperset(attempt.view.processes):
-            return []
-        attempt.committing = True
-        return [CommitSnapshot(event.snapshot)]
+        return self._commit_what_is_whole()
 
-    def _keep_unclaimed(self, event: FragmentArrived) -> None:
-        """A fragment may overtake the news of a snapshot that a process has initiated: keep word of it, for a while."""
-        if self._has_outcome(event.snapshot) or event.snapshot in self.refused:
-            return
-        self.unclaimed.setdefault(event.snapshot, {})[event.process] = event.view
-        if len(self.unclaimed) > IDS_REMEMBERED:
-            del self.unclaimed[min(self.unclaimed)]
+    def _commit_what_is_whole(self) -> list[CoordinatorEffect]:
+        """Commit what has all of its fragments, unless a rollback is to come: that waits for commits to end."""
+        if self.rollback.pending:
+            return []
+        whole = [snapshot for snapshot, attempt in self.open.items() if attempt.whole and not attempt.ending]
+        for snapshot in whole:
+            self.open[snapshot].committing = True
+        return [CommitSnapshot(snapshot) for snapshot in whole]
 
     def _relay(self, event: SentCountsArrived) -> list[CoordinatorEffect]:
         attempt = self.open.get(event.snapshot)
@@ -249,12 +248,17 @@ class Lifecycle:
 
     def _failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:
         """Abort what can no longer complete: a fragment that has arrived is safe from its process's crash."""
+        self.rollback.present.discard(process)
         doomed = [
             attempt
             for attempt in self.open.values()
             if process in attempt.view.processes and process not in attempt.arrived
         ]
         return [effect for attempt in doomed for effect in self._end(attempt, f"process {process} crashed", now_us)]
+
+    def _recording_failed(self, event: RecordingFailed, now_us: int) -> list[CoordinatorEffect]:
+        attempt = self.open.get(event.snapshot)
+        return self._end(attempt, f"{event.process}: {event.reason}", now_us) if attempt is not None else []
 
     def _expire(self, now_us: int) -> list[CoordinatorEffect]:
         effects: list[CoordinatorEffect] = []
@@ -290,21 +294,25 @@ class Lifecycle:
             case ViewChange():
                 return self._view_logged(entry, now_us)
             case EpochStart():
-                self._start_epoch(entry.epoch)
+                return self._epoch_logged(entry, now_us)
         return []
 
-    def _start_epoch(self, epoch: int) -> None:
-        """Fence off everything older: what was open has its outcome by that."""
-        if epoch <= self.epoch:
-            return
-        self.epoch = epoch
-        for snapshot in [snapshot for snapshot in self.open if snapshot.epoch < epoch]:
-            del self.open[snapshot]
-            self.outcomes[snapshot] = False
+    def _epoch_logged(self, entry: EpochStart, now_us: int) -> list[CoordinatorEffect]:
+        """Fence off everything older: what was open has its outcome by that, and is wanted again."""
+        if entry.epoch <= self.epoch:
+            return []
+        self.epoch = entry.epoch
+        self.outcomes.start_epoch(entry.epoch)
+        for snapshot in [snapshot for snapshot in self.open if snapshot.epoch < self.epoch]:
+            self.schedule.want_again(self.open.pop(snapshot).begin, now_us)
+        leaving = set(self.membership.leaving)
+        if entry.view is not None:
+            self.membership.rolled_back(entry.view, self.recovering)
+        return self.rollback.epoch_logged(entry, self.view, leaving, self.recovering)
 
     def _begun(self, begin: Begin, now_us: int) -> list[CoordinatorEffect]:
         snapshot = SnapshotId.parse(begin.snapshot)
-        self._counters[snapshot.epoch] = max(self._counters.get(snapshot.epoch, 0), snapshot.counter)
+        self.outcomes.begun(snapshot)
         self.adopting.pop(snapshot, None)
         if self.beginning == begin:
             self.beginning = None
@@ -313,7 +321,7 @@ class Lifecycle:
             return []
         attempt = Attempt(begin, self.view, now_us + self.policy.timeout_us, set())
         self.open[snapshot] = attempt
-        self.refused.discard(snapshot)
+        self.outcomes.refused.discard(snapshot)
         self.schedule.last_begin_us = now_us
         if self.recovering:
             return []
@@ -327,7 +335,7 @@ class Lifecycle:
         return [AskToRecord(process, snapshot, begin.view) for process in asked]
 
     def _claim(self, snapshot: SnapshotId, now_us: int) -> list[CoordinatorEffect]:
-        arrived = self.unclaimed.pop(snapshot, {})
+        arrived = self.outcomes.unclaimed.pop(snapshot, {})
         return [
             effect
             for process, view in arrived.items()
@@ -346,11 +354,13 @@ class Lifecycle:
             committed, reason = False, entry.reason
             self.schedule.want_again(attempt.begin, now_us)
         else:
-            self.newest_complete = entry.snapshot
+            self.rollback.committed(entry.snapshot)
         self.schedule.last_outcome_us = now_us
-        self.outcomes[snapshot] = committed
-        settled = self._settled_below()
-        self._forget(settled)
+        self.outcomes.end(snapshot, committed)
+        settled = self.outcomes.settled_below(self.open)
+        forgotten = self.outcomes.forget(settled)
+        if forgotten is not None:
+            self.schedule.forget(forgotten)
         if self.recovering:
             return []
         told = dict.fromkeys((*attempt.view.processes, *self.membership.everyone))
@@ -360,24 +370,9 @@ class Lifecycle:
         return effects
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
-        if snapshot in self.outcomes:
-            return True
-        old = snapshot.epoch == self.epoch and snapshot.counter < self._settled_below()
-        return old and snapshot not in self.open
+        return self.outcomes.has(snapshot, self.open)
 
-    def _settled_below(self) -> int:
-        counters = [snapshot.counter for snapshot in self.open if snapshot.epoch == self.epoch]
-        return max(0, min(counters, default=self.counter) - IDS_REMEMBERED)
-
-    def _forget(self, settled: int) -> None:
-        """Keep memory bounded: what everybody has been told is settled needs no remembering."""
-        if len(self.outcomes) + len(self.refused) > 4 * IDS_REMEMBERED:
-            recent = SnapshotId(self.epoch, settled, "")
-            self.outcomes = {known: how for known, how in self.outcomes.items() if known >= recent}
-            self.refused = {known for known in self.refused if known >= recent}
-            self.schedule.forget(recent)
-
-    def _append_lost(self, entry: Entry) -> list[CoordinatorEffect]:
+    def _append_lost(self, entry: Entry, now_us: int) -> list[CoordinatorEffect]:
         """Append again what is still wanted after what the other writer did."""
         match entry:
             case Begin():
@@ -386,6 +381,8 @@ class Lifecycle:
                 return [Append(entry)] if SnapshotId.parse(entry.snapshot) in self.open else []
             case ViewChange():
                 self.membership.lost()
+            case EpochStart():
+                return self.rollback.append_lost(entry, self.epoch, now_us)
         return []
 
     def _begin_lost(self, begin: Begin) -> list[CoordinatorEffect]:
@@ -397,7 +394,7 @@ class Lifecycle:
         snapshot = SnapshotId.parse(begin.snapshot)
         if self.adopting.pop(snapshot, None) is None or snapshot in self.open or self._has_outcome(snapshot):
             return []
-        if begin.view != self.view.number or snapshot.epoch != self.epoch:
+        if begin.view != self.view.number or snapshot.epoch != self.epoch or self.rollback.pending:
             return self._refuse(snapshot)
         self.adopting[snapshot] = begin
         return [Append(begin)]
@@ -406,6 +403,9 @@ class Lifecycle:
         """Take over: everything open is asked for again, of everybody."""
         self.recovering = False
         self.membership.drained.clear()
+        self.rollback.take_over(self.membership.everyone)
+        if self.epoch == 0:
+            return self.rollback.start_first(now_us)
         effects: list[CoordinatorEffect] = []
         for process in self.membership.everyone:
             effects += self._catch_up(process)
@@ -421,19 +421,41 @@ class Lifecycle:
         """Tell `process` again what it may have missed: the outcomes, and the view."""
         under_way = (*self.open, *self.adopting)
         floor = min((snapshot.counter for snapshot in under_way), default=self.counter + 1)
-        over = self.outcomes | dict.fromkeys(self.refused, False)
-        missed = sorted(snapshot for snapshot in over if snapshot.counter >= floor)
         reason = "it has ended meanwhile"
+        missed = self.outcomes.missed_since(floor).items()
         return [
             TellSettled(process, floor),
-            *(TellOutcome(process, snapshot, over[snapshot], "" if over[snapshot] else reason) for snapshot in missed),
+            *(TellOutcome(process, snapshot, done, "" if done else reason) for snapshot, done in missed),
             TellView(process, self.view),
         ]
 
+    def _returned(self, process: str) -> list[CoordinatorEffect]:
+        self.rollback.seen(process)
+        return [Halt(self.rollback.report)] if self.rollback.report is not None else self._catch_up(process)
+
+    @property
+    def _calm(self) -> bool:
+        """Whether nothing is on its way that a rollback must wait for."""
+        committing = any(attempt.committing for attempt in self.open.values())
+        return not (committing or self.beginning or self.adopting or self.membership.changing)
+
     # Views
 
+    def _change_wanted(self, change: JoinWanted | LeaveWanted) -> list[CoordinatorEffect]:
+        self.membership.want(change)
+        if isinstance(change, JoinWanted):
+            self.rollback.present.add(change.process)
+        return []
+
+    def _drained(self, event: Drained) -> list[CoordinatorEffect]:
+        if event.view == self.view.number:
+            self.rollback.seen(event.process)
+        free = self.membership.note_drained(event)
+        self.rollback.present.difference_update(free)
+        return [LetGo(process) for process in free]
+
     def _change_view(self, now_us: int) -> list[CoordinatorEffect]:
-        if self.beginning is not None or self.adopting:
+        if self.beginning is not None or self.adopting or self.rollback.pending:
             return []
         change = self.membership.next_change(now_us)
         return [Append(change)] if change is not None else []
@@ -442,6 +464,7 @@ class Lifecycle:
         before = self.membership.logged(entry.view, self.recovering)
         if before is None or self.recovering:
             return []
+        self.rollback.view_changed(entry.view)
         effects: list[CoordinatorEffect] = []
         for attempt in self.open.values():
             effects += self._end(attempt, f"the view changed from {before.number} to {entry.view.number}", now_us)

@@ -39,7 +39,12 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One process in a manifest. `in_flight` has an entry for each incoming channel."""
+    """One process in a manifest. `in_flight` has an entry for each incoming channel.
+
+    `deltas` are to be applied to a keyed `state`, in order (E5). `recorded_us` is when the process recorded; from then
+    on it took `pause_us` until it went on, and `duration_us` until all of its part was durable (E1). `signature` is the
+    process's own, in hexadecimal, over all that counts here (P1: `strobe.causality.signatures`).
+    """
 
     position: int
     encoding: str
@@ -50,6 +55,13 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     frames: BlobRef | None = None
     timers: tuple[tuple[str, float], ...] = ()
     random: int | None = None
+    deltas: tuple[BlobRef, ...] = ()
+    sources: dict[str, int] = {}
+    sinks: dict[str, int] = {}
+    recorded_us: int = 0
+    pause_us: int = 0
+    duration_us: int = 0
+    signature: str | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,11 +109,18 @@ class ViewChange(msgspec.Struct, frozen=True, tag="view"):
 
 
 class EpochStart(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
-    """A new timeline; everything older is fenced off. `restored` is the snapshot it started from."""
+    """A new timeline; everything older is fenced off.
+
+    `restored` is the snapshot it started from, if not from the beginning, and `view` the view it starts with. `reason`
+    says why; `blamed` is the process whose crash made it necessary (R1).
+    """
 
     epoch: int
     at_us: int
     restored: str | None = None
+    view: View | None = None
+    reason: str = ""
+    blamed: str | None = None
 
 
 class Pin(msgspec.Struct, frozen=True, tag="pin"):

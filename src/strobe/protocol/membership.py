@@ -90,6 +90,20 @@ class Membership:
             self.leaving.pop(process, None)
         return before
 
+    def rolled_back(self, view: View, recovering: bool) -> None:
+        """Go over to the view of a snapshot that everybody is restored to (R1).
+
+        Joins that it does not have were undone: who joined will ask again. Who was leaving, and is in it again, still
+        wants to leave.
+        """
+        asked = [change for change in (self.changing, *self.changes) if isinstance(change, LeaveWanted)]
+        undone = [] if recovering else [LeaveWanted(process) for process in sorted(self.leaving)]
+        self.changes = deque(change for change in (*undone, *asked) if change.process in view.processes)
+        self.changing = self.coming = None
+        self.view = view
+        self.drained = set()
+        self.leaving = {}
+
     def note_drained(self, event: Drained) -> list[str]:
         """A process has reported itself; return who may go now."""
         # One that leaves reports the view it left with, which need not be the newest any more.

@@ -13,6 +13,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     `interval_us` between scheduled snapshots (0: only on demand). At least `pause_us_min` after the last beginning, and
     after the last outcome unless snapshots overlap, of which there are at most `overlapping_max`. A snapshot that has
     not completed after `timeout_us` is aborted, and retried after a back-off that doubles, `attempts_max` times in all.
+    A process that makes the system roll back more than `rollbacks_max` times within `rollback_window_us` stops it (R1).
     """
 
     interval_us: int = 0
@@ -22,12 +23,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     attempts_max: int = 5
     backoff_us: int = 100_000
     backoff_us_max: int = 10_000_000
+    rollbacks_max: int = 3
+    rollback_window_us: int = 60_000_000
 
     def check(self) -> None:
         """Raise UsageError where a limit makes no sense."""
         if self.overlapping_max < 1 or self.attempts_max < 1 or self.timeout_us < 1:
             raise UsageError("a policy needs overlapping_max, attempts_max and timeout of at least 1")
-        for name in ("interval_us", "pause_us_min", "backoff_us", "backoff_us_max"):
+        if self.rollbacks_max < 0:
+            raise UsageError(f"a policy cannot have rollbacks_max = {self.rollbacks_max}; 0 means: stop at the first")
+        for name in ("interval_us", "pause_us_min", "backoff_us", "backoff_us_max", "rollback_window_us"):
             if getattr(self, name) < 0:
                 raise UsageError(f"a policy cannot have {name} = {getattr(self, name)}: times are not negative")
 

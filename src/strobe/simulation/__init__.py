@@ -2,11 +2,12 @@
 replay.
 """
 
+from strobe.protocol.systems import first_view
 from strobe.simulation.checkers import Checker, all_checkers
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.replay import Replay, ReplayDiverged, compare_at_cut
-from strobe.simulation.world import Violated, World, first_view
+from strobe.simulation.world import Violated, World
 
 __all__ = [
     "Checker",

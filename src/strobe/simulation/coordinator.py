@@ -6,23 +6,29 @@ A crash loses the brain and the fragments. A restart reads the log again: nothin
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from strobe.errors import LogConflict
 from strobe.protocol import Fragment, Lifecycle, Policy, Snapshot, SnapshotId, View
 from strobe.protocol.coordination import (
     Append,
     AppendLost,
+    ChooseSnapshot,
     CommitFailed,
     CommitSnapshot,
     CoordinatorEffect,
     CoordinatorEvent,
     EntryLogged,
     FragmentArrived,
+    Halt,
+    ProcessBlank,
+    ProcessReturned,
     Recovered,
     TellOutcome,
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.log import Commit, Entry, Manifest
+from strobe.protocol.log import Commit, Entry, EpochStart, Manifest
 from strobe.storage import Store
 
 if TYPE_CHECKING:
@@ -31,6 +37,14 @@ if TYPE_CHECKING:
 
 class CoordinatorCrashed(Exception):
     """Raised inside a step of a commit, to end it there."""
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """Where rollbacks happen: a process is there, in this run of its program, with its state of `epoch` (0: none)."""
+
+    process: str
+    instance: int
+    epoch: int
 
 
 class MemoryLog:
@@ -108,16 +122,39 @@ class Coordinator:
         self.waking_at_us: int | None = None
         self.brain = lifecycle_class(view, policy, protocol)
         self.fragments: dict[SnapshotId, dict[str, Fragment]] = {}
+        # Where rollbacks happen: the run of each process that orders go to.
+        self.instances: dict[str, int] = {}
 
     def start(self) -> None:
         """Start, or start again: the log is all there is to go by."""
-        self.brain = self.lifecycle_class(self.first_view, self.policy, self.protocol, recovering=True)
+        rollbacks = self.world.rollbacks
+        first_epoch = 1 if rollbacks is None else 0  # else processes start when they are told to
+        self.brain = self.lifecycle_class(
+            self.first_view, self.policy, self.protocol, epoch=first_epoch, recovering=True
+        )
         self.fragments = {}
+        self.instances = {}
         self.position = 0
         self.waking_at_us = None
         self.up = True
+        if rollbacks is not None:
+            self.world.network.reset_control()
+            rollbacks.register_all()
         self._read()
         self.hear(Recovered())
+
+    def registered(self, item: Registered) -> None:
+        """A process is there: it goes on, or needs to be told what to be."""
+        if not self.up:
+            return
+        process, epoch = item.process, item.epoch
+        self.instances[process] = item.instance
+        if epoch == 0 and process not in self.brain.membership.everyone:
+            self.world.forget(process)  # it was to go, and has missed that
+        elif epoch == self.brain.epoch:
+            self.hear(ProcessReturned(process))
+        else:
+            self.hear(ProcessBlank(process, epoch))
 
     def crash(self) -> None:
         self.up = False
@@ -153,6 +190,11 @@ class Coordinator:
                     self._commit(effect.snapshot)
                 case WakeAt():
                     self._wake_at(effect.at_us)
+                case ChooseSnapshot():
+                    later = self.world.now_us + self.world.network.draw_delay_us()
+                    self.world.schedule(later, self._choose, self.brain, effect.wanted)
+                case Halt():
+                    self.world.halted = effect.report
                 case TellOutcome():
                     self.fragments.pop(effect.snapshot, None)
                     self.world.order(effect)
@@ -173,6 +215,8 @@ class Coordinator:
         for entry in list(self.log.entries(self.position)):
             self.position += 1
             self.world.logged(entry)
+            if isinstance(entry, EpochStart):
+                self.fragments = {known: parts for known, parts in self.fragments.items() if known.epoch >= entry.epoch}
             self.hear(EntryLogged(entry))
 
     def _commit(self, snapshot: SnapshotId) -> None:
@@ -195,6 +239,10 @@ class Coordinator:
         manifest = self.log.write(whole)
         self.world.assembled[str(snapshot)] = whole
         self._append(Commit(str(snapshot), manifest, self.world.now_us))
+
+    def _choose(self, brain: Lifecycle, wanted: str | None) -> None:
+        if brain is self.brain and self.world.rollbacks is not None:
+            self.hear(self.world.rollbacks.choose(wanted))
 
     def _wake_at(self, at_us: int) -> None:
         if self.waking_at_us is None or at_us < self.waking_at_us:

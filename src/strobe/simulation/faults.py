@@ -5,13 +5,16 @@ import msgspec
 from strobe.errors import UsageError
 
 KINDS = ("delays", "partitions", "crashes", "coordinator", "membership", "initiators")
+ROLLBACKS = "rollbacks"
+"""Asked for by name only: processes must have `restore`, and a trace, which has one history, cannot hold them."""
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Mean time between faults of each kind, in simulated microseconds; 0 means never.
 
     `delays`: the slowest message takes this many times as long as the fastest. `initiators`: besides the coordinator,
-    any process starts a snapshot by itself now and then.
+    any process starts a snapshot by itself now and then. `rollbacks`: a crash takes the state of processes with it, or
+    someone asks for an older snapshot; everybody goes back (R1).
     """
 
     delay_us_min: int = 100
@@ -24,17 +27,20 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     coordinator_crash_us: int = 40_000
     membership_every_us: int = 0
     initiator_every_us: int = 0
+    rollback_every_us: int = 0
 
     @classmethod
     def parse(cls, text: str) -> "Faults":
         """Return the faults named in `text`: `none`, `all`, or some of the kinds with commas between."""
         names = {name.strip() for name in text.split(",") if name.strip()}
-        unknown = names - {*KINDS, "all", "none"}
+        unknown = names - {*KINDS, ROLLBACKS, "all", "none"}
         if unknown or not names:
+            kinds = ", ".join((*KINDS, ROLLBACKS))
             raise UsageError(
-                f"unknown faults {', '.join(sorted(unknown)) or repr(text)}; choose: none, all, {', '.join(KINDS)}"
+                f"unknown faults {', '.join(sorted(unknown)) or repr(text)}; choose: none, all, {kinds} (which all is "
+                f"without)"
             )
-        wanted = set(KINDS) if "all" in names else names
+        wanted = names | set(KINDS) if "all" in names else names
 
         def every(kind: str, us: int) -> int:
             return us if kind in wanted else 0
@@ -46,6 +52,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             coordinator_crash_every_us=every("coordinator", 400_000),
             membership_every_us=every("membership", 700_000),
             initiator_every_us=every("initiators", 250_000),
+            rollback_every_us=every(ROLLBACKS, 350_000),
         )
 
     def describe(self) -> str:

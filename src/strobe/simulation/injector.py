@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.process import Process
 from strobe.protocol import COORDINATOR
-from strobe.protocol.coordination import JoinWanted, LeaveWanted
+from strobe.protocol.coordination import JoinWanted, LeaveWanted, RestoreWanted
 from strobe.simulation.coordinator import CoordinatorCrashed, MemoryLog, StoreLog
 from strobe.simulation.network import Link
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
+
+
+ASKED_FOR = 0.25
+"""This share of rollbacks is asked for; the others follow from a crash."""
 
 
 class Injector:
@@ -25,6 +29,8 @@ class Injector:
         # Where the coordinator has crashed so far: what it was writing, and the step.
         self.crashed_at: list[str] = []
         self.blocked: list[list[Link]] = []
+        # Who has left last.
+        self.guest: str | None = None
         log.on_step = self._step
 
     def start(self) -> None:
@@ -34,6 +40,7 @@ class Injector:
         self._every(faults.crash_every_us, self._crash)
         self._every(faults.coordinator_crash_every_us, self._arm_coordinator_crash)
         self._every(faults.initiator_every_us, self._initiate)
+        self._every(faults.rollback_every_us, self._roll_back)
         if all(type(process).leave is not Process.leave for process in self.world.system.processes.values()):
             self._every(faults.membership_every_us, self._change_membership)
 
@@ -97,6 +104,21 @@ class Injector:
         if node is not None and node.down and not node.waiting:
             self.world.restart(name)
 
+    def _roll_back(self) -> None:
+        """Take the state of a process away, now and then of several; or let someone ask for an older snapshot."""
+        world = self.world
+        if self.random.random() < ASKED_FOR:
+            wanted = self.random.choice([None, *world.committed[-8:]])
+            world.coordinator.hear(RestoreWanted(wanted, "somebody asked for it"))
+            self._note("rollbacks asked for")
+            return
+        assert world.rollbacks is not None
+        up = [name for name, node in sorted(world.nodes.items()) if not node.down]
+        for name in self.random.sample(up, min(len(up), self.random.choice((1, 1, 1, 2, len(up))))):
+            world.lose(name)
+            self._note("crashes that take the state")
+            self._later(world.faults.crash_us, self._restart, name)
+
     def _arm_coordinator_crash(self) -> None:
         if self.world.coordinator.up and self.steps_left is None:
             # Any step of the next commit: two blobs of four steps for each process, then their directory and the entry.
@@ -126,9 +148,10 @@ class Injector:
         world = self.world
         if not world.coordinator.up or not world.coordinator.brain.settled:
             return
+        view = world.coordinator.brain.view
         if world.gone:
             name = self.random.choice(sorted(world.gone))
-            there = {*world.nodes, name}
+            there = {*view.processes, name}
             channels = tuple(
                 spec
                 for spec in world.views[1].channels
@@ -136,9 +159,15 @@ class Injector:
             )
             world.coordinator.hear(JoinWanted(name, channels))
             self._note("joins")
-        elif len(world.nodes) > 2:
-            world.coordinator.hear(LeaveWanted(self.random.choice(sorted(world.nodes))))
+        elif len(world.nodes) > 2 and set(world.nodes) == set(view.processes):
+            world.coordinator.hear(LeaveWanted(self._draw_leaver()))
             self._note("leaves")
+
+    def _draw_leaver(self) -> str:
+        """Where rollbacks happen, always the same one: a leave may be made again in a timeline that lacks others."""
+        if self.guest is None or self.world.rollbacks is None:
+            self.guest = self.random.choice(sorted(self.world.nodes))
+        return self.guest
 
     def _initiate(self) -> None:
         able = [node for _, node in sorted(self.world.nodes.items()) if not node.down and not node.departed]

@@ -1,17 +1,23 @@
-"""What really happened in a simulated run, kept apart from the protocols: the truth that checkers compare with."""
+"""What really happened in a simulated run, kept apart from the protocols: the truth that checkers compare with.
 
-from bisect import bisect_right
+A rollback undoes what came after its cut, so each epoch has a journal of its own, which begins with what is left of the
+one that the restored snapshot belongs to.
+"""
 
-from strobe.protocol import FIFO, ChannelSpec
+from bisect import bisect_left, bisect_right
+
+from strobe.protocol import FIFO, ChannelSpec, Snapshot
 
 
 class ChannelJournal:
     """All messages ever sent on one channel incarnation, by ordinal."""
 
-    __slots__ = ("fifo", "payloads", "received_at", "received_first", "sent_at", "spec")
+    __slots__ = ("epochs", "fifo", "payloads", "received_at", "received_first", "sent_at", "spec")
 
-    def __init__(self, spec: ChannelSpec) -> None:
+    def __init__(self, spec: ChannelSpec, epoch: int = 1) -> None:
         self.spec = spec
+        # In which epoch messages were sent: how many there were before each that sent some, and its number.
+        self.epochs: list[tuple[int, int]] = [(0, epoch)]
         self.fifo = spec.kind == FIFO
         self.received_first = 0
         self.payloads: list[bytes] = []
@@ -25,6 +31,19 @@ class ChannelJournal:
         self.sent_at.append(position)
         self.received_at.append(0)
         return len(self.payloads)
+
+    def sent_in(self, ordinal: int) -> int:
+        """Return the epoch in which a message was sent; two timelines may have different ones of the same ordinal."""
+        return self.epochs[bisect_left(self.epochs, (ordinal,)) - 1][1]
+
+    def until(self, source_position: int, target_position: int, epoch: int) -> "ChannelJournal":
+        """Return what a rollback to this cut leaves of the journal, for `epoch` to go on with."""
+        sent = self.sent_before(source_position)
+        left = ChannelJournal(self.spec, epoch)
+        left.payloads, left.sent_at = self.payloads[:sent], self.sent_at[:sent]
+        left.received_at = [at if at <= target_position else 0 for at in self.received_at[:sent]]
+        left.epochs = [*((before, number) for before, number in self.epochs if before < sent), (sent, epoch)]
+        return left
 
     def sent_before(self, position: int) -> int:
         """Return how many messages the sender's first `position` events have sent."""
@@ -60,12 +79,22 @@ class ChannelJournal:
 class Journal:
     """The channel journals of a run, by channel id and incarnation."""
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int = 1) -> None:
+        self.epoch = epoch
         self.channels: dict[tuple[str, int], ChannelJournal] = {}
 
     def open(self, spec: ChannelSpec) -> ChannelJournal:
         """Return the journal of a channel, a new one where it is new."""
         key = (spec.id, spec.incarnation)
         if key not in self.channels:
-            self.channels[key] = ChannelJournal(spec)
+            self.channels[key] = ChannelJournal(spec, self.epoch)
         return self.channels[key]
+
+    def until(self, snapshot: Snapshot, epoch: int) -> "Journal":
+        """Return what a rollback to `snapshot` leaves of the journal, for `epoch` to go on with."""
+        cut = {name: fragment.state.position for name, fragment in snapshot.fragments.items() if fragment.state}
+        left = Journal(epoch)
+        for spec in snapshot.view.channels:
+            key = (spec.id, spec.incarnation)
+            left.channels[key] = self.channels[key].until(cut[spec.source], cut[spec.target], epoch)
+        return left

@@ -24,6 +24,13 @@ from strobe.protocol.events import (
 )
 from strobe.protocol.frames import Frame, InFlight, extend_fifo
 from strobe.simulation.node import Node
+from strobe.simulation.rollback_mutants import (
+    CountersNotRestored,
+    NotRedelivered,
+    OldEpochAccepted,
+    RedeliveredTwice,
+    StateNotRestored,
+)
 
 
 class MarkerAfterMessage(ChandyLamport):
@@ -106,7 +113,7 @@ class _Unchecked(Incoming):
 
     __slots__ = ()
 
-    def accept(self, frame: Frame, process: str) -> None:
+    def accept(self, frame: Frame, process: str, consumed: int = 0) -> None:
         self.hash_before_last = self.hash
         self.hash = extend_fifo(self.hash, frame.first_ordinal, frame.count, frame.body)
         self.count += frame.count
@@ -261,6 +268,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
 CUT, PROOF, EXACT, TOTAL = "cut-consistent", "proof-verifies", "channels-exact", "conservation"
 ORPHAN, FREED, GO_ON, CONVERGES = "no-orphan", "buffers-freed", "deliveries-go-on", "converges"
+ONCE = "exactly-once"
 
 MUTANTS = (
     Mutant(
@@ -333,6 +341,48 @@ MUTANTS = (
         explored_on=None,
     ),
     Mutant("holds-deliveries", "C7: the application is never paused", (GO_ON,), HoldsDeliveries, overlapping_max=1),
+    Mutant(
+        "state-not-restored",
+        "R1: every process gets its recorded state",
+        (ONCE,),
+        node_class=StateNotRestored,
+        faults="delays,rollbacks",
+        conserved=False,
+        explored_on=None,
+    ),
+    Mutant(
+        "counters-not-restored",
+        "R1: every process gets its recorded counters",
+        (PROOF, EXACT, TOTAL, ONCE),
+        node_class=CountersNotRestored,
+        faults="delays,rollbacks",
+        explored_on=None,
+    ),
+    Mutant(
+        "not-redelivered",
+        "R1: recorded messages in flight are received",
+        (EXACT, TOTAL, ONCE),
+        node_class=NotRedelivered,
+        faults="delays,rollbacks",
+        explored_on=None,
+    ),
+    Mutant(
+        "redelivered-twice",
+        "R1: each of them once",
+        (ONCE,),
+        node_class=RedeliveredTwice,
+        faults="delays,rollbacks",
+        conserved=False,
+        explored_on=None,
+    ),
+    Mutant(
+        "old-epoch-accepted",
+        "R1: a new epoch fences off everything older",
+        (PROOF, TOTAL, ONCE),
+        node_class=OldEpochAccepted,
+        faults="delays,rollbacks",
+        explored_on=None,
+    ),
 )
 
 

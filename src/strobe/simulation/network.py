@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.protocol import COORDINATOR, FIFO, Fragment, View
 from strobe.protocol.coordination import CoordinatorEffect, CoordinatorEvent
+from strobe.simulation.coordinator import Registered
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 Due = tuple[int, int, Callable[[Any, Any], None], Any, Any]
 """Something to come: when, a number that breaks ties, what to call with which two arguments."""
+
+
+Addressed = tuple[int, CoordinatorEffect]
+"""An order for one run of a process, by its number; other runs do not get it."""
 
 
 class Link:
@@ -83,11 +88,21 @@ class Network:
     def transmit(self, channel: str, item: Any) -> None:
         self._send(self.links[channel], item)
 
-    def control_up(self, process: str, event: CoordinatorEvent | Fragment) -> None:
+    def control_up(self, process: str, event: CoordinatorEvent | Fragment | Registered) -> None:
         self._send(self.up[process], event)
 
-    def control_down(self, process: str, effect: CoordinatorEffect) -> None:
-        self._send(self.down[process], effect)
+    def control_down(self, process: str, order: CoordinatorEffect | Addressed) -> None:
+        self._send(self.down[process], order)
+
+    def reset_control(self) -> None:
+        """The coordinator has gone: what is on the way to it or from it is lost with the connections."""
+        for links in (self.up, self.down):
+            for name, link in links.items():
+                link.closed = True
+                links[name] = Link(name, link.ends, True, link.arrive)
+
+    def draw_delay_us(self) -> int:
+        return self.delay_us_min + int(self.random() * (self.delay_us_max - self.delay_us_min))
 
     def reorder_everything(self) -> None:
         """Break the promise of FIFO channels, for a mutant that does not look."""
@@ -114,14 +129,20 @@ class Network:
         due: Due = (at, world.sequence, link.deliver, item, None)
         heappush(world.queue, due)
 
-    def _at_coordinator(self, process: str, item: CoordinatorEvent | Fragment) -> None:
+    def _at_coordinator(self, process: str, item: CoordinatorEvent | Fragment | Registered) -> None:
         coordinator = self.world.coordinator
         if isinstance(item, Fragment):
             coordinator.arrived(item)
+        elif isinstance(item, Registered):
+            coordinator.registered(item)
         else:
             coordinator.hear(item)
 
-    def _at_process(self, process: str, order: CoordinatorEffect) -> None:
+    def _at_process(self, process: str, order: CoordinatorEffect | Addressed) -> None:
         node = self.world.nodes.get(process)
-        if node is not None:
+        if node is None:
+            return
+        if not isinstance(order, tuple):
             node.obey(order)
+        elif order[0] == node.instance:
+            node.obey(order[1])

@@ -1,7 +1,8 @@
 """The simulator's host of one process: runs its handlers, drives its protocol, carries out the effects.
 
 Its crashes follow the fourth duty of a host: state and counters are kept together and survive, as on a node that logs
-every event; recordings, captured states and finished fragments do not.
+every event; recordings, captured states and finished fragments do not. Those that take the state with them are in
+`restorable`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -54,20 +55,30 @@ from strobe.protocol.events import (
 )
 from strobe.simulation.context import SimulatedContext
 from strobe.simulation.journal import ChannelJournal
-from strobe.simulation.states import encode_state
+from strobe.storage.states import encode_state
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
 
 
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """A message that a process has taken, and the epoch in which its frame was on the way."""
+
+    channel: str
+    incarnation: int
+    ordinal: int
+    epoch: int
+
+
 class Node:
     """One process, its protocol, its timers."""
 
-    def __init__(self, world: "World", name: str, process: Process, view: View, random: Random) -> None:
+    def __init__(self, world: "World", name: str, process: Process, view: View, random: Random, epoch: int = 1) -> None:
         self.world = world
         self.name = name
         self.process = process
-        self.protocol = world.protocol_class(name, view)
+        self.epoch = self.taking_epoch = epoch
+        self.protocol = world.protocol_class(name, view, epoch)
         self.decode = world.system.decoder.decode
         self.context = SimulatedContext(self, random)
         self.position = 0
@@ -77,17 +88,21 @@ class Node:
         self.kept: dict[SnapshotId, Fragment] = {}
         self.down = False
         self.waiting = False
+        # Which run of the program this is, where orders are addressed to one.
+        self.instance = 0
         self.departed = False
         self.backlog: list[tuple[Any, Any, Any]] = []
         self.frames_taken = 0
         self.frames_delivered = 0
+        # Where rollbacks happen: every message that the process, as it is now, has ever taken.
+        self.applied: list[Applied] | None = None
         self.sent_journals: dict[str, ChannelJournal] = {}
         self.received_journals: dict[str, ChannelJournal] = {}
         self.view_changed()
 
     def view_changed(self) -> None:
         """Show the process its channels, and open their journals."""
-        protocol, journal = self.protocol, self.world.journal
+        protocol, journal = self.protocol, self.world.journals[self.epoch]
         self.context.changed = True
         self.context.inputs = tuple(protocol.incoming)
         self.context.outputs = tuple(protocol.outgoing)
@@ -103,18 +118,23 @@ class Node:
         if self.down:
             self.backlog.append((self.take, channel, item))
         elif type(item) is Frame:
-            self.frames_taken += 1
-            self.tell(FrameReceived(channel, item))
-            if self.protocol.open and self.frames_delivered + len(self.protocol.early) != self.frames_taken:
-                self.world.stalled(self.name)
+            self.take_frame(FrameReceived(channel, item))
         else:
             self.tell(item)  # type: ignore[arg-type]
+
+    def take_frame(self, event: FrameReceived) -> None:
+        self.frames_taken += 1
+        self.tell(event)
+        if self.protocol.open and self.frames_delivered + len(self.protocol.early) != self.frames_taken:
+            self.world.stalled(self.name)
 
     def tell(self, event: Event) -> None:
         try:
             effects = self.protocol.handle(event)
         except ProtocolViolation as violation:
-            self.world.complain("channels-checked", "", str(violation))
+            if isinstance(event, FrameReceived):
+                self.frames_taken -= 1  # refused, not held back
+            self.world.violated(self, violation)
         else:
             self.carry_out(effects)
 
@@ -164,9 +184,9 @@ class Node:
         for effect in effects:
             kind = type(effect)
             if kind is DeliverFrame:
-                self._deliver(effect.channel, effect.frame)  # type: ignore[union-attr]
+                self._deliver(effect)  # type: ignore[arg-type]
             elif kind is SendFrame:
-                self.world.transmit(effect.channel, effect.frame)  # type: ignore[union-attr]
+                self.world.transmit(effect.channel, effect.frame, self.epoch)  # type: ignore[union-attr]
             else:
                 self._carry_out_rare(effect)
 
@@ -176,10 +196,11 @@ class Node:
             case RecordState():
                 self._record(effect.snapshot)
             case SendMarker():
-                world.transmit(effect.channel, MarkerReceived(effect.channel, effect.marker))
+                world.transmit(effect.channel, MarkerReceived(effect.channel, effect.marker), self.epoch)
             case SendView():
                 self.view_changed()
-                world.transmit(effect.channel, ViewReceived(effect.channel, effect.view, effect.sent_count))
+                came = ViewReceived(effect.channel, effect.view, effect.sent_count)
+                world.transmit(effect.channel, came, self.epoch)
             case FinishFragment():
                 self._finish(effect.fragment)
             case DropRecording():
@@ -212,22 +233,27 @@ class Node:
 
     # Events
 
-    def _deliver(self, channel: str, frame: Frame) -> None:
+    def _deliver(self, effect: DeliverFrame) -> None:
+        channel, frame, consumed = effect.channel, effect.frame, effect.consumed
         self.frames_delivered += 1
         receive, context = self.process.receive, self.context
-        received_at = self.received_journals[channel].received_at
-        ordinal, count = frame.first_ordinal, frame.count
+        journal = self.received_journals[channel]
+        received_at, applied = journal.received_at, self.applied
+        ordinal, count = frame.first_ordinal + consumed, frame.count
         recorder = self.world.recorder
-        for place, message in enumerate(self.decode(frame.body), 1):
+        messages = self.decode(frame.body)
+        for place, message in enumerate(messages[consumed:] if consumed else messages, consumed + 1):
             self.position += 1
             received_at[ordinal - 1] = self.position
+            if applied is not None:
+                applied.append(Applied(channel, journal.spec.incarnation, ordinal, self.taking_epoch))
             if recorder is not None:
                 recorder.received(self, channel, ordinal)
             receive(context, channel, message)
             if context.outbox or context.requested:
                 self._end_event(Breakpoint(channel, place) if place < count else None)
             ordinal += 1
-        self.world.events += count
+        self.world.events += count - consumed
 
     def run_event(self, name: str, handler: Any) -> None:
         """Run a handler that no message caused."""

@@ -18,6 +18,7 @@ from strobe.causality.trace_lines import (
     Receive,
     Record,
     Send,
+    Sight,
     TraceHeader,
     encode_header,
     encode_lines,
@@ -34,14 +35,6 @@ _LINES_AT_ONCE = 1024
 
 _decode = msgspec.msgpack.Decoder().decode
 _to_json = msgspec.json.Encoder().encode
-
-
-class Sight(msgspec.Struct, frozen=True):
-    """What a process sees of the world that its own events do not determine: its channels, and its random generator."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    random: int
 
 
 class Recorder:

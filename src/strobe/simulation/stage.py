@@ -103,6 +103,29 @@ class Stage:
             del self.captured[key]
         self._handle(process, Restarted())
 
+    def go_back(self, snapshot: SnapshotId | None, epoch: int) -> None:
+        """Roll everybody back to `snapshot`, or to the beginning, in a new epoch (R1)."""
+        self.view = msgspec.structs.replace(self.view, number=epoch)
+        whole = self.fragments.get(snapshot, {}) if snapshot is not None else {}
+        self.wires = {channel: [] for channel in self.wires}
+        self.relays = []
+        self.captured = {}
+        where = "the beginning" if snapshot is None else _short(snapshot)
+        for process in self.view.processes:
+            fragment = whole.get(process)
+            self.machines[process] = self._machine(process, epoch, whole)
+            if fragment is not None and fragment.state is not None:
+                self.balances[process] = _decode(fragment.state.data)
+                for channel, items in fragment.in_flight.items():
+                    self.wires[channel] = [item.frame for item in items]
+            self._note("crash", process, "", "", "R1", f"{process} goes back to {where}, in epoch {epoch}")
+
+    def _machine(self, process: str, epoch: int, whole: dict[str, Fragment]) -> Any:
+        if process not in whole:
+            return self.protocol_class(process, self.view, epoch)
+        sent = {spec.id: whole[spec.source].sent[spec.id].count for spec in self.view.incoming(process)}
+        return self.protocol_class.restored(process, self.view, epoch, whole[process], sent)
+
     def take_item(self, channel: str, item: Event) -> None:
         """Take this very item from `channel`."""
         wanted = item.frame if isinstance(item, FrameReceived) else item

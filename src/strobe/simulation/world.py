@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from strobe.causality.proof import verify
-from strobe.errors import UsageError
+from strobe.errors import ProtocolViolation, UsageError
 from strobe.process import Random, System
 from strobe.protocol import (
     PROTOCOLS,
-    ChannelSpec,
     Fragment,
     Frame,
     Lifecycle,
@@ -25,7 +24,6 @@ from strobe.protocol import (
     Snapshot,
     SnapshotId,
     View,
-    check_channels,
 )
 from strobe.protocol.coordination import (
     CoordinatorEffect,
@@ -33,10 +31,12 @@ from strobe.protocol.coordination import (
     ProcessFailed,
     ProcessReturned,
     SnapshotWanted,
+    TellSettled,
     TellView,
 )
 from strobe.protocol.events import MarkerReceived, ViewReceived
-from strobe.protocol.log import Abort, Begin, Commit, Entry, ViewChange
+from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, ViewChange
+from strobe.protocol.systems import first_view
 from strobe.simulation.coordinator import Coordinator, MemoryLog, StoreLog
 from strobe.simulation.faults import Faults
 from strobe.simulation.injector import Injector
@@ -44,12 +44,16 @@ from strobe.simulation.journal import Journal
 from strobe.simulation.network import Due, Network
 from strobe.simulation.node import Node
 from strobe.simulation.recorder import Recorder
+from strobe.simulation.restorable import RestorableNode
+from strobe.simulation.rollbacks import Rollbacks
 from strobe.storage import Store
 
 if TYPE_CHECKING:
     from strobe.simulation.checkers import Checker
 
 DEFAULT_POLICY = Policy(interval_us=50_000, overlapping_max=2, timeout_us=400_000, backoff_us=10_000)
+ROLLBACKS_MAX = 1_000_000
+"""In a world of rollbacks nobody is stopped for causing too many: that is what it is for."""
 PATIENCE = 4
 """A process frees its buffers by itself after this many times the coordinator's time-out."""
 
@@ -65,17 +69,6 @@ class Violated(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         where = f" {self.snapshot}" if self.snapshot else ""
         return f"{self.checker}:{where} {self.problem} (at {self.at_us / 1_000_000:.6f} s)"
-
-
-def first_view(system: System) -> View:
-    """Return view 1 of `system`, or raise UsageError where its topology is wrong."""
-    channels = tuple(
-        ChannelSpec(channel.id, channel.source, channel.target, channel.kind) for channel in system.channels
-    )
-    view = View(1, tuple(system.processes), channels)
-    view.check()
-    check_channels(system.protocol, view)
-    return view
 
 
 def _per_snapshot_us(policy: Policy) -> int:
@@ -105,16 +98,22 @@ class World:
         self.system = system
         self.seed = seed
         self.faults = faults or Faults()
+        self.recorder = recorder
+        self.rollbacks = Rollbacks(self, store) if self.faults.rollback_every_us else None
+        if self.rollbacks is not None:
+            policy = msgspec.structs.replace(policy, rollbacks_max=ROLLBACKS_MAX)
         self.policy = policy
+        self.halted: str | None = None
         self.checkers = checkers
         # A host that commits without verifying first: mutants run in such a world, for the checkers to catch.
         self.trusting = trusting
-        self.recorder = recorder
         self.now_us = 0
         self.queue: list[Due] = []
         self.sequence = 0
         self.events = 0
-        self.journal = Journal()
+        # What really happened in each epoch; 0 is that of processes which were told nothing yet.
+        self.epoch = 1
+        self.journals = {1: Journal()} if self.rollbacks is None else {0: Journal(0)}
         self.emitted: list[tuple[str, Any]] = []
         self.violations: list[Violated] = []
         self.assembled: dict[str, Snapshot] = {}
@@ -132,15 +131,23 @@ class World:
         self.views = {1: view}
         self.network = Network(self, f"{seed}/network")
         self.network.view_installed(view)
-        self.node_class = node_class or Node
+        self.node_class = node_class or (Node if self.rollbacks is None else RestorableNode)
         self.nodes: dict[str, Node] = {}
         for name, process in system.processes.items():
-            self.nodes[name] = self.node_class(self, name, process, view, Random(f"{seed}/{name}"))
+            if self.rollbacks is None:
+                self.nodes[name] = self.node_class(self, name, process, view, Random(f"{seed}/{name}"))
+            else:
+                self.rollbacks.first_node(name)
         self.gone: dict[str, Node] = {}
         log = StoreLog(store) if store is not None else MemoryLog()
         self.injector = Injector(self, f"{seed}/faults", log)
         self.coordinator = Coordinator(self, log, view, policy, system.protocol, lifecycle_class or Lifecycle)
         self.coordinator.start()
+
+    @property
+    def journal(self) -> Journal:
+        """What really happened in the current timeline."""
+        return self.journals[self.epoch]
 
     @property
     def aborted(self) -> int:
@@ -164,7 +171,7 @@ class World:
         Running out of `us_max` simulated microseconds in the first phase is no failure: the second one makes up for it.
         """
         us_max = us_max or 10 * max(1, snapshots) * _per_snapshot_us(self.policy)
-        for node in list(self.nodes.values()):
+        for node in list(self.nodes.values()) if self.rollbacks is None else ():
             node.run_event("start", lambda node=node: node.process.start(node.context))
         self.injector.start()
         self._advance(lambda: len(self.committed) >= snapshots, us_max)
@@ -188,7 +195,9 @@ class World:
         self._advance(lambda: False, 2 * self.network.delay_us_max)
 
     def _calm(self) -> bool:
-        return self.coordinator.up and self.coordinator.brain.settled and set(self.begun) <= set(self.outcomes)
+        brain = self.coordinator.brain
+        calm = self.coordinator.up and brain.settled and not brain.rollback.pending
+        return calm and set(self.begun) <= set(self.outcomes)
 
     def _advance(self, until: Callable[[], bool], us_max: int) -> None:
         queue = self.queue
@@ -207,8 +216,8 @@ class World:
 
     # The network
 
-    def transmit(self, channel: str, item: Frame | MarkerReceived | ViewReceived) -> None:
-        self.network.transmit(channel, item)
+    def transmit(self, channel: str, item: Frame | MarkerReceived | ViewReceived, epoch: int) -> None:
+        self.network.transmit(channel, item if self.rollbacks is None else (epoch, item))
 
     def arrival(self, target: str) -> Callable[[str, Any], None]:
         """Return what takes an item from a channel to `target`."""
@@ -218,7 +227,12 @@ class World:
             if node is not None:  # else it has left; its last counts were acknowledged, so no message is lost here
                 node.take(channel, item)
 
-        return arrive
+        def arrive_in_epoch(channel: str, sent: tuple[int, Frame | MarkerReceived | ViewReceived]) -> None:
+            node = self.nodes.get(target)
+            if isinstance(node, RestorableNode):
+                node.arrive(channel, *sent)
+
+        return arrive if self.rollbacks is None else arrive_in_epoch
 
     # The coordinator
 
@@ -231,21 +245,29 @@ class World:
     def order(self, effect: CoordinatorEffect) -> None:
         """Carry an order of the coordinator to the process it names."""
         process = effect.process  # type: ignore[union-attr]
-        if isinstance(effect, TellView):
-            self._admit(process, effect.view)
-        self.network.control_down(process, effect)
+        if isinstance(effect, TellSettled | TellView):
+            self._admit(process, self.coordinator.brain.view)
+        if self.rollbacks is None:
+            self.network.control_down(process, effect)
+        elif process in self.coordinator.instances:
+            self.network.control_down(process, (self.coordinator.instances[process], effect))
 
     def logged(self, entry: Entry) -> None:
         """The coordinator has read this entry, for the first time or again after a restart."""
         match entry:
             case Begin():
                 self.begun.setdefault(entry.snapshot, entry)
+                if self.rollbacks is not None:
+                    self.rollbacks.fence_off(entry.at_us)
             case ViewChange():
-                self._view_logged(entry.view)
+                self.view_logged(entry.view)
+            case EpochStart():
+                if self.rollbacks is not None:
+                    self.rollbacks.epoch_logged(entry)
             case Commit() | Abort():
                 self._outcome(entry)
 
-    def _view_logged(self, view: View) -> None:
+    def view_logged(self, view: View) -> None:
         if view.number in self.views:
             return
         self.views[view.number] = view
@@ -261,6 +283,8 @@ class World:
         if isinstance(entry, Abort) or snapshot is None:
             return
         self.committed.append(entry.snapshot)
+        if self.rollbacks is not None:
+            self.rollbacks.committed(snapshot)
         self._check(snapshot)
         if self.on_commit is not None:
             self.on_commit(snapshot)
@@ -283,6 +307,11 @@ class World:
     def complain(self, checker: str, snapshot: str, problem: str) -> None:
         self.violations.append(Violated(checker, snapshot, problem, self.now_us))
 
+    def violated(self, node: Node, violation: ProtocolViolation) -> None:
+        """A channel broke its promise. In an epoch that is over that is nothing: its connections are being cut."""
+        if node.epoch == self.epoch:
+            self.complain("channels-checked", "", str(violation))
+
     def stalled(self, process: str) -> None:
         for checker in self.checkers:
             for problem in checker.on_stall(self, process):
@@ -291,6 +320,8 @@ class World:
     def recorded(self, node: Node, snapshot: SnapshotId) -> None:
         if self.recorder is not None:
             self._trace_record(node, snapshot)
+        if isinstance(node, RestorableNode) and self.rollbacks is not None:
+            self.rollbacks.recorded(node, snapshot)
         self.schedule(self.now_us + PATIENCE * self.policy.timeout_us, self._expire, node, snapshot)
 
     def _trace_record(self, node: Node, snapshot: SnapshotId) -> None:
@@ -316,18 +347,40 @@ class World:
             return
         before = self.gone.pop(name)
         alone = View(0, (name,), ())
-        node = self.node_class(self, name, before.process, alone, Random(f"{self.seed}/{name}/{view.number}"))
+        random = Random(f"{self.seed}/{name}/{view.number}")
+        node = self.node_class(self, name, before.process, alone, random, self.epoch)
         node.position = before.position
         node.down = node.waiting = True
         self.nodes[name] = node
+        if isinstance(node, RestorableNode) and self.rollbacks is not None:
+            self.rollbacks.admitted(node)
 
     def remove(self, name: str) -> None:
         self.gone[name] = self.nodes.pop(name)
+        self.coordinator.instances.pop(name, None)
 
     def crash(self, name: str) -> None:
         self.nodes[name].crash()
+        if self.rollbacks is not None:
+            self.tell_coordinator(name, ProcessFailed(name))
+
+    def lose(self, name: str) -> None:
+        """Crash a process, and take its state away."""
+        assert self.rollbacks is not None
+        self.rollbacks.lose(name)
+        self.tell_coordinator(name, ProcessFailed(name))
+
+    def forget(self, name: str) -> None:
+        """Let a process go that is there without its state, and is not needed."""
+        node = self.nodes[name]
+        assert self.rollbacks is not None
+        assert isinstance(node, RestorableNode)
+        self.rollbacks.forget(node)
 
     def restart(self, name: str) -> None:
+        if self.rollbacks is not None:
+            self.rollbacks.restart(name)
+            return
         self.nodes[name].restart()
         self.tell_coordinator(name, ProcessFailed(name))
         self.tell_coordinator(name, ProcessReturned(name))

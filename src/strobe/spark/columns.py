@@ -31,6 +31,7 @@ BYTES: Final = "bytes"
 RECORDED_BY: Final = "recorded_by"
 RECORDED_SNAPSHOT: Final = "recorded_snapshot"
 RECORDED_VIEW: Final = "recorded_view"
+KEY: Final = "key"
 POSITION: Final = "position"
 ENCODING: Final = "encoding"
 STATE: Final = "state"
@@ -69,7 +70,7 @@ SNAPSHOTS: Columns = {
 PROCESS_STATES: Columns = {
     SNAPSHOT_ID: "string",
     PROCESS: "string",
-    "key": "string",
+    KEY: "string",
     STATE: "variant",
     STATE_BYTES: "binary",
     ENCODING: "string",

@@ -13,13 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from strobe.errors import SnapshotError, StoreError
-from strobe.protocol.fragment import LocalState
 from strobe.protocol.log import Manifest
 from strobe.spark import columns as c
 from strobe.spark.parts import PARTS, Row, batches_of, error_part, parts_of
-from strobe.spark.states import STATES, state_batches, state_row
+from strobe.spark.states import STATES, state_batches, state_rows
 from strobe.storage import Store
-from strobe.storage.manifests import to_snapshot
+from strobe.storage.manifests import to_snapshot, to_state
 
 MANIFEST = "manifest"
 LISTING = pa.schema([(c.SNAPSHOT_ID, pa.string()), (c.LOG_POSITION, pa.int64()), (MANIFEST, pa.binary())])
@@ -95,8 +94,7 @@ def _read_states(store: Store, row: Row) -> Iterator[Row]:
     manifest = msgspec.json.decode(row[MANIFEST], type=Manifest)
     for process, record in manifest.processes.items():
         try:
-            data = bytes(store.read_blob(record.state))
+            state = to_state(record, store.read_blob)
         except StoreError:
-            continue  # its snapshot is among the reading errors: reading the parts has verified the same blob
-        state = LocalState(record.position, record.encoding, data)
-        yield state_row(row[c.SNAPSHOT_ID], process, state)
+            continue  # its snapshot is among the reading errors: reading the parts has verified the same blobs
+        yield from state_rows(row[c.SNAPSHOT_ID], process, state)

@@ -101,8 +101,6 @@ def process_states(states: DataFrame, snapshots: DataFrame) -> DataFrame:
         states.join(snapshots, c.SNAPSHOT_ID, "left_semi")
         .withColumn(c.STATE, sf.try_parse_json(JSON))
         .withColumn(c.STATE_BYTES, sf.when(sf.col(c.STATE).isNull(), sf.col(c.BYTES)))
-        # For states that are kept key by key; no store holds such yet.
-        .withColumn("key", sf.lit(None).cast("string"))
         .select(*c.PROCESS_STATES)
     )
 

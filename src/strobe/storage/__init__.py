@@ -1,5 +1,6 @@
 """The store: one documented, versioned format (docs/format.md), one log that decides everything, on local disk."""
 
+from strobe.storage.appending import append_when
 from strobe.storage.collection import Collected, collect
 from strobe.storage.integrity import Problem
 from strobe.storage.log_state import Committed, LogState, Opened
@@ -15,5 +16,6 @@ __all__ = [
     "Opened",
     "Problem",
     "Store",
+    "append_when",
     "collect",
 ]

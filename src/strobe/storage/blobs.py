@@ -15,12 +15,15 @@ from blake3 import blake3
 
 from strobe.errors import StoreCorrupt
 from strobe.protocol.log import BlobRef
-from strobe.storage.disk import Disk, Piece
+from strobe.storage.disk import UNFINISHED, Disk, Piece, Unfinished
 from strobe.storage.steps import BLOB_STEPS, CommitStep
 
 BLOBS = "blobs"
 MAPPED_BYTES_MIN = 1 << 20
 """From this size on, a blob is mapped instead of read, and hashed by several threads."""
+
+WRITTEN_BYTES = 32 << 20
+"""The disk is made to begin with a blob that is written as its bytes come, whenever so many more are there."""
 
 _CHUNK_BYTES = 1 << 20
 _DIRECTORY = re.compile(r"\d{20}")
@@ -73,6 +76,10 @@ class Blobs:
             self.check_size(ref)  # another process has the same bytes, or this is a second try
         return ref
 
+    def open(self, begin: int) -> "BlobWriter":
+        """Begin a blob of the snapshot that began at `begin`, to be written as its bytes come."""
+        return BlobWriter(self._disk, begin)
+
     def sync(self, begin: int) -> None:
         """Make the names of the blobs durable that the snapshot begun at `begin` has written."""
         directory = blob_directory(begin)
@@ -98,6 +105,54 @@ class Blobs:
         if size != ref.bytes:
             problem = f"has {size} bytes instead of {ref.bytes}; restore it from a copy of the store"
             raise StoreCorrupt(self._disk.url, blob_name(ref), problem)
+
+
+class BlobWriter:
+    """A blob on its way to the disk, hashed as it goes. It is for one thread at a time, which need not be the same.
+
+    It ends by `finish` or `abandon`. A process that dies leaves a file in tmp/ that any collector removes.
+    """
+
+    def __init__(self, disk: Disk, begin: int) -> None:
+        self._disk = disk
+        self._begin = begin
+        self._digest = blake3()
+        self._begun = 0
+        self.bytes = 0
+        with disk.faults(UNFINISHED, "write"):
+            self._file: Unfinished = disk.open_unfinished()
+        disk.step(BLOB_STEPS.opened, self._file.path.removeprefix(disk.path("")))
+
+    def write(self, piece: Piece) -> None:
+        """Add some bytes."""
+        with self._disk.faults(blob_directory(self._begin), "write"):
+            self._digest.update(piece)
+            self._file.write(piece)
+            self.bytes += len(piece)
+        if self.bytes - self._begun >= WRITTEN_BYTES:
+            # The disk works while the rest is made, instead of all at once in the end. Nobody reads it again soon.
+            os.posix_fadvise(self._file.descriptor, self._begun, self.bytes - self._begun, os.POSIX_FADV_DONTNEED)
+            self._begun = self.bytes
+
+    def finish(self, reusable: Mapping[str, BlobRef] | None = None) -> BlobRef:
+        """Return the blob, on the disk under its name; call `Blobs.sync` when all of the snapshot's are written."""
+        ref = BlobRef(self._digest.hexdigest(), self.bytes, self._begin)
+        shared = (reusable or {}).get(ref.blake3)
+        try:
+            if shared is not None and self._disk.size(blob_name(shared)) == self.bytes:
+                return shared
+            self._disk.make_directory(blob_directory(self._begin))
+            with self._disk.faults(blob_name(ref), "write"):
+                created = self._disk.finish(self._file, blob_name(ref), BLOB_STEPS)
+            if not created:
+                Blobs(self._disk).check_size(ref)
+            return ref
+        finally:
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Leave nothing behind; after `finish`, do nothing."""
+        self._file.close()
 
 
 def _view(descriptor: int, size: int) -> memoryview:

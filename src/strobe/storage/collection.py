@@ -31,9 +31,13 @@ class Collected(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
-def collect(store: Store, dry_run: bool = False) -> Collected:
-    """Remove abandoned files of tmp/ and the blobs that nothing keeps."""
-    state = store.state()
+def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = None) -> Collected:
+    """Remove abandoned files of tmp/ and the blobs that nothing keeps.
+
+    A dry run may ask what would go if the log said what is `foreseen`.
+    """
+    assert foreseen is None or dry_run, "only what is logged is ever removed"
+    state = foreseen or store.state()
     doomed = _unneeded(_listed_blobs(store), state)
     removed: dict[str, int] = {}
     for name in (f"{UNFINISHED}/{name}" for name in store.disk.names(UNFINISHED)):

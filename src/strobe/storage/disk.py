@@ -13,7 +13,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from strobe.errors import StoreError
@@ -42,19 +42,38 @@ class Disk:
 
     def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
         """Create the file `name`, or return False where there is one. Its directory is left to be synced."""
-        with self.faults(name, "write"), self._unfinished() as (descriptor, unfinished):
+        with self.faults(name, "write"), closing(self.open_unfinished()) as file:
             self._file_step(steps, 0, name)
             for piece in pieces:
-                _write_all(descriptor, piece)
-            self._file_step(steps, 1, name)
-            os.fsync(descriptor)
-            self._file_step(steps, 2, name)
+                file.write(piece)
+            return self.finish(file, name, steps)
+
+    def open_unfinished(self) -> "Unfinished":
+        """Return a new file in tmp/, locked, for `finish` to name; it must be closed."""
+        while True:
+            path = self.path(f"{UNFINISHED}/{os.getpid()}-{secrets.token_hex(8)}")
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
-                os.link(unfinished, self.path(name))
-            except FileExistsError:
-                return False
-            self._file_step(steps, 3, name)
-            return True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if os.fstat(descriptor).st_nlink:
+                    return Unfinished(descriptor, path)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            # A collector got the lock between the two calls, and has removed the file.
+            os.close(descriptor)
+
+    def finish(self, file: "Unfinished", name: str, steps: FileSteps | None = None) -> bool:
+        """Give a file whose bytes are all written its name, or return False where that is taken."""
+        self._file_step(steps, 1, name)
+        os.fsync(file.descriptor)
+        self._file_step(steps, 2, name)
+        try:
+            os.link(file.path, self.path(name))
+        except FileExistsError:
+            return False
+        self._file_step(steps, 3, name)
+        return True
 
     def read(self, name: str) -> bytes | None:
         """Return the bytes of the file `name`, or None where there is none."""
@@ -119,31 +138,6 @@ class Disk:
         if steps is not None:
             self.step(steps[number], name)
 
-    @contextmanager
-    def _unfinished(self) -> Iterator[tuple[int, str]]:
-        descriptor, path = self._open_unfinished()
-        try:
-            yield descriptor, path
-        finally:
-            # After a link this drops the second name; after a failure it leaves nothing behind.
-            with suppress(OSError):
-                Path(path).unlink()
-            os.close(descriptor)
-
-    def _open_unfinished(self) -> tuple[int, str]:
-        while True:
-            path = self.path(f"{UNFINISHED}/{os.getpid()}-{secrets.token_hex(8)}")
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                if os.fstat(descriptor).st_nlink:
-                    return descriptor, path
-            except BaseException:
-                os.close(descriptor)
-                raise
-            # A collector got the lock between the two calls, and has removed the file.
-            os.close(descriptor)
-
     def _make(self, path: Path) -> None:
         if not path.is_dir():
             self._make(path.parent)
@@ -158,10 +152,26 @@ class Disk:
             os.close(descriptor)
 
 
-def _write_all(descriptor: int, piece: Piece) -> None:
-    rest = memoryview(piece).cast("B")
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+class Unfinished:
+    """A file in tmp/ that one writer works on, and that nobody else removes meanwhile."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self.descriptor = descriptor
+        self.path = path
+
+    def write(self, piece: Piece) -> None:
+        rest = memoryview(piece).cast("B")
+        while rest:
+            rest = rest[os.write(self.descriptor, rest) :]
+
+    def close(self) -> None:
+        """Drop the name in tmp/: after a link it is the second one, after a failure this leaves nothing behind."""
+        if self.descriptor < 0:
+            return
+        with suppress(OSError):
+            Path(self.path).unlink()
+        descriptor, self.descriptor = self.descriptor, -1
+        os.close(descriptor)
 
 
 def _explain(error: OSError, action: str) -> str:

@@ -17,6 +17,8 @@ HEADER = "strobe.json"
 FORMAT = "strobe-store"
 VERSION = 1
 DIRECTORIES = (LOG, BLOBS, UNFINISHED)
+RUN = "run"
+"""Where those who run leave word of how to reach them, and their logs: in the directory, but no part of the store."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
@@ -105,7 +107,7 @@ def _refuse_foreign(disk: Disk) -> None:
     """Refuse a directory with other things in it, but not what an interrupted creation has left."""
     if disk.root.exists() and not disk.root.is_dir():
         raise _absent(disk)
-    foreign = [name for name in disk.names("") if name not in (*DIRECTORIES, HEADER)]
+    foreign = [name for name in disk.names("") if name not in (*DIRECTORIES, HEADER, RUN)]
     if foreign:
         raise StoreFormatError(
             disk.url, f"is no store and is not empty (it holds {', '.join(foreign[:3])}); give a directory of its own"

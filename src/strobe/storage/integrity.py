@@ -1,8 +1,9 @@
 """Every byte of every file of a store, checked (S2): what is wrong is named, file by file, and checking goes on.
 
 The header and each entry have a checksum over all their bytes, entries are chained, and a blob is named by the BLAKE3
-of its bytes. What lies in tmp/ belongs to nobody yet and is not looked at; what is anywhere else and is no file of ours
-is named. One loss leaves no trace: the newest entries gone together from the end of the log, and their blobs with them.
+of its bytes. What lies in tmp/ belongs to nobody yet, and what lies in run/ to those who run; neither is looked at.
+What is anywhere else and is no file of ours is named. One loss leaves no trace: the newest entries gone together from
+the end of the log, and their blobs with them.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from strobe.protocol.log import BlobRef
 from strobe.storage.blobs import BLOBS, Blobs, blob_directory, blob_name, directory_begin, is_digest
 from strobe.storage.disk import Disk
 from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
-from strobe.storage.header import DIRECTORIES, HEADER, read_header
+from strobe.storage.header import DIRECTORIES, HEADER, RUN, read_header
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 
@@ -113,7 +114,7 @@ def _blob_refs(disk: Disk) -> Iterator[BlobRef]:
 
 
 def _unknown_names(disk: Disk) -> Iterator[str]:
-    yield from (name for name in disk.names("") if name not in (HEADER, *DIRECTORIES))
+    yield from (name for name in disk.names("") if name not in (HEADER, *DIRECTORIES, RUN))
     yield from (f"{LOG}/{name}" for name in disk.names(LOG) if entry_position(name) is None)
     for directory in disk.names(BLOBS):
         place = f"{BLOBS}/{directory}"

@@ -9,7 +9,8 @@
 - A pinned snapshot is not removed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import assert_never
 
 import msgspec
@@ -49,6 +50,8 @@ class LogState:
         self.aborted: dict[str, str] = {}
         self.removed: dict[str, str] = {}
         self.pinned: set[str] = set()
+        self.restored: str | None = None
+        """What the current epoch started from, as long as it has no complete snapshot of its own to go back to."""
         self._removed_parents: dict[str, Manifest] = {}
 
     @property
@@ -70,13 +73,24 @@ class LogState:
                 if self.view is None or entry.view.number > self.view.number:
                     self.view = entry.view
             case EpochStart():
-                self._start_epoch(entry.epoch)
+                self._start_epoch(entry)
             case Pin():
                 self._pin(entry)
             case Remove():
                 self._remove(entry)
             case _:
                 assert_never(entry)
+
+    def foresee(self, entries: Iterable[Entry]) -> "LogState":
+        """Return what the log would say with `entries` added, but ending where it ends; this one stays as it is."""
+        future = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | set):
+                setattr(future, name, value.copy())
+        for entry in entries:
+            future.apply(future.next_position, entry)
+        future.next_position = self.next_position
+        return future
 
     def opened(self, snapshot: str) -> Opened:
         """Return the open snapshot of this id; raise SnapshotError where nothing can be stored for it (any more)."""
@@ -116,16 +130,19 @@ class LogState:
         if entry.snapshot in self.open and entry.manifest.epoch == SnapshotId.parse(entry.snapshot).epoch:
             self._close(entry.snapshot)
             self.committed[entry.snapshot] = Committed(position, entry.manifest, entry.at_us)
+            if entry.manifest.epoch == self.epoch:
+                self.restored = None
 
     def _abort(self, snapshot: str, reason: str) -> None:
         if snapshot in self.open:
             self._close(snapshot)
             self.aborted[snapshot] = reason
 
-    def _start_epoch(self, epoch: int) -> None:
+    def _start_epoch(self, entry: EpochStart) -> None:
+        epoch = entry.epoch
         if epoch <= self.epoch:
             return
-        self.epoch = epoch
+        self.epoch, self.restored, self.view = epoch, entry.restored, entry.view or self.view
         for snapshot in list(self.open):
             if SnapshotId.parse(snapshot).epoch < epoch:
                 self._abort(snapshot, f"epoch {epoch} began")

@@ -1,9 +1,10 @@
 """Manifests: a snapshot as the commit entry holds it, with its big bytes in blobs, and back again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 from strobe.errors import SnapshotCorrupt, SnapshotIncomplete
-from strobe.protocol.fragment import Fragment, LocalState, Snapshot
+from strobe.protocol.fragment import KEYED, Fragment, LocalState, Snapshot
 from strobe.protocol.frames import Frontier
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, FrontierRecord, Manifest, ProcessRecord
@@ -55,9 +56,20 @@ def to_snapshot(snapshot_id: str, manifest: Manifest, read: ReadBlob) -> Snapsho
 def blobs_of(manifest: Manifest) -> Iterator[BlobRef]:
     """Every blob that the snapshot needs."""
     for record in manifest.processes.values():
-        yield record.state
-        if record.frames is not None:
-            yield record.frames
+        yield from blobs_of_process(record)
+
+
+def blobs_of_process(record: ProcessRecord) -> Iterator[BlobRef]:
+    """Every blob that the part of one process needs."""
+    yield record.state
+    yield from record.deltas
+    if record.frames is not None:
+        yield record.frames
+
+
+def frontier_records(frontiers: Mapping[str, Frontier]) -> dict[str, FrontierRecord]:
+    """Return frontiers as a manifest has them."""
+    return {channel: FrontierRecord(end.count, end.hash.hex()) for channel, end in frontiers.items()}
 
 
 def _has_state(snapshot: Snapshot, process: str) -> bool:
@@ -73,17 +85,19 @@ def _to_record(fragment: Fragment, write: WriteBlob) -> ProcessRecord:
         position=state.position,
         encoding=state.encoding,
         state=write([state.data]),
-        sent=_to_records(fragment.sent),
-        received=_to_records(fragment.received),
+        sent=frontier_records(fragment.sent),
+        received=frontier_records(fragment.received),
         in_flight=sections,
         frames=write(pieces) if pieces else None,
         timers=state.timers,
         random=state.random,
+        deltas=tuple(write([delta]) for delta in state.deltas),
+        sources=state.sources,
+        sinks=state.sinks,
     )
 
 
 def _to_fragment(snapshot: SnapshotId, process: str, view: int, record: ProcessRecord, read: ReadBlob) -> Fragment:
-    data = bytes(read(record.state))
     frames = read(record.frames) if record.frames is not None else memoryview(b"")
     try:
         in_flight = unpack_frames(frames, record.in_flight)
@@ -94,15 +108,27 @@ def _to_fragment(snapshot: SnapshotId, process: str, view: int, record: ProcessR
             sent=_from_records(record.sent),
             received=_from_records(record.received),
             in_flight=in_flight,
-            state=LocalState(record.position, record.encoding, data, record.timers, record.random),
+            state=to_state(record, read),
         )
     except ValueError as error:
         place = blob_name(record.frames) if record.frames is not None else "its manifest"
         raise SnapshotCorrupt(str(snapshot), f"{place}, of process {process}: {error}") from error
 
 
-def _to_records(frontiers: dict[str, Frontier]) -> dict[str, FrontierRecord]:
-    return {channel: FrontierRecord(end.count, end.hash.hex()) for channel, end in frontiers.items()}
+def to_state(record: ProcessRecord, read: ReadBlob) -> LocalState:
+    """Return the state of one process, its bytes taken from `read`."""
+    data = read(record.state)
+    return LocalState(
+        position=record.position,
+        encoding=record.encoding,
+        # A keyed state may be larger than memory likes: it is read from where it is mapped.
+        data=cast(bytes, data) if record.encoding == KEYED else bytes(data),
+        timers=record.timers,
+        random=record.random,
+        deltas=tuple(cast(bytes, read(delta)) for delta in record.deltas),
+        sources=record.sources,
+        sinks=record.sinks,
+    )
 
 
 def _from_records(records: dict[str, FrontierRecord]) -> dict[str, Frontier]:

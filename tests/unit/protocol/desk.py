@@ -7,6 +7,8 @@ place in it.
 
 from typing import Any, TypeVar
 
+import msgspec
+
 from strobe.protocol import Lifecycle, Policy, SnapshotId, View
 from strobe.protocol.coordination import (
     Append,
@@ -20,7 +22,7 @@ from strobe.protocol.coordination import (
     Recovered,
     TimePassed,
 )
-from strobe.protocol.log import Abort, Begin, Commit, Entry, Manifest, ViewChange
+from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, ViewChange
 
 Order = TypeVar("Order")
 MANIFEST = Manifest("chandy-lamport", (), View(0, (), ()), 1, 0, 0, {})
@@ -35,6 +37,7 @@ class Desk:
         *,
         log: list[Entry] | None = None,
         slow: bool = False,
+        epoch: int = 1,
     ) -> None:
         self.first_view = view
         self.policy = policy or Policy()
@@ -42,7 +45,8 @@ class Desk:
         self.log: list[Entry] = [] if log is None else log
         self.slow = slow
         self.now_us = 0
-        self.brain = Lifecycle(view, self.policy, protocol)
+        self.first_epoch = epoch
+        self.brain = Lifecycle(view, self.policy, protocol, epoch=epoch)
         self.position = 0
         self.waiting: list[Entry] = []
         self.orders: list[CoordinatorEffect] = []
@@ -85,7 +89,7 @@ class Desk:
 
     def restart(self) -> list[CoordinatorEffect]:
         """Crash and come back: the log is all there is to go by."""
-        self.brain = Lifecycle(self.first_view, self.policy, self.protocol, recovering=True)
+        self.brain = Lifecycle(self.first_view, self.policy, self.protocol, epoch=self.first_epoch, recovering=True)
         self.position, self.waiting = 0, []
         silent = self.catch_up()
         assert silent == [], "nothing is ordered while the log is read back"
@@ -113,6 +117,9 @@ class Desk:
     def views(self) -> list[View]:
         return [entry.view for entry in self.log if isinstance(entry, ViewChange)]
 
+    def epochs(self) -> list[EpochStart]:
+        return [entry for entry in self.log if isinstance(entry, EpochStart)]
+
     # How it works
 
     def _tell(self, event: CoordinatorEvent) -> None:
@@ -121,7 +128,8 @@ class Desk:
             if isinstance(effect, Append):
                 self._append(effect.entry)
             elif isinstance(effect, CommitSnapshot):
-                self._append(Commit(str(effect.snapshot), MANIFEST, self.now_us))
+                manifest = msgspec.structs.replace(MANIFEST, epoch=effect.snapshot.epoch)
+                self._append(Commit(str(effect.snapshot), manifest, self.now_us))
 
     def _append(self, entry: Entry) -> None:
         if self.slow:

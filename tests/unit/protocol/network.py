@@ -21,6 +21,7 @@ from strobe.protocol import (
     ChannelSpec,
     Fragment,
     Frame,
+    InFlight,
     LocalState,
     Snapshot,
     SnapshotId,
@@ -63,6 +64,9 @@ class Network:
         self.machines = {process: PROTOCOLS[protocol](process, view) for process in view.processes}
         self.specs = {spec.id: spec for spec in view.channels}
         self.wires: dict[str, list[Frame | Marker]] = {spec.id: [] for spec in view.channels}
+        # After a rollback: the recorded frames, which are taken before anything from the wire.
+        self.restored: dict[str, list[InFlight]] = {spec.id: [] for spec in view.channels}
+        self.epoch = 1
         self.orders: list[tuple[str, Event]] = []
         self.serial = 0
         self.counter = 0
@@ -89,10 +93,14 @@ class Network:
 
     def take(self, wire: int, place: int) -> None:
         """Take the next thing from a wire; on an unordered one, anything that is on it."""
-        busy = [channel for channel, items in self.wires.items() if items]
+        busy = [channel for channel, items in self.wires.items() if items or self.restored[channel]]
         if not busy:
             return
         spec = self.specs[self._pick(busy, wire)]
+        if self.restored[spec.id]:
+            first = self.restored[spec.id].pop(0)
+            self.tell(spec.target, FrameReceived(spec.id, first.frame, first.consumed))
+            return
         items = self.wires[spec.id]
         item = items.pop(0 if spec.kind == FIFO else place % len(items))
         event = FrameReceived(spec.id, item) if isinstance(item, Frame) else MarkerReceived(spec.id, item)
@@ -107,7 +115,7 @@ class Network:
     def begin(self, process: int, _: int = 0) -> None:
         """Begin a snapshot: at one process and at as many as it takes, or under Lai-Yang at all."""
         self.counter += 1
-        snapshot = SnapshotId(1, self.counter, COORDINATOR)
+        snapshot = SnapshotId(self.epoch, self.counter, COORDINATOR)
         if self.protocol == "lai-yang":
             self._ask(snapshot, self.view.processes)
         else:
@@ -135,7 +143,7 @@ class Network:
 
     def calm_down(self) -> None:
         """Let everything arrive that is under way."""
-        while self.orders or any(self.wires.values()):
+        while self.orders or any(self.wires.values()) or any(self.restored.values()):
             self.obey(0)
             self.take(0, 0)
 
@@ -169,8 +177,8 @@ class Network:
                 self._record(process, snapshot)
             case SendFrame(channel, item) | SendMarker(channel, item):
                 self.wires[channel].append(item)
-            case DeliverFrame(channel, item):
-                self._deliver(process, channel, item)
+            case DeliverFrame(channel, item, consumed):
+                self._deliver(process, channel, item, consumed)
             case ReportSentCounts(snapshot, counts):
                 for channel, count in counts.items():
                     self.orders.append((self.specs[channel].target, SentCountRelayed(snapshot, channel, count)))
@@ -191,9 +199,9 @@ class Network:
         for spec in self.view.incoming(process):
             self.received_at[snapshot, spec.id] = len(self.received[spec.id])
 
-    def _deliver(self, process: str, channel: str, frame: Frame) -> None:
+    def _deliver(self, process: str, channel: str, frame: Frame, consumed: int) -> None:
         messages = msgspec.msgpack.decode(frame.body)
-        for place, (serial, hops) in enumerate(messages, 1):
+        for place, (serial, hops) in enumerate(messages[consumed:], consumed + 1):
             self.position[process] += 1
             self.history.append(Received(process, self.position[process], channel, serial))
             self.received[channel].append(serial)

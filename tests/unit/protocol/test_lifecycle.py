@@ -23,8 +23,8 @@ from strobe.protocol.coordination import (
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.lifecycle import IDS_REMEMBERED
 from strobe.protocol.log import Abort, Begin, Commit
+from strobe.protocol.outcomes import IDS_REMEMBERED
 
 RING = view("p>q", "q>r", "r>p")
 FUNNEL = view("p>r", "q>r")
@@ -275,7 +275,7 @@ def test_the_coordinator_itself_remembers_a_bounded_number_of_outcomes() -> None
     for counter in range(1, 10 * IDS_REMEMBERED):
         desk.hears(SnapshotWanted())
         desk.fragments(snapshot_id(counter), "p", "q", "r")
-    assert len(desk.brain.outcomes) <= 4 * IDS_REMEMBERED + 1
+    assert len(desk.brain.outcomes.ended) <= 4 * IDS_REMEMBERED + 1
     assert len(desk.begun()) == len(desk.outcomes())
 
 

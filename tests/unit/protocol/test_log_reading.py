@@ -25,8 +25,13 @@ views = st.builds(ViewChange, st.sampled_from(VIEWS), st.just(0))
 epochs = st.builds(EpochStart, st.integers(1, 2), st.just(0))
 
 
-def read(log: list[Entry]) -> tuple[Lifecycle, LogState]:
-    brain, store = Lifecycle(RING, Policy(), "chandy-lamport", recovering=True), LogState()
+rollbacks = st.builds(
+    EpochStart, st.integers(1, 4), st.just(0), st.none() | snapshots, st.none() | st.sampled_from(VIEWS)
+)
+
+
+def read(log: list[Entry], epoch: int = 1) -> tuple[Lifecycle, LogState]:
+    brain, store = Lifecycle(RING, Policy(), "chandy-lamport", epoch=epoch, recovering=True), LogState()
     for position, entry in enumerate(log):
         assert brain.handle(EntryLogged(entry), 0) == []
         store.apply(position, entry)
@@ -42,6 +47,13 @@ def test_coordinator_and_store_agree_on_what_is_open(log: list[Entry]) -> None:
 @given(st.lists(views, max_size=5))
 def test_coordinator_and_store_agree_on_the_view(log: list[Entry]) -> None:
     brain, store = read(log)
+    assert brain.view == (store.view or RING)
+
+
+@given(st.lists(views | rollbacks, max_size=6))
+def test_coordinator_and_store_agree_on_the_view_that_a_rollback_starts_with(log: list[Entry]) -> None:
+    brain, store = read(log, epoch=0)
+    assert brain.epoch == store.epoch
     assert brain.view == (store.view or RING)
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.storage.samples import begin, commit, sample
 
 from strobe.errors import SnapshotCorrupt, StoreCorrupt
-from strobe.protocol.log import Abort
-from strobe.storage import Store
+from strobe.protocol.log import Abort, BlobRef
+from strobe.storage import CommitStep, Store, blobs, collect
 from strobe.storage.blobs import MAPPED_BYTES_MIN, blob_name
 from strobe.storage.manifests import blobs_of
 
@@ -80,6 +80,56 @@ def test_a_parents_blob_that_is_gone_or_cut_short_is_written_anew(store: Store) 
 def test_a_second_try_of_the_same_snapshot_finds_its_own_blobs(store: Store) -> None:
     begin(store, 1)
     assert store.write_snapshot(sample(1)) == Store.open(store.url).write_snapshot(sample(1))
+
+
+def test_a_blob_written_piece_by_piece_is_the_one_written_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "WRITTEN_BYTES", 1000)
+    name = begin(store, 1)
+    pieces = [bytes([number]) * 99 for number in range(50)]
+    writer = store.blobs.open(0)
+    for piece in pieces:
+        writer.write(piece)
+    written = writer.finish()
+    store.blobs.sync(0)
+    assert store.read_blob(written) == b"".join(pieces)
+    assert store.write_blob(name, b"".join(pieces)) == written
+    writer.abandon()
+    again = store.blobs.open(0)
+    again.write(memoryview(b"".join(pieces)))
+    assert again.finish() == written
+    assert list((Path(store.url) / "tmp").iterdir()) == []
+
+
+def test_a_blob_written_piece_by_piece_is_shared_with_the_parent_where_it_is_the_same(store: Store) -> None:
+    begin(store, 1)
+    parent = store.write_blob(str(sample(1).id), b"the same bytes")
+    for reusable, begun in (({parent.blake3: parent}, 0), ({}, 9), (None, 9)):
+        writer = store.blobs.open(9)
+        writer.write(b"the same ")
+        writer.write(b"bytes")
+        assert writer.finish(reusable) == BlobRef(parent.blake3, parent.bytes, begun)
+
+
+def test_an_abandoned_blob_leaves_nothing_behind_and_one_under_way_is_not_collected(store: Store) -> None:
+    writer = store.blobs.open(0)
+    writer.write(b"some of it")
+    assert collect(store).names == ()
+    writer.abandon()
+    writer.abandon()
+    assert list((Path(store.url) / "tmp").iterdir()) == []
+    assert blob_files(store) == set()
+
+
+def test_a_blob_written_piece_by_piece_goes_through_the_steps_of_a_commit(store: Store) -> None:
+    steps: list[tuple[CommitStep, str]] = []
+    store.on_step = lambda step, name: steps.append((step, name.split("/")[0]))
+    writer = store.blobs.open(0)
+    writer.write(b"bytes")
+    writer.finish()
+    opened, *rest = list(CommitStep)[:4]
+    assert steps == [(opened, "tmp"), *((step, "blobs") for step in rest)]
 
 
 @pytest.mark.parametrize("size", [10, MAPPED_BYTES_MIN + 10])

@@ -38,10 +38,13 @@ def in_flight(draw: st.DrawFn) -> InFlight:
 states = st.builds(
     LocalState,
     counts,
-    st.sampled_from(["msgpack", "bytes"]),
+    st.sampled_from(["msgpack", "bytes", "keyed"]),
     st.binary(max_size=40),
     st.lists(st.tuples(names, st.floats(0, 1e9)), max_size=2).map(tuple),
     st.none() | st.integers(0, 2**128),
+    st.lists(st.binary(max_size=20), max_size=2).map(tuple),
+    st.dictionaries(names, counts, max_size=2),
+    st.dictionaries(names, counts, max_size=2),
 )
 
 

@@ -7,6 +7,7 @@ from strobe.simulation.checkers.conservation import Conservation
 from strobe.simulation.checkers.converges import Converges
 from strobe.simulation.checkers.cut_consistent import CutConsistent
 from strobe.simulation.checkers.deliveries_go_on import DeliveriesGoOn
+from strobe.simulation.checkers.exactly_once import ExactlyOnce
 from strobe.simulation.checkers.no_orphan import NoOrphan
 from strobe.simulation.checkers.proof_verifies import ProofVerifies
 
@@ -24,4 +25,5 @@ def all_checkers() -> tuple[Checker, ...]:
         BuffersFreed(),
         DeliveriesGoOn(),
         Converges(),
+        ExactlyOnce(),
     )

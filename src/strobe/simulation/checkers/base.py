@@ -14,6 +14,10 @@ class Checker:
 
     name = ""
 
+    def watches(self, world: "World") -> bool:
+        """Tell whether there is anything in `world` for this one to look at."""
+        return True
+
     def on_commit(self, world: "World", snapshot: Snapshot) -> Iterable[str]:
         """Look at a snapshot that has just been committed."""
         return ()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from strobe.process import System
 from strobe.protocol import Snapshot
 from strobe.simulation.checkers.base import Checker
-from strobe.simulation.states import decode_snapshot
+from strobe.storage.states import decode_snapshot
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
@@ -20,6 +20,9 @@ def conserved_value(system: System, snapshot: Snapshot) -> Any:
 
 class Conservation(Checker):
     name = "conservation"
+
+    def watches(self, world: "World") -> bool:
+        return world.system.conserved is not None
 
     def on_commit(self, world: "World", snapshot: Snapshot) -> Iterator[str]:
         if world.system.conserved is None:

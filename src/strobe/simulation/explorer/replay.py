@@ -23,6 +23,9 @@ def play(scenario: Scenario, protocol_class: Any, path: Sequence[Action]) -> Sta
             stage.take_item(action.channel, action.event)
         elif action.kind == "crash":
             stage.crash(action.process)
+        elif action.kind == "rollback":
+            stage.go_back(action.event, 2)
+            sent = {channel: stage.machines[ends[0]].outgoing[channel].count for channel, ends in stage.ends.items()}
         else:
             if isinstance(action.event, SentCountRelayed):
                 stage.relays.remove((action.process, action.event))

@@ -11,8 +11,9 @@ class Scenario(msgspec.Struct, frozen=True):
 
     Each process sends up to `messages` messages, each on any of its outgoing channels, whenever it likes. `snapshots`
     holds, for each snapshot, the processes that initiate it (under Lai-Yang every process is asked in any case). With
-    `crash`, any one process crashes at any step: what cannot complete is aborted once and retried once. With `reorder`,
-    FIFO channels break their promise, for a mutant that does not look.
+    `crash`, any one process crashes at any step: what cannot complete is aborted once and retried once. With
+    `rollback`, everybody goes back at any step, once, and the snapshots are taken again. With `reorder`, FIFO channels
+    break their promise, for a mutant that does not look.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Scenario(msgspec.Struct, frozen=True):
     messages: int
     snapshots: tuple[tuple[str, ...], ...]
     crash: bool = False
+    rollback: bool = False
     reorder: bool = False
     large: bool = False
 
@@ -30,7 +32,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        crash = ", one crash anywhere" if self.crash else ""
+        crash = ", one crash anywhere" if self.crash else ", one rollback anywhere" if self.rollback else ""
         who = " and ".join("+".join(initiators) for initiators in self.snapshots)
         messages = "one message" if self.messages == 1 else f"up to {self.messages} messages"
         return f"{self.protocol}, {messages} a process, snapshots from {who}{crash}"
@@ -81,6 +83,20 @@ def _together() -> Scenario:
     return Scenario("pair-cl-together", ChandyLamport.name, _view("ab", "ab ba", FIFO), 3, (both, both))
 
 
+def _rollbacks(protocol: str) -> list[Scenario]:
+    """Return systems that go back once, at any step. The pair has overlapping snapshots, so that the later one has
+    messages in flight that were sent after the earlier: under Lai-Yang, with an index of the old epoch.
+    """
+    short, kind = _SHORT[protocol], _KINDS[protocol]
+    pair, ring, complete = (_view(shape.processes, shape.edges, kind) for shape in _SHAPES.values())
+    messages = 2 if protocol == ChandyLamport.name else 1
+    return [
+        Scenario(f"pair-{short}-rollback", protocol, pair, messages, _OVERLAPPING, rollback=True),
+        Scenario(f"ring-{short}-a-rollback", protocol, ring, 1, _FROM_A, rollback=True),
+        Scenario(f"complete-{short}-a-rollback", protocol, complete, 1, _FROM_A, rollback=True, large=True),
+    ]
+
+
 def scenarios() -> tuple[Scenario, ...]:
     """Return every scenario of `strobe explore --all`, in order."""
     found = []
@@ -96,6 +112,7 @@ def scenarios() -> tuple[Scenario, ...]:
             for shape in _SHAPES
             for snapshots in _SHAPES[shape].crashing[_SHORT[protocol]]
         ]
+        found += _rollbacks(protocol)
     return tuple(found)
 
 

@@ -96,7 +96,7 @@ class Search:
                 return
             seen[fragment.process] = captured
             fragments[fragment.process] = msgspec.structs.replace(fragment, state=LocalState(0, "bytes", b""))
-        whole = Snapshot(snapshot, self.space.scenario.protocol, (), self.space.scenario.view, fragments)
+        whole = Snapshot(snapshot, self.space.scenario.protocol, (), self.space.view_in(snapshot.epoch), fragments)
         yield from _compare_with_truth(whole, seen)
         yield from (f"{snapshot}: {finding}" for finding in verify(whole).findings)
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from strobe.errors import ProtocolViolation
-from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, LaiYang, SnapshotId
+from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, LaiYang, SnapshotId, View
 from strobe.protocol.effects import (
     DeliverFrame,
 )
@@ -28,6 +28,7 @@ from strobe.protocol.events import (
     SnapshotAborted,
     SnapshotRequested,
 )
+from strobe.simulation.explorer.going_back import gone_back
 from strobe.simulation.explorer.machines import canonical, copy_of
 from strobe.simulation.explorer.reaction import Reaction
 from strobe.simulation.explorer.scenarios import Scenario
@@ -58,6 +59,10 @@ class Seen(msgspec.Struct, frozen=True):
     sent: tuple[tuple[str, int], ...]
     received: tuple[tuple[str, frozenset[int]], ...]
 
+    def as_lived(self) -> dict[str, Any]:
+        """Return it as a process has it while it lives."""
+        return {"sent": dict(self.sent), "received": dict(self.received)}
+
 
 class Local(msgspec.Struct):
     """One process: its protocol machine, what it has done, what it has captured."""
@@ -81,7 +86,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One thing that may happen: `kind` is send, deliver, control or crash."""
+    """One thing that may happen: `kind` is send, deliver, control, crash or rollback."""
 
     kind: str
     process: str
@@ -119,17 +124,22 @@ class Space:
 
     def start(self) -> Global:
         """Return the state before anything has happened."""
-        view = self.scenario.view
-        numbers = []
-        for process in self.processes:
-            machine = self.protocol_class(process, view)
-            sent = {spec.id: 0 for spec in view.outgoing(process)}
-            received = {spec.id: frozenset[int]() for spec in view.incoming(process)}
-            numbers.append(self._local_number(Local(machine, sent, received, {})))
+        numbers = [self.local_number(self.fresh(process, 1)) for process in self.processes]
         empty = self.contents.number(())
         none = self.collections.number(())
         state = (*numbers, *([empty] * (len(self.channels) + len(self.processes))), none, 0)
-        return self._order(state, self._requests(range(len(self.scenario.snapshots)), 0))
+        return self.order(state, self.requests(range(len(self.scenario.snapshots)), 0))
+
+    def view_in(self, epoch: int) -> View:
+        """Return the view of an epoch; a rollback numbers it anew."""
+        return msgspec.structs.replace(self.scenario.view, number=epoch)
+
+    def fresh(self, process: str, epoch: int) -> Local:
+        """Return a process before its beginning."""
+        view = self.view_in(epoch)
+        sent = {spec.id: 0 for spec in view.outgoing(process)}
+        received = {spec.id: frozenset[int]() for spec in view.incoming(process)}
+        return Local(self.protocol_class(process, view, epoch), sent, received, {})
 
     def successors(self, state: Global) -> Iterator[tuple[Action, Global]]:
         """Yield everything that may happen in `state`, with what it leads to."""
@@ -143,6 +153,9 @@ class Space:
         yield from self._controls(state)
         if self.scenario.crash and state[-1] == 0:
             yield from self._crashes(state)
+        if self.scenario.rollback and state[-1] == 0:
+            last = max((snapshot for snapshot, _ in self.complete(state)), default=None)
+            yield Action("rollback", self.processes[0], event=last), gone_back(self, state)
 
     # What may happen
 
@@ -218,11 +231,11 @@ class Space:
             orders: list[tuple[int, Event]] = [
                 (other, SnapshotAborted(self.ids[number])) for number in doomed for other in range(len(self.processes))
             ]
-            orders += self._requests(doomed, len(self.scenario.snapshots))
-            after = (*self._order(state, orders)[:-1], 1 + sum(1 << number for number in doomed) * 2)
+            orders += self.requests(doomed, len(self.scenario.snapshots))
+            after = (*self.order(state, orders)[:-1], 1 + sum(1 << number for number in doomed) * 2)
             yield Action("crash", process), self._apply(after, place, self._step(state[place], Restarted()))
 
-    def _order(self, state: Global, orders: list[tuple[int, Event]]) -> Global:
+    def order(self, state: Global, orders: list[tuple[int, Event]]) -> Global:
         """Add orders, each for a process, behind those on the way to it."""
         after = list(state)
         for place, event in orders:
@@ -230,10 +243,10 @@ class Space:
             after[at] = self.contents.number((*self.contents.values[after[at]], self.items.number(event)))
         return tuple(after)
 
-    def _requests(self, numbers: Iterable[int], offset: int) -> list[tuple[int, Event]]:
+    def requests(self, numbers: Iterable[int], offset: int) -> list[tuple[int, Event]]:
         everyone = self.scenario.protocol == LaiYang.name
         return [
-            (place, SnapshotRequested(self.ids[number + offset], self.scenario.view.number))
+            (place, SnapshotRequested(self.ids[number + offset], self.ids[number + offset].epoch))
             for number in numbers
             for place, process in enumerate(self.processes)
             if everyone or process in self.scenario.snapshots[number]
@@ -247,9 +260,7 @@ class Space:
         for channel, item in step.puts:
             at = self.first_channel + channel
             queue = (*self.contents.values[after[at]], item)
-            after[at] = self.contents.number(
-                tuple(sorted(queue)) if self.channels[channel] in self.unordered else queue
-            )
+            after[at] = self.contents.number(self.arranged(self.channels[channel], queue))
         for target, item in step.orders:
             at = self.control_at + target
             after[at] = self.contents.number((*self.contents.values[after[at]], item))
@@ -257,6 +268,10 @@ class Space:
             handed = tuple(sorted((*self.collections.values[after[-2]], *step.fragments)))
             after[-2] = self.collections.number(handed)
         return tuple(after)
+
+    def arranged(self, channel: str, queue: tuple[int, ...]) -> tuple[int, ...]:
+        """Return what is on a channel in the one form that stands for all its orders, where it has none."""
+        return tuple(sorted(queue)) if channel in self.unordered else queue
 
     def _step(self, local: int, event: Any) -> Step:
         known = self._steps.get((local, event)) if self.merge else None
@@ -281,14 +296,15 @@ class Space:
             if isinstance(event, FrameReceived) and not any(isinstance(effect, DeliverFrame) for effect in effects):
                 raise ProtocolViolation(local.machine.process, event.channel, "a frame taken is held back (C7)")
             outcome.carry_out(effects)
-        return Step(self._local_number(local), tuple(outcome.puts), tuple(outcome.orders), tuple(outcome.fragments))
+        return Step(self.local_number(local), tuple(outcome.puts), tuple(outcome.orders), tuple(outcome.fragments))
 
-    def _local_number(self, local: Local) -> int:
+    def local_number(self, local: Local) -> int:
         return self.locals.number(self._local_key(local) if self.merge else len(self.locals.values), local)
 
     def _local_key(self, local: Local) -> Hashable:
         return (
             local.machine.process,
+            local.machine.epoch,
             canonical(local.machine, self.unordered),
             local.seen(),
             tuple(sorted(local.captured.items())),
@@ -334,6 +350,10 @@ class Space:
 
 
 def _snapshot_ids(scenario: Scenario) -> tuple[SnapshotId, ...]:
-    """Return the ids of the snapshots, then those of their retries."""
-    count = len(scenario.snapshots) * (2 if scenario.crash else 1)
-    return tuple(SnapshotId(1, number, COORDINATOR) for number in range(1, count + 1))
+    """Return the ids of the snapshots, then those of their retries, which after a rollback are of a new epoch."""
+    count = len(scenario.snapshots)
+    first = tuple(SnapshotId(1, number, COORDINATOR) for number in range(1, count + 1))
+    if scenario.rollback:
+        return first + tuple(SnapshotId(2, number, COORDINATOR) for number in range(1, count + 1))
+    retries = tuple(SnapshotId(1, number, COORDINATOR) for number in range(count + 1, 2 * count + 1))
+    return first + retries if scenario.crash else first

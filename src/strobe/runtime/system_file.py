@@ -1,37 +1,57 @@
 """Reads `system.toml`: a system whose processes run on several hosts, written down once for all of them.
 
+    store = "./snapshots"
     protocol = "chandy-lamport"
     messages = ["bank:Transfer"]         # msgspec structs; without them, messages are plain values
     conserved = "bank:total"             # what never changes, checked on every snapshot
+    [coordinator]                        # see `CoordinatorSettings`
+    listen = "127.0.0.1:7400"
+    interval_s = 1.0
+    [node]                               # see `NodeSettings`
+    trace = "off"
+    [retention]                          # see `RetentionSettings`
+    keep_last = 100
     [process.a]
-    class = "bank:Branch"
+    class = "bank:Branch"                # without it, the process is a program with its own loop
     args = {balance = 200}
+    listen = "127.0.0.1:7401"
     [[channel]]
     from = "a"
     to = "b"
+    [source.orders]                      # kinds: file, ingress
+    kind = "file"
+    path = "orders.jsonl"
+    process = "a"
+    [sink.audit]
+    path = "audit.jsonl"
+    process = "a"
 
-What only live processes need (`store`, `[coordinator]`, `listen`) may stand in it, and is left alone here. Modules are
-looked for beside the file first.
+Modules are looked for beside the file first.
 """
 
 import tomllib
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from strobe.cli.failures import loading
 from strobe.errors import UsageError
+from strobe.outside import Sink, Source
 from strobe.process import Channel, Process, System
+from strobe.runtime.ingress import IngressLog
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
+from strobe.runtime.sinks import FileSink
+from strobe.runtime.sources import FileSource
+from strobe.runtime.user_code import loading
 
 
 class ProcessTable(msgspec.Struct, forbid_unknown_fields=True):
     """`[process.NAME]`."""
 
-    class_: str = msgspec.field(name="class")
+    class_: str | None = msgspec.field(name="class", default=None)
     args: dict[str, Any] = {}
-    listen: str | None = None
+    listen: str = "127.0.0.1:0"
 
 
 class ChannelTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,6 +63,23 @@ class ChannelTable(msgspec.Struct, forbid_unknown_fields=True):
     id: str = ""
 
 
+class SourceTable(msgspec.Struct, forbid_unknown_fields=True):
+    """`[source.NAME]`; `type` is `module:name` of what records are decoded as."""
+
+    path: str
+    process: str
+    kind: Literal["file", "ingress"] = "file"
+    type: str | None = None
+    malformed: str = "stop"
+
+
+class SinkTable(msgspec.Struct, forbid_unknown_fields=True):
+    """`[sink.NAME]`."""
+
+    path: str
+    process: str
+
+
 class SystemFile(msgspec.Struct, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -52,25 +89,38 @@ class SystemFile(msgspec.Struct, forbid_unknown_fields=True):
     messages: list[str] = []
     conserved: str | None = None
     store: str | None = None
-    coordinator: dict[str, Any] = {}
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    node: NodeSettings = NodeSettings()
+    retention: RetentionSettings = RetentionSettings()
+    source: dict[str, SourceTable] = {}
+    sink: dict[str, SinkTable] = {}
+
+
+class ProgramWithOwnLoop(Process):
+    """Stands for a process that is no class of the user's but a program, joined by `Node.connect`."""
 
 
 def read_system_file(path: Path) -> System:
     """Return the system that `path` describes, its processes newly made."""
-    file = _parse(path)
+    file = parse_system_file(path)
     processes = {name: _make(path, name, table) for name, table in file.process.items()}
     channels = [Channel(table.source, table.target, table.kind, table.id) for table in file.channel]
     messages = [_find(path, "messages", reference) for reference in file.messages]
     conserved = _find(path, "conserved", file.conserved) if file.conserved else None
+    sources = {name: _source(path, name, table) for name, table in file.source.items()}
+    sinks: dict[str, Sink] = {
+        name: FileSink(path.parent / table.path, process=table.process) for name, table in file.sink.items()
+    }
     try:
-        return System(processes, channels, messages, file.protocol, conserved)
+        return System(processes, channels, messages, file.protocol, conserved, sources, sinks)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
 
-def _parse(path: Path) -> SystemFile:
+def parse_system_file(path: Path) -> SystemFile:
+    """Return what `path` says, without running any of the user's code."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), SystemFile)
+        file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), SystemFile)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; give the path of a system.toml") from error
     except msgspec.ValidationError as error:
@@ -78,16 +128,32 @@ def _parse(path: Path) -> SystemFile:
         raise UsageError(f"{path} does not describe a system: {error}; {hint}") from error
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}; correct the file, or name another") from error
+    try:
+        file.coordinator.policy()
+        file.node.check()
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return file
 
 
 def _make(path: Path, name: str, table: ProcessTable) -> Process:
     place = f"[process.{name}]"
+    if table.class_ is None:
+        return ProgramWithOwnLoop()
     make = _find(path, place, table.class_)
     with loading(f"{path}, {place}: {table.class_} cannot be made with the arguments {table.args}"):
         process = make(**table.args)
     if not isinstance(process, Process):
         raise UsageError(f"{path}, {place}: {table.class_} is not a strobe.Process; name a class that is")
     return process
+
+
+def _source(path: Path, name: str, table: SourceTable) -> Source:
+    kind = _find(path, f"[source.{name}]", table.type) if table.type else Any
+    place = path.parent / table.path
+    if table.kind == "ingress":
+        return IngressLog(place, table.process, kind)
+    return FileSource(place, table.process, kind, table.malformed)
 
 
 def _find(path: Path, place: str, reference: str) -> Any:

@@ -1,0 +1,145 @@
+"""Signatures: each process signs its part of a snapshot, so that nobody else can have made it (P1).
+
+A signature is Ed25519 over the bytes that `signed_bytes` returns: which snapshot, epoch and view, which process, the
+BLAKE3 of all its state and of the frames in flight to it, its frontiers, and what else belongs to its state. Times and
+the places of blobs are left out: they may differ, and mean nothing to a restore. docs/format.md has every byte of it.
+
+The public keys, and the view where one wants to be sure of it, come from outside the store: whoever can write the
+store could replace them too. A signature does not make a process honest, it only says who was not.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from blake3 import blake3
+
+from strobe.causality.proof import Finding
+from strobe.errors import MissingExtra
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import BlobRef, FrontierRecord, Manifest, ProcessRecord
+from strobe.protocol.view import View
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+FRAGMENT = "strobe-fragment-1"
+VIEW = "strobe-view-1"
+"""What the signed bytes begin with, so that they can never be taken for something else."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def require_cryptography() -> None:
+    """Raise MissingExtra where signatures can be neither made nor checked."""
+    try:
+        import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("sign", "signing snapshots, or checking who signed them,") from error
+
+
+def sign_record(
+    snapshot_id: str, view: View, process: str, record: ProcessRecord, private_key: "Ed25519PrivateKey"
+) -> ProcessRecord:
+    """Return `record`, signed by `process` as its part of the snapshot."""
+    signature = private_key.sign(signed_bytes(snapshot_id, view_hash(view), process, record))
+    return msgspec.structs.replace(record, signature=signature.hex())
+
+
+def check_signatures(
+    snapshot_id: str,
+    manifest: Manifest,
+    public_keys: Mapping[str, "Ed25519PublicKey"],
+    expected_view: View | None = None,
+) -> list[Finding]:
+    """Return what is wrong with the signatures of a snapshot: none is missing, forged, or of another process or view.
+
+    An `expected_view` with the number 0 stands for one of any number: each rollback gives the view a new one.
+    """
+    require_cryptography()
+    findings = list(_unexpected(manifest.view, expected_view)) if expected_view is not None else []
+    hashed = view_hash(manifest.view)
+    for process in dict.fromkeys((*manifest.view.processes, *manifest.processes)):
+        problem = _problem(snapshot_id, hashed, process, manifest.processes.get(process), public_keys.get(process))
+        if problem is not None:
+            findings.append(Finding("signature", process, problem))
+    return findings
+
+
+def view_hash(view: View) -> str:
+    """Return the BLAKE3 of a view: its number, processes and channels, in their order."""
+    channels = [(one.id, one.source, one.target, one.kind, one.incarnation) for one in view.channels]
+    return blake3(_encode((VIEW, view.number, view.processes, channels))).hexdigest()
+
+
+def signed_bytes(snapshot_id: str, view_hash: str, process: str, record: ProcessRecord) -> bytes:
+    """Return what `process` signs: one MessagePack array, in which maps are arrays of pairs, sorted by their keys."""
+    return _encode(
+        (
+            FRAGMENT,
+            snapshot_id,
+            SnapshotId.parse(snapshot_id).epoch,
+            view_hash,
+            process,
+            record.position,
+            record.encoding,
+            _blob(record.state),
+            [_blob(delta) for delta in record.deltas],
+            _frontiers(record.sent),
+            _frontiers(record.received),
+            _blob(record.frames),
+            [
+                (channel, (one.offset, one.bytes, one.frames, one.messages))
+                for channel, one in sorted(record.in_flight.items())
+            ],
+            [(name, float(after_s)) for name, after_s in sorted(record.timers)],
+            # MessagePack ends at 64 bits, and the state of a random generator need not.
+            str(record.random) if record.random is not None else None,
+            sorted(record.sources.items()),
+            sorted(record.sinks.items()),
+        )
+    )
+
+
+def _problem(
+    snapshot_id: str, view_hash: str, process: str, record: ProcessRecord | None, key: "Ed25519PublicKey | None"
+) -> str | None:
+    from cryptography.exceptions import InvalidSignature
+
+    if record is None:
+        return "is in the view, but there is nothing of it that could be signed"
+    if record.signature is None:
+        return "has not signed its part"
+    if key is None:
+        return "has signed its part, but there is no public key of it to check that with"
+    try:
+        key.verify(bytes.fromhex(record.signature), signed_bytes(snapshot_id, view_hash, process, record))
+    except (InvalidSignature, ValueError, OverflowError):
+        return "did not sign this: its part was changed since, or was signed with another key"
+    return None
+
+
+def _unexpected(view: View, expected: View) -> Iterator[Finding]:
+    """Compare the view that the processes signed with the one known from elsewhere."""
+    if expected.number and expected.number != view.number:
+        yield Finding("view", "view", f"has the number {view.number}, and {expected.number} was expected")
+    for what, found, wanted in (
+        ("process", set(view.processes), set(expected.processes)),
+        ("channel", set(view.channels), set(expected.channels)),
+    ):
+        for strange in sorted(map(_name, found - wanted)):
+            yield Finding("view", strange, f"this {what} is in the snapshot's view, and was not expected")
+        for missing in sorted(map(_name, wanted - found)):
+            yield Finding("view", missing, f"this {what} was expected, and is not in the snapshot's view")
+
+
+def _name(one: Any) -> str:
+    return one if isinstance(one, str) else f"{one.id} ({one.source} to {one.target}, {one.kind}, {one.incarnation})"
+
+
+def _blob(ref: BlobRef | None) -> tuple[str, int] | None:
+    return (ref.blake3, ref.bytes) if ref is not None else None
+
+
+def _frontiers(records: dict[str, FrontierRecord]) -> list[tuple[str, tuple[int, str]]]:
+    return [(channel, (end.count, end.hash)) for channel, end in sorted(records.items())]

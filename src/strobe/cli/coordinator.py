@@ -1,0 +1,100 @@
+"""`strobe coordinator`: run the coordinator of a live system on this machine."""
+
+import asyncio
+import signal
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from strobe.cli.commands import new_app
+from strobe.cli.lifeline import follow_lifeline
+from strobe.cli.live import LiveSystem, SystemArgument, load_live
+from strobe.cli.logs import start_logging
+from strobe.cli.systems import open_system
+from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.loops import run_loop
+
+app = new_app()
+
+EXIT_INTERRUPTED = 130
+
+
+@app.command()
+def coordinator(
+    system: SystemArgument,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where snapshots go (default: as the system says, else ./snapshots)."),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where nodes connect; port 0 is any free one.")
+    ] = None,
+    api: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the HTTP API listens.")] = None,
+    interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="A snapshot that often; 0: only on demand (default: 1).")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Abort a snapshot that takes longer (default: 10).")
+    ] = None,
+    silence: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="A node that is silent for so long has failed (default: 3).")
+    ] = None,
+    overlapping: Annotated[
+        int | None, typer.Option(metavar="N", help="So many snapshots may be under way at once (default: 1).")
+    ] = None,
+    keep_last: Annotated[
+        int | None, typer.Option(metavar="N", help="Keep the newest N complete snapshots (default: all).")
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option(metavar="off|ordinals|full", help="Have nodes record what happens.")
+    ] = None,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object a line.")] = False,
+) -> int:
+    """Run the coordinator of a system: nodes connect to it, and it takes their snapshots and rolls them back.
+
+    It keeps nothing of its own: killed and started again on the same store, it goes on where the log ends, and the
+    processes go on meanwhile. It listens on this machine only, unless told otherwise.
+
+    \b
+    Examples:
+      strobe coordinator examples/bank.py:bank --store ./snapshots
+      strobe coordinator system.toml --listen 10.0.0.1:7400 --interval 0.5 --json-logs
+    """
+    events = start_logging(json_logs, "coordinator")
+    given: dict[str, dict[str, Any]] = {
+        "coordinator": {
+            "listen": listen,
+            "api": api,
+            "interval_s": interval,
+            "timeout_s": timeout,
+            "silence_s": silence,
+            "overlapping_max": overlapping,
+        },
+        "retention": {"keep_last": keep_last},
+        "node": {"trace": trace},
+    }
+    with open_system(system) as source:
+        live = _with_given(load_live(source), given)
+        made = Coordinator(live.system, store or live.store, live.coordinator, live.node, live.retention, events)
+    return run_loop(_run(made))
+
+
+def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSystem:
+    """Return the settings with what the command line says in the place of what the system says."""
+    for table, settings in given.items():
+        said = {name: value for name, value in settings.items() if value is not None}
+        live = live._replace(**{table: msgspec.structs.replace(getattr(live, table), **said)})
+    return live
+
+
+async def _run(coordinator: Coordinator) -> int:
+    # The web server is imported here: whoever only asks for help does not wait for it.
+    from strobe.runtime.service import CoordinatorService
+
+    service = CoordinatorService(coordinator)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, service.end, 0)
+    loop.add_signal_handler(signal.SIGINT, service.end, EXIT_INTERRUPTED)
+    follow_lifeline(lambda: service.end(0))
+    return await service.run()

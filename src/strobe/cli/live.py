@@ -1,0 +1,41 @@
+"""A live system as a command line names it: the processes, and the settings that go with them."""
+
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from strobe.cli.systems import SystemSource
+from strobe.process import System
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
+from strobe.runtime.system_file import parse_system_file
+
+STORE = "./snapshots"
+
+SystemArgument = Annotated[
+    str, typer.Argument(metavar="SYSTEM", help="The system: file.py:name, module:name or system.toml.")
+]
+
+
+class LiveSystem(NamedTuple):
+    """A system with its settings: from system.toml, or the usual ones."""
+
+    system: System
+    coordinator: CoordinatorSettings
+    node: NodeSettings
+    retention: RetentionSettings
+    store: str
+    listens: dict[str, str]
+
+
+def load_live(source: SystemSource) -> LiveSystem:
+    """Return the system that `source` names, checked."""
+    system = source.load()
+    if not source.spec.endswith(".toml"):
+        return LiveSystem(system, CoordinatorSettings(), NodeSettings(), RetentionSettings(), STORE, {})
+    path = Path(source.spec)
+    file = parse_system_file(path)
+    # Paths in the file are meant as seen from the file.
+    store = str(path.parent / file.store) if file.store and "://" not in file.store else (file.store or STORE)
+    listens = {name: table.listen for name, table in file.process.items()}
+    return LiveSystem(system, file.coordinator, file.node, file.retention, store, listens)

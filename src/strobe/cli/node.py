@@ -1,0 +1,102 @@
+"""`strobe node`: run one process of a live system on this machine."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strobe.causality.signatures import sign_record
+from strobe.cli.commands import new_app
+from strobe.cli.lifeline import follow_lifeline
+from strobe.cli.live import LiveSystem, SystemArgument, load_live
+from strobe.cli.logs import start_logging
+from strobe.cli.systems import open_system
+from strobe.errors import UsageError
+from strobe.runtime.addresses import parse_address
+from strobe.runtime.application import ProcessApplication
+from strobe.runtime.host import Host, Signer
+from strobe.runtime.loops import run_loop
+from strobe.runtime.system_file import ProgramWithOwnLoop
+from strobe.storage.keys import read_private_key
+
+app = new_app()
+
+
+@app.command()
+def node(
+    system: SystemArgument,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Which process of the system to run.")],
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where the coordinator listens (default: as the system says)."),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where peers reach this process; port 0 is any free one.")
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="The name under which peers reach this host, if not that of --listen."),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="DIR", help="The store as this host sees it, if not as the coordinator does.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Sign this process's part of every snapshot with this key.")
+    ] = None,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object a line.")] = False,
+) -> int:
+    """Run one process of a system: connect to its coordinator, and live until the system is stopped.
+
+    A process that was killed is started again with the same command, on this host or another: the whole system then
+    rolls back to its newest snapshot, and goes on. A process that the system does not have yet joins it.
+
+    \b
+    Example, on two hosts that share a directory:
+      strobe coordinator system.toml --listen 10.0.0.1:7400
+      strobe node system.toml --name a --coordinator 10.0.0.1:7400 --listen 10.0.0.2:0
+    """
+    start_logging(json_logs, name)
+    with open_system(system) as source:
+        live = load_live(source)
+        host = _make_host(live, name, coordinator, listen, advertise, store, key)
+        return run_loop(_run(host))
+
+
+def _make_host(
+    live: LiveSystem,
+    name: str,
+    coordinator: str | None,
+    listen: str | None,
+    advertise: str | None,
+    store: str | None,
+    key: Path | None,
+) -> Host:
+    process = live.system.processes.get(name)
+    if process is None:
+        raise UsageError(f"the system has no process {name!r}; there are: {', '.join(live.system.processes)}")
+    if isinstance(process, ProgramWithOwnLoop):
+        raise UsageError(f"process {name!r} has no class: it is a program of its own, which joins by Node.connect")
+    application = ProcessApplication(name, process, live.system.decoder.decode)
+    return Host(
+        name,
+        live.system,
+        application,
+        parse_address(coordinator or live.coordinator.listen, "--coordinator"),
+        listen=parse_address(listen or live.listens.get(name, "127.0.0.1:0"), "--listen"),
+        advertise=advertise,
+        store=store,
+        sign=_signer(key) if key is not None else None,
+    )
+
+
+def _signer(path: Path) -> Signer:
+    key = read_private_key(path)
+    return lambda snapshot, view, process, record: sign_record(snapshot, view, process, record, key)
+
+
+async def _run(host: Host) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(host.unhandled)
+    follow_lifeline(lambda: host.end(0))
+    return await host.run()

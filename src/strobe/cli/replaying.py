@@ -1,0 +1,52 @@
+"""Replays a trace of a user's system, and compares it with the snapshots of a store (R4)."""
+
+from pathlib import Path
+
+import msgspec
+
+from strobe.causality.trace import Trace
+from strobe.cli.systems import open_system
+from strobe.errors import UsageError
+from strobe.simulation.replay import compare_along
+from strobe.storage import Store
+from strobe.storage.header import HEADER
+
+_DEPTH_MAX = 4  # a trace lies in STORE/run/trace/epoch-000001
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """What a replay has found: how many events and states, and which of the states are not as recorded."""
+
+    events: int
+    states: int
+    snapshots: list[str]
+    problems: list[str]
+
+
+def find_store(trace: str, given: str | None) -> Store | None:
+    """Return the store that was named, or else the one that the trace lies in."""
+    if given is not None:
+        return Store.open(given)
+    for place in Path(trace).absolute().parents[:_DEPTH_MAX]:
+        if (place / HEADER).exists():
+            return Store.open(place)
+    return None
+
+
+def complete_in(store: Store | None) -> frozenset[str]:
+    """Return the ids of the snapshots that can be replayed from."""
+    return frozenset(store.state().committed) if store is not None else frozenset()
+
+
+def replay(trace: Trace, system: str, store: Store | None) -> Replayed:
+    """Run `system` along all of `trace`; compare with every complete snapshot that is recorded in it."""
+    start = trace.header.start.snapshot
+    if start is not None and store is None:
+        raise UsageError(f"{trace.name} begins at snapshot {start}; name the store that has it with --store")
+    begun = store.load(start) if store is not None and start is not None else None
+    recorded = [name for name in trace.snapshots() if name in complete_in(store)]
+    snapshots = [store.load(name) for name in recorded] if store is not None else []
+    with open_system(system) as source:
+        problems = compare_along(source.load(), trace, snapshots, begun)
+    events = sum(trace.event_count(process) - trace.first_count(process) for process in trace.processes)
+    return Replayed(events, sum(len(snapshot.fragments) for snapshot in snapshots), recorded, problems)

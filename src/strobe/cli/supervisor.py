@@ -1,0 +1,254 @@
+"""Runs a live system on one machine: a coordinator and a node for each process, as children that are started again.
+
+Children write to log files under the store's run/log. They are tied to this program by a pipe: however it ends, they
+end too. A child that was killed or crashed is started again; one that ended by itself with 0 has left; one that cannot
+run at all (bad usage, something missing) stops everything.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from strobe.cli.lifeline import VARIABLE
+from strobe.errors import StoreError, StrobeError, TransportError
+from strobe.runtime.client import Client
+from strobe.runtime.discovery import discover
+
+COORDINATOR = "coordinator"
+START_S_MAX = 30.0
+STOP_S_MAX = 15.0
+RESTART_S_MIN = 0.05
+RESTART_S_MAX = 2.0
+_NOT_RUNNABLE = (2, 3)
+_LINES_SHOWN = 12
+
+
+class Gone(NamedTuple):
+    """A child that has ended: by itself with `code`, or by a signal (negative)."""
+
+    name: str
+    code: int
+
+    def __str__(self) -> str:
+        if self.code < 0:
+            return f"{self.name} was killed by {signal.Signals(-self.code).name}"
+        return f"{self.name} ended with exit code {self.code}"
+
+
+class Child:
+    """One program, and how often it was started."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.arguments = list(arguments)
+        self.log = log
+        self.starts = 0
+        self.ended = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.restart_at_s = 0.0
+        self._started_s = 0.0
+        self._wait_s = RESTART_S_MIN
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process is not None else None
+
+    def start(self, lifeline: int) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        environment = os.environ | {VARIABLE: str(lifeline), "PYTHONUNBUFFERED": "1"}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "strobe.cli", *self.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                pass_fds=(lifeline,),
+                start_new_session=True,
+            )
+        self.starts += 1
+        self._started_s = time.monotonic()
+
+    def poll(self) -> int | None:
+        """Return the code that it has just ended with, once; None as long as it runs."""
+        code = self.process.poll() if self.process is not None else None
+        if code is not None:
+            self.process = None
+            lived_s = time.monotonic() - self._started_s
+            self._wait_s = RESTART_S_MIN if lived_s > 5 * RESTART_S_MAX else min(RESTART_S_MAX, self._wait_s * 2)
+            self.restart_at_s = time.monotonic() + self._wait_s
+        return code
+
+    def tail(self) -> str:
+        """Return the end of its log."""
+        try:
+            lines = self.log.read_text("utf-8", "replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-_LINES_SHOWN:])
+
+
+class Supervisor:
+    """The children of one system. `options` are the coordinator's, beside SYSTEM and the store."""
+
+    def __init__(self, system: str, store: str, processes: Sequence[str], options: Sequence[str] = ()) -> None:
+        self.system = system
+        self.store = Path(store).absolute()
+        self.options = list(options)
+        self.client: Client
+        self.stopping = False
+        self._names = list(processes)
+        self._children: dict[str, Child] = {}
+        self._lifeline, self._held = os.pipe()
+
+    def start(self) -> None:
+        """Start everything, and return when the coordinator answers."""
+        coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, "--store", str(self.store), *self.options])
+        coordinator.start(self._lifeline)
+        listen, api = self._await_coordinator(coordinator)
+        # Started again, it must be where its nodes and users look for it.
+        coordinator.arguments = _with_options(coordinator.arguments, {"--listen": listen, "--api": api})
+        self.client = Client(api)
+        for name in self._names:
+            self.add_node(name, listen)
+
+    def add_node(self, name: str, listen: str) -> None:
+        """Start one more process."""
+        arguments = ["node", self.system, "--name", name, "--coordinator", listen, "--store", str(self.store)]
+        self._add(name, arguments).start(self._lifeline)
+
+    def tick(self) -> list[Gone]:
+        """Start again what has ended and should not have; return what has ended since the last time."""
+        gone = []
+        for child in self._children.values():
+            code = child.poll()
+            if code is not None:
+                gone.append(Gone(child.name, code))
+                self._judge(child, code)
+            idle = child.process is None and not child.ended and not self.stopping
+            if idle and time.monotonic() >= child.restart_at_s:
+                child.start(self._lifeline)
+        return gone
+
+    def needed(self, name: str) -> None:
+        """A process that had left is needed again: the system was rolled back to before that."""
+        child = self._children.get(name)
+        if child is not None and child.ended and child.process is None:
+            child.ended = False
+
+    def pid(self, name: str) -> int | None:
+        return self._children[name].pid
+
+    def starts(self, name: str) -> int:
+        return self._children[name].starts
+
+    def kill(self, name: str, signal_number: int = signal.SIGKILL) -> bool:
+        """Send a signal to a child; tell whether it was there to get it."""
+        pid = self.pid(name)
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, signal_number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Stop the system in good order; what does not end in time is killed."""
+        self.stopping = True
+        try:
+            if hasattr(self, "client"):
+                self.client.stop()
+        except TransportError:
+            pass  # the coordinator is gone: its nodes are ended by the lifeline
+        self._await_end(STOP_S_MAX)
+        self.close()
+
+    def close(self) -> None:
+        """End everything at once."""
+        self.stopping = True
+        if self._held >= 0:
+            os.close(self._held)
+            os.close(self._lifeline)
+            self._held = self._lifeline = -1
+        for child in self._children.values():
+            if child.process is not None:
+                # One that was stopped by a signal does not notice that the pipe is cut.
+                child.process.kill()
+                child.process.wait()
+                child.process = None
+
+    def __enter__(self) -> "Supervisor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _add(self, name: str, arguments: list[str]) -> Child:
+        child = Child(name, arguments, self.store / "run" / "log" / f"{name}.log")
+        self._children[name] = child
+        return child
+
+    def _judge(self, child: Child, code: int) -> None:
+        """Decide what the end of a child means."""
+        if self.stopping or code < 0:
+            return
+        halted = child.name == COORDINATOR and code == 1
+        if code in _NOT_RUNNABLE or halted:
+            raise ChildFailed(child.name, code, child.tail(), halted)
+        child.ended = code == 0
+
+    def _await_coordinator(self, child: Child) -> tuple[str, str]:
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            code = child.poll()
+            if code is not None:
+                raise ChildFailed(child.name, code, child.tail(), False)
+            with contextlib.suppress(TransportError, StoreError):  # it is not that far yet
+                found = discover(str(self.store))
+                if found.pid == child.pid:
+                    return found.listen, found.api
+            time.sleep(0.02)
+        raise ChildFailed(child.name, 3, f"it did not come up within {START_S_MAX:g} s", False)
+
+    def _await_end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and any(child.process for child in self._children.values()):
+            for child in self._children.values():
+                child.poll()
+            time.sleep(0.02)
+
+
+class ChildFailed(StrobeError):
+    """A child cannot run, or has ended the whole system; `tail` is the end of its log."""
+
+    def __init__(self, name: str, code: int, tail: str, halted: bool) -> None:
+        super().__init__(name, code, tail, halted)
+        self.name = name
+        self.exit_code = code if code > 0 else 3
+        self.tail = tail
+        self.halted = halted
+
+    def __str__(self) -> str:
+        what = "stopped the system" if self.halted else f"ended with exit code {self.exit_code}"
+        return f"{self.name} {what}:\n{self.tail}"
+
+
+def _with_options(arguments: list[str], options: dict[str, str]) -> list[str]:
+    """Return `arguments` with these options in the place of those of the same name."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument in options:
+            skip = True
+        else:
+            kept.append(argument)
+    return [*kept, *(word for option in options.items() for word in option)]

@@ -1,0 +1,162 @@
+"""`strobe up`: run a whole system on this machine, and watch it."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from strobe.cli.commands import JsonOption, new_app
+from strobe.cli.live import LiveSystem, SystemArgument, load_live
+from strobe.cli.output import beside_document, count, note, print_json, say
+from strobe.cli.supervisor import Gone, Supervisor
+from strobe.cli.systems import open_system
+from strobe.cli.watch import Watch
+from strobe.errors import TransportError, UsageError
+from strobe.runtime.documents import Status
+
+app = new_app()
+
+LOOK_EVERY_S = 0.5
+TICK_S = 0.05
+
+
+@app.command()
+def up(
+    system: SystemArgument,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where snapshots go (default: as the system says, else ./snapshots)."),
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="A snapshot that often; 0: only on demand (default: 1).")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--for", metavar="SECONDS", help="Stop after that long (default: when interrupted).")
+    ] = None,
+    trace: Annotated[str | None, typer.Option(metavar="off|ordinals|full", help="Record what happens.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Run a coordinator and every process of a system on this machine, each as a program of its own.
+
+    What is killed is started again; after the crash of a process the whole system rolls back to its newest snapshot and
+    goes on. Started again on the same store, the system goes on where its newest snapshot was. Ctrl-C takes a last
+    snapshot and stops everything.
+
+    \b
+    Examples:
+      strobe up examples/bank.py:bank --store ./snapshots
+      strobe up system.toml --interval 0.5 --for 60
+    """
+    if seconds is not None and not seconds > 0:
+        raise UsageError("--for takes a number of seconds above 0")
+    with open_system(system) as source:
+        live = load_live(source)
+    with (
+        beside_document(json),
+        Supervisor(
+            system, store or live.store, list(live.system.processes), coordinator_options(live, interval, trace)
+        ) as supervisor,
+    ):
+        status = Session(supervisor, quiet=json).run(seconds)
+    if json:
+        print_json(status)
+    return 1 if status is not None and status.halted else 0
+
+
+def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None) -> list[str]:
+    """Return what the coordinator is told beside its system: what the command line says, else any free port."""
+    options: list[str] = []
+    if interval is not None:
+        options += ["--interval", str(interval)]
+    if trace is not None:
+        options += ["--trace", trace]
+    if not live.listens:  # no system.toml says where
+        options += ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    return options
+
+
+class Session:
+    """One `strobe up`, from start to stop."""
+
+    def __init__(self, supervisor: Supervisor, quiet: bool = False) -> None:
+        self._supervisor = supervisor
+        self._watch = Watch(quiet)
+        self._status: Status | None = None
+
+    def run(self, seconds: float | None) -> Status | None:
+        """Run until the time is over or somebody interrupts; return how things stood at the end."""
+        with interruptible() as interrupted:
+            self._supervisor.start()
+            note(
+                f"running; logs are in {self._supervisor.store}/run/log, the API at http://{self._supervisor.client.api}"
+            )
+            deadline = time.monotonic() + seconds if seconds is not None else None
+            with self._watch:
+                self._follow(interrupted, deadline)
+            self._finish()
+        return self._status
+
+    def _follow(self, interrupted: list[int], deadline: float | None) -> None:
+        looked_s = 0.0
+        while not interrupted and (deadline is None or time.monotonic() < deadline):
+            for gone in self._supervisor.tick():
+                self._tell_gone(gone)
+            if time.monotonic() - looked_s >= LOOK_EVERY_S:
+                looked_s = time.monotonic()
+                self._look()
+                if self._status is not None and self._status.halted:
+                    return
+            time.sleep(TICK_S)
+
+    def _tell_gone(self, gone: Gone) -> None:
+        again = "" if gone.code == 0 else "; it is started again"
+        self._watch.tell(f"{gone}{again}")
+
+    def _look(self) -> None:
+        try:
+            self._status = self._supervisor.client.status()
+        except TransportError as error:
+            self._watch.tell(f"the coordinator does not answer: {error}")
+            return
+        self._watch.show(self._status)
+        for process in self._status.processes:
+            if process.state == "missing":
+                self._supervisor.needed(process.name)
+
+    def _finish(self) -> None:
+        """Take a last snapshot, so that nothing is undone when the system is started again, and stop."""
+        with contextlib.suppress(TransportError):
+            if self._status is not None and not self._status.halted:
+                taken = self._supervisor.client.take(wait=True, timeout_s=10.0)
+                note(f"last snapshot: {taken.id or 'none'}, {taken.outcome} {taken.reason}".rstrip())
+            self._status = self._supervisor.client.status()
+        self._supervisor.stop()
+        if self._status is not None:
+            say(self._summary(self._status))
+
+    def _summary(self, status: Status) -> str:
+        rollbacks = count(len(status.rollbacks), "rollback")
+        committed = count(status.committed, "snapshot")
+        return f"{committed} committed, {status.aborted} aborted, {rollbacks}; everything has ended"
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Give a list that is not empty any more when somebody has interrupted; a second time ends at once."""
+    seen: list[int] = []
+
+    def note_signal(number: int, _: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    before: dict[int, Any] = {number: signal.signal(number, note_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

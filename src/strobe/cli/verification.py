@@ -1,0 +1,174 @@
+"""`strobe snapshot verify`: level by level, and what was checked, said beside what was not (S4)."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from strobe.cli.commands import JsonOption, StoreOption
+from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say
+from strobe.errors import StoreCorrupt, UsageError
+from strobe.protocol.view import ChannelSpec, View
+from strobe.storage import Problem, Store
+from strobe.storage.keys import read_public_keys
+from strobe.storage.levels import Level, Signers, StoreLevels, Verified
+
+_NAMES = {Level.CAUSAL: "causal proof", Level.RESTORE: "trial restore"}
+
+
+class ViewFile(msgspec.Struct, frozen=True):
+    """A view as `--view` gives it, and as `strobe snapshot show --json` prints it; without a number, any will do."""
+
+    processes: tuple[str, ...]
+    channels: tuple[ChannelSpec, ...]
+    number: int = 0
+
+
+def verify_(
+    store: StoreOption,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="An id, the beginning of one, or latest.")] = None,  # noqa: A002
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every snapshot, and every byte of every file of the store.")
+    ] = False,
+    level: Annotated[Level, typer.Option(help="How far; each includes those before it.")] = Level.CAUSAL,
+    system: Annotated[
+        str | None, typer.Option(metavar="SYSTEM", help="file.py:name or system.toml, for invariants and restore.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Public keys: every process must have signed its part.")
+    ] = None,
+    view: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="With --keys: the view that the snapshots must be of.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Verify a snapshot (the latest unless told otherwise): its blobs, their checksums, its causal proof; with SYSTEM
+    also that what it conserves is the same as ever, and that it can be restored.
+
+    \b
+    Example:
+      strobe snapshot verify --all --store ./strobe-demo
+      strobe snapshot verify latest --level restore --system bank.py:bank --store ./strobe-demo
+    """
+    _check_options(id, everything, level, system, keys, view)
+    opened = Store.open(store)
+    signers = Signers(read_public_keys(keys), _read_view(view) if view is not None else None) if keys else None
+    problems = opened.verify_bytes() if everything and level is not Level.EXISTS else []
+    names = _names(opened, problems) if everything else [opened.resolve(id or "latest")]
+    with beside_document(json):  # a system may print
+        verified = _verify_all(opened, names, level, system, signers)
+    holds = not problems and all(one.holds for one in verified)
+    if json:
+        shown = [_document(one) for one in verified]
+        print_json({"store": opened.url, "level": level, "holds": holds, "problems": problems, "snapshots": shown})
+    else:
+        _print_verified(verified, problems, everything and level is not Level.EXISTS)
+        _print_scope(level, signers is not None, all(one.holds for one in verified))
+    return 0 if holds else 1
+
+
+def _check_options(
+    id_: str | None, everything: bool, level: Level, system: str | None, keys: Path | None, view: Path | None
+) -> None:
+    needs_system = level in (Level.INVARIANTS, Level.RESTORE)
+    if id_ is not None and everything:
+        raise UsageError("give the id of one snapshot, or --all, not both")
+    if needs_system and system is None:
+        raise UsageError(f"--level {level} runs your own code: say of which system, with --system file.py:name")
+    if system is not None and not needs_system:
+        raise UsageError(f"--level {level} needs no --system; for a trial restore add --level restore")
+    if keys is not None and Level.CAUSAL not in level.included:
+        raise UsageError(f"signatures are of the causal proof, and --level {level} ends before it; leave one out")
+    if view is not None and keys is None:
+        raise UsageError("--view says which view was signed: give the public keys as well, with --keys DIR")
+
+
+def _read_view(path: Path) -> View:
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=ViewFile)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        shape = '{"processes": ["a", ...], "channels": [{"id": "a->b", "source": "a", "target": "b"}, ...]}'
+        raise UsageError(f"{path} is not a view ({error}); it looks like {shape}") from error
+    return View(found.number, found.processes, found.channels)
+
+
+def _names(store: Store, problems: list[Problem]) -> list[str]:
+    try:
+        return [name for _, name, _ in store.list()]
+    except StoreCorrupt:
+        if not problems:
+            raise
+        return []  # without its log, nobody knows what the store should hold
+
+
+def _verify_all(
+    store: Store, names: list[str], level: Level, system: str | None, signers: Signers | None
+) -> list[Verified]:
+    verified: list[Verified] = []
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress())
+        levels = StoreLevels(store, signers)
+        verify = levels.verify
+        if system is not None:
+            from strobe.cli.systems import open_system
+            from strobe.runtime.trial import TrialLevels
+
+            verify = TrialLevels(store, levels, stack.enter_context(open_system(system)).load).verify
+        for name in names:
+            progress.show(f"verified {len(verified)} of {count(len(names), 'snapshot')}")
+            verified.append(verify(name, level))
+    return verified
+
+
+def _document(one: Verified) -> dict[str, object]:
+    return {
+        "id": one.id,
+        "verdict": one.verdict,
+        "findings": one.findings,
+        "problem": "; ".join(map(str, one.findings)) or None,
+        "checks": one.checks,
+    }
+
+
+def _print_verified(verified: list[Verified], problems: list[Problem], files_too: bool) -> None:
+    rows = [[one.id, one.verdict, line] for one in verified for line in _details(one)]
+    if rows:
+        print_table([Column("snapshot", name=True), Column("verdict", name=True), Column("")], rows)
+    told = {finding.subject for one in verified for finding in one.findings}
+    for problem in problems:
+        if problem.place not in told:
+            say(f"damaged: {problem}")
+    say()
+    if problems and not verified:
+        say(f"{count(len(problems), 'damaged file')}; which snapshots there are cannot be known without the whole log")
+        return
+    holding = sum(one.holds for one in verified)
+    bytes_text = f"; {count(len(problems), 'damaged file')}" if files_too else ""
+    say(f"{holding:,} of {count(len(verified), 'snapshot')} hold{'s' if holding == 1 else ''}{bytes_text}")
+
+
+def _details(one: Verified) -> list[str]:
+    if not one.holds:
+        return [str(finding) for finding in one.findings]
+    # What comes before the proof says little where the proof holds as well; --json has it.
+    worth = [check.detail for check in one.checks if check.level not in (Level.EXISTS, Level.CHECKSUMS)]
+    return ["; ".join(worth or [one.checks[-1].detail])]
+
+
+def _print_scope(level: Level, keys: bool, holds: bool) -> None:
+    """Say what was looked at and what was not: a verdict is worth what it covers."""
+    end = "" if holds else " (of each snapshot, up to what does not hold)"
+    say(f"checked: {', '.join(map(_name, level.included))}{', signatures' if keys else ''}{end}")
+    left = [_name(each) for each in Level if each not in level.included]
+    if not keys:
+        left.append("signatures")
+    if left:
+        say(f"not checked: {', '.join(left)}; see strobe snapshot verify --help")
+
+
+def _name(level: Level) -> str:
+    return _NAMES.get(level, str(level))

@@ -1,0 +1,141 @@
+"""What `strobe up` shows: a table that is drawn again on a terminal, a line for each thing that happened elsewhere."""
+
+import sys
+from collections import deque
+from types import TracebackType
+from typing import Any, Self
+
+from strobe.cli.output import note, size_text
+from strobe.runtime.documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status
+
+EVENTS_SHOWN = 6
+SNAPSHOTS_SHOWN = 5
+_STATE_STYLES = {"running": "green", "missing": "bold red", "waiting": "yellow"}
+
+
+class Watch:
+    """Follows the status of a system; `quiet` shows nothing."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
+        self._seen: set[str] = set()
+        self._epoch = 0
+        self._live: Any = None
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stdout.isatty() and not self._quiet:
+            from rich.live import Live
+
+            self._live = Live(refresh_per_second=4, transient=False)
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+            self._live = None
+
+    def tell(self, event: str) -> None:
+        """Show that something has happened."""
+        if self._events and self._events[-1] == event:
+            return
+        self._events.append(event)
+        if self._live is None and not self._quiet:
+            note(event)
+        self._draw()
+
+    def show(self, status: Status) -> None:
+        """Show how things stand, and what is new since the last time."""
+        self._status = status
+        for rollback in status.rollbacks:
+            if rollback.epoch > self._epoch:
+                self._epoch = rollback.epoch
+                self.tell(rollback_text(rollback))
+        for finished in status.finished:
+            if finished.id not in self._seen:
+                self._seen.add(finished.id)
+                if self._live is None or finished.outcome == "aborted":
+                    self.tell(snapshot_text(finished))
+        for trouble in status.troubles:
+            if trouble.problem not in self._seen:
+                self._seen.add(trouble.problem)
+                self.tell(f"{trouble.kind}: {trouble.problem}")
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._live is not None and self._status is not None:
+            self._live.update(_picture(self._status, list(self._events)))
+
+
+def rollback_text(rollback: RollbackReport) -> str:
+    """Return what a rollback came to, in one line."""
+    undone = ", ".join(f"{process} {events:,}" for process, events in rollback.undone.items() if events)
+    lost = f"; undone events: {undone}" if undone else ""
+    return f"rolled back to {rollback.restored or 'the beginning'}, epoch {rollback.epoch}: {rollback.reason}{lost}"
+
+
+def snapshot_text(finished: FinishedSnapshot) -> str:
+    if finished.outcome == "aborted":
+        return f"snapshot {finished.id} aborted: {finished.reason}"
+    size = size_text(finished.state_bytes + finished.in_flight_bytes)
+    flight = f"{finished.in_flight_messages:,} in flight"
+    return f"snapshot {finished.id} committed in {finished.duration_us / 1000:.0f} ms, {size}, {flight}"
+
+
+def _picture(status: Status, events: list[str]) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    head = (
+        f"epoch {status.epoch}, view {status.view} · {status.committed:,} snapshots, {status.aborted:,} aborted · "
+        f"log {status.log_position:,} · {status.api}"
+    )
+    lines = [Text(event, overflow="ellipsis", no_wrap=True) for event in events]
+    return Group(Text(head, style="bold"), _processes(status.processes), _snapshots(status), *lines)
+
+
+def _processes(processes: list[ProcessStatus]) -> Any:
+    from rich.text import Text
+
+    table = _table("process", "state", "pid", "events/s", "events", "backlog", "memory", "cpu s")
+    for one in processes:
+        table.add_row(
+            one.name,
+            Text(one.state, style=_STATE_STYLES.get(one.state, "")),
+            str(one.pid or ""),
+            f"{one.events_per_s:,.0f}",
+            f"{one.position:,}",
+            size_text(one.backlog_bytes),
+            size_text(one.memory_bytes),
+            f"{one.cpu_s:,.1f}",
+        )
+    return table
+
+
+def _snapshots(status: Status) -> Any:
+    table = _table("snapshot", "outcome", "ms", "state", "in flight", "messages", "slowest")
+    for one in status.finished[-SNAPSHOTS_SHOWN:]:
+        slowest = max(one.parts, key=lambda part: part.duration_us, default=None)
+        table.add_row(
+            one.id,
+            one.outcome,
+            f"{one.duration_us / 1000:,.0f}",
+            size_text(one.state_bytes),
+            size_text(one.in_flight_bytes),
+            f"{one.in_flight_messages:,}",
+            f"{slowest.process} {slowest.duration_us / 1000:,.0f} ms" if slowest else "",
+        )
+    return table
+
+
+def _table(*titles: str) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in titles:
+        table.add_column(title, no_wrap=True, justify="left" if title in ("process", "state", "outcome") else "right")
+    return table

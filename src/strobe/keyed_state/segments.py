@@ -1,0 +1,122 @@
+"""Segments: entries of a keyed state as bytes. A base has all of them, a delta what changed since an earlier segment.
+
+A segment is a sequence of MessagePack values, so that it is readable without Strobe (docs/format.md). Each is preceded
+by its length in bytes, itself a MessagePack integer that always takes five bytes: a reader can go from one to the next
+without looking inside. The first value is the header, ["strobe-keyed", 1, "base" or "delta"]. Each further one is a
+part: a map of entries to be set, or an array of keys to be deleted. No key occurs twice in a segment.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from strobe.errors import UsageError
+
+Key = str | int | bytes
+Segment = bytes | memoryview
+
+FORMAT = "strobe-keyed"
+VERSION = 1
+BASE, DELTA = "base", "delta"
+
+PART_KEYS_MAX = 4096
+"""Of a part that is made by sorting; where entries are written shard by shard, a shard is a part."""
+
+_LENGTH = struct.Struct(">BI")
+_UINT32 = 0xCE
+_LENGTH_MAX = (1 << 32) - 1
+
+_encode = msgspec.msgpack.Encoder().encode
+_header = msgspec.msgpack.Decoder(tuple[str, int, str])
+_entries = msgspec.msgpack.Decoder(dict[Any, msgspec.Raw])
+_keys = msgspec.msgpack.Decoder(list[Any])
+
+
+def pack_header(kind: str) -> bytes:
+    """Return how a segment begins."""
+    return b"".join(pack_part((FORMAT, VERSION, kind)))
+
+
+def pack_part(part: Mapping[Key, Any] | Sequence[Any]) -> tuple[bytes, bytes]:
+    """Return a part and its length before it: entries to be set, or keys to be deleted, whether or not they exist."""
+    body = _encode(part)
+    if len(body) > _LENGTH_MAX:
+        raise UsageError(f"a part of a keyed state has {len(body)} bytes; values of gigabytes belong into files")
+    return _LENGTH.pack(_UINT32, len(body)), body
+
+
+def read_parts(segment: Segment, kind: str) -> Iterator[memoryview]:
+    """Yield the parts of `segment`, as views into it; raise ValueError where it is no whole segment of this kind."""
+    values = _values(memoryview(segment))
+    try:
+        header = _header.decode(next(values, b""))
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"it does not begin as a segment of a keyed state: {error}") from error
+    if header != (FORMAT, VERSION, kind):
+        raise ValueError(f"it begins as {header}, and {(FORMAT, VERSION, kind)} was expected")
+    yield from values
+
+
+def is_deletions(part: memoryview) -> bool:
+    """Tell an array of keys from a map of entries."""
+    return part[0] & 0xF0 == 0x90 or part[0] in (0xDC, 0xDD)
+
+
+def read_entries(part: memoryview) -> dict[Key, msgspec.Raw]:
+    """Return the entries of a part; their values are views into it."""
+    entries: dict[Key, msgspec.Raw] = _decode(_entries, part)
+    _check_keys(entries)
+    return entries
+
+
+def read_deletions(part: memoryview) -> dict[Key, None]:
+    """Return the keys that a part deletes."""
+    keys: list[Key] = _decode(_keys, part)
+    _check_keys(keys)
+    return dict.fromkeys(keys)
+
+
+def merged_entries(segments: Sequence[Segment]) -> Iterator[tuple[Key, msgspec.Raw]]:
+    """Yield each key once, with its value in MessagePack: what a base and the deltas on it come to, in their order.
+
+    Memory grows with the deltas, not with the base. Raises ValueError where a segment is damaged.
+    """
+    settled: dict[Key, None] = {}
+    for number in reversed(range(len(segments))):
+        # The newest says what counts. Within a segment a key occurs once.
+        for part in read_parts(segments[number], DELTA if number else BASE):
+            if is_deletions(part):
+                settled.update(read_deletions(part))
+                continue
+            entries = read_entries(part)
+            yield from ((key, value) for key, value in entries.items() if key not in settled)
+            if number:
+                settled.update(dict.fromkeys(entries))
+
+
+def _values(rest: memoryview) -> Iterator[memoryview]:
+    offset, end = 0, len(rest)
+    while offset < end:
+        if offset + _LENGTH.size > end:
+            raise ValueError("it ends within a length")
+        code, length = _LENGTH.unpack_from(rest, offset)
+        offset += _LENGTH.size
+        if code != _UINT32 or not 0 < length <= end - offset:
+            raise ValueError(f"at byte {offset - _LENGTH.size}, there is no length of what follows")
+        yield rest[offset : offset + length]
+        offset += length
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[Any]", part: memoryview) -> Any:
+    try:
+        return decoder.decode(part)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise ValueError(f"a part of it cannot be read: {error}") from error
+
+
+def _check_keys(keys: Iterable[Key]) -> None:
+    strange = set(map(type, keys)) - {str, int, bytes}
+    if strange:
+        raise ValueError(f"a key is of the type {strange.pop().__name__}; keys are str, int or bytes")

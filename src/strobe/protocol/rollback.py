@@ -1,0 +1,240 @@
+"""The coordinator's side of rollback: when everybody goes back to one consistent moment, and to which (R1).
+
+    a process has run in this epoch, and is there without its state ─┐
+    someone asks for it ─────────────────────────────────────────────┴─► pending ──nothing is committing──► choosing
+        ──verified──► EpochStart on its way to the log ──logged──► everybody is told to restore
+
+- Nothing begins while a rollback is pending. However many processes ask for one meanwhile, there is one.
+- A commit under way gets its outcome first: output of a committed snapshot may have been released, so an automatic
+  rollback goes to the newest complete snapshot of its timeline. What is committed between the choice and the epoch
+  makes the choice outdated; then it is made again.
+- `started` are those that were told to start in this epoch. One of them without state has lost what others may have
+  seen of it: everybody goes back. One that was not told yet is told now, and nothing is lost. Who was told is not in
+  the log, so after a restart, and after another coordinator's epoch, all of the view are taken for started; to go back
+  is always safe.
+- `present` are those that can be told at all. Who is away at a rollback is told when it comes back.
+- The log counts whose crashes made rollbacks necessary; who is blamed for too many of them stops the system.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+
+from strobe.protocol.coordination import (
+    Append,
+    ChooseSnapshot,
+    CoordinatorEffect,
+    Halt,
+    LetGo,
+    ProcessBlank,
+    RestoreRefused,
+    RestoreWanted,
+    SnapshotChosen,
+    TellBlank,
+    TellRestore,
+)
+from strobe.protocol.log import EpochStart
+from strobe.protocol.policy import Policy
+from strobe.protocol.view import View
+
+
+class Wish(msgspec.Struct):
+    """A rollback that shall happen: to `wanted`, or to the newest. `needed`: a process cannot go on without it."""
+
+    reason: str
+    wanted: str | None = None
+    needed: bool = False
+    blamed: str | None = None
+
+
+class Rollback:
+    """Rollbacks wanted and under way, and who lives in the current epoch."""
+
+    def __init__(self, view: View, policy: Policy) -> None:
+        self.policy = policy
+        # What a start from the beginning starts with, and what the current epoch has started with.
+        self.first_view = view
+        self.epoch_view = view
+        self.restored: str | None = None
+        # The newest complete snapshot of this timeline: one that a rollback has abandoned is on none.
+        self.newest: str | None = None
+        self.present: set[str] = set(view.processes)
+        self.started: set[str] = set(view.processes)
+        # Those of `started` that were only taken for it.
+        self.assumed: set[str] = set()
+        self.wish: Wish | None = None
+        self.choosing = False
+        self.starting: EpochStart | None = None
+        self.outdated = False
+        self.blames: list[tuple[int, str]] = []
+        # Why everything was stopped, if it was.
+        self.report: str | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether nothing may begin: a rollback is to come, or all was stopped."""
+        return self.wish is not None or self.starting is not None or self.report is not None
+
+    def seen(self, process: str) -> None:
+        """A process is there with its state of this epoch."""
+        self.present.add(process)
+        self.started.add(process)
+        self.assumed.discard(process)
+
+    # Why
+
+    def blank(self, event: ProcessBlank, members: Collection[str], epoch: int, now_us: int) -> list[CoordinatorEffect]:
+        """A process is there without its state: it starts, joins again, or everybody goes back."""
+        process = event.process
+        self.present.add(process)
+        if self.report is not None:
+            return [Halt(self.report)]
+        if process not in members:
+            return [TellBlank(process)] if event.epoch else []
+        if process in self.started:
+            return self._lost_its_state(event, now_us)
+        return [] if self.pending else self._tell(process, epoch)
+
+    def _lost_its_state(self, event: ProcessBlank, now_us: int) -> list[CoordinatorEffect]:
+        """Everybody must go back. Only who crashed under this coordinator's eyes is blamed for it: others have missed a
+        rollback, or were started anew with the whole system.
+        """
+        process = event.process
+        wish = self.wish or Wish(f"{process} missed a rollback" if event.epoch else f"{process} is there without state")
+        blamed = None if event.epoch or process in self.assumed else process
+        if not wish.needed and blamed is not None:
+            if self._is_blamed_too_often(blamed, now_us):
+                return self._halt(self._blame_report(blamed))
+            wish.blamed = blamed
+        wish.needed = True
+        self.wish = wish
+        return []
+
+    def want(self, event: RestoreWanted) -> None:
+        """Someone asks for a rollback; where one is to come already, it goes where this one says."""
+        if self.wish is None:
+            self.wish = Wish(event.reason, event.snapshot)
+        elif event.snapshot is not None:
+            self.wish.wanted = event.snapshot
+            self.outdated = True
+
+    def _is_blamed_too_often(self, process: str, now_us: int) -> bool:
+        since = now_us - self.policy.rollback_window_us
+        self.blames = [(at_us, who) for at_us, who in self.blames if at_us > since]
+        return sum(who == process for _, who in self.blames) >= self.policy.rollbacks_max
+
+    def _blame_report(self, process: str) -> str:
+        times, seconds = self.policy.rollbacks_max, self.policy.rollback_window_us / 1_000_000
+        return (
+            f"process {process} has crashed again, after it made everybody roll back {times} times within "
+            f"{seconds:g} s: all is stopped. Find out why {process} crashes, mend that, and start again; it goes on "
+            f"from the newest complete snapshot"
+        )
+
+    def _halt(self, report: str) -> list[CoordinatorEffect]:
+        self.report, self.wish = report, None
+        return [Halt(report)]
+
+    # Whereto
+
+    def choose(self, calm: bool) -> list[CoordinatorEffect]:
+        """Have a snapshot chosen, once everything under way has its outcome."""
+        if self.wish is None or self.choosing or self.starting is not None or not calm:
+            return []
+        self.choosing, self.outdated = True, False
+        return [ChooseSnapshot(self.wish.wanted)]
+
+    def chosen(self, event: SnapshotChosen, epoch: int, view: View, now_us: int) -> list[CoordinatorEffect]:
+        """The host has verified a snapshot: start an epoch with it, if it still is the one to go back to."""
+        answered, self.choosing = self.choosing, False
+        if not answered or self.outdated or self.wish is None:
+            return []
+        goal = msgspec.structs.replace(event.view or self.first_view, number=view.number + 1)
+        self.starting = EpochStart(epoch + 1, now_us, event.snapshot, goal, self.wish.reason, self.wish.blamed)
+        return [Append(self.starting)]
+
+    def refused(self, event: RestoreRefused) -> list[CoordinatorEffect]:
+        """What was asked for cannot be restored: take the newest where a rollback is needed, else go on as before."""
+        answered, self.choosing = self.choosing, False
+        if not answered or self.outdated or self.wish is None:
+            return []
+        if not self.wish.needed:
+            self.wish = None
+        elif self.wish.wanted is not None:
+            self.wish.wanted = None
+        else:
+            return self._halt(f"{self.wish.reason}, and no snapshot can be restored: {event.reason}")
+        return []
+
+    def committed(self, snapshot: str) -> None:
+        """The log has a newer complete snapshot, which the choice under way did not know of."""
+        self.newest, self.outdated = snapshot, True
+
+    def view_changed(self, view: View) -> None:
+        """A view changes only when all have started; and those who join are told to start, now."""
+        self.started.update(view.processes)
+        self.outdated = True
+
+    def take_over(self, everyone: Collection[str]) -> None:
+        """The log has been read back; it does not say who has been told to start, nor who is there."""
+        self.present = set()
+        self.started, self.assumed = set(everyone), set(everyone)
+
+    def start_first(self, now_us: int) -> list[CoordinatorEffect]:
+        """The log is empty: the first epoch starts from the beginning."""
+        self.started.clear()
+        self.starting = EpochStart(1, now_us, None, self.first_view, "the system starts")
+        return [Append(self.starting)]
+
+    def append_lost(self, entry: EpochStart, epoch: int, now_us: int) -> list[CoordinatorEffect]:
+        """Another writer was faster: choose again, knowing what it wrote."""
+        if entry != self.starting:
+            return []
+        self.starting = None
+        return self.start_first(now_us) if epoch == 0 else []
+
+    # The new epoch
+
+    def epoch_logged(
+        self, entry: EpochStart, view: View, leaving: Collection[str], recovering: bool
+    ) -> list[CoordinatorEffect]:
+        """A new epoch has started with `view`: tell everybody who can be told."""
+        own, self.starting, overtook = entry == self.starting, None, self.newest
+        self._remember(entry, view)
+        if recovering or self.report is not None:
+            return []
+        if own and self.outdated and self.wish is not None:
+            # Chosen in time, but overtaken on its way to the log. Nobody has been told of this epoch, nor will be: the
+            # next one is chosen beginning with what overtook it.
+            self.wish = Wish(self.wish.reason, self.wish.wanted or overtook, needed=True)
+            return []
+        if own or (self.wish is not None and self.wish.wanted is None):
+            self.wish = None
+        self.outdated = True  # whatever is being chosen was meant for the epoch before
+        self.started = set() if own else set(view.processes)
+        self.assumed = set(self.started)
+        return self._tell_everybody(entry.epoch, leaving)
+
+    def _remember(self, entry: EpochStart, view: View) -> None:
+        if entry.blamed is not None:
+            self.blames.append((entry.at_us, entry.blamed))
+        if entry.epoch == 1 and entry.view is not None:
+            self.first_view = entry.view
+        self.epoch_view = view
+        self.restored = self.newest = entry.restored
+
+    def _tell_everybody(self, epoch: int, leaving: Collection[str]) -> list[CoordinatorEffect]:
+        """Those of the view restore; who has joined since joins again; who has left by now may go."""
+        effects: list[CoordinatorEffect] = []
+        for process in sorted(self.present):
+            if process in self.epoch_view.processes:
+                effects += self._tell(process, epoch)
+            else:
+                effects.append(LetGo(process) if process in leaving else TellBlank(process))
+        self.present.difference_update(set(leaving).difference(self.epoch_view.processes))
+        return effects
+
+    def _tell(self, process: str, epoch: int) -> list[CoordinatorEffect]:
+        self.started.add(process)
+        self.assumed.discard(process)
+        return [TellRestore(process, epoch, self.epoch_view, self.restored)]

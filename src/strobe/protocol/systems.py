@@ -1,0 +1,16 @@
+"""From the system that a user describes to the first view of it."""
+
+from strobe.process import System
+from strobe.protocol.registry import check_channels
+from strobe.protocol.view import ChannelSpec, View
+
+
+def first_view(system: System) -> View:
+    """Return view 1 of `system`, or raise UsageError where its topology is wrong."""
+    channels = tuple(
+        ChannelSpec(channel.id, channel.source, channel.target, channel.kind) for channel in system.channels
+    )
+    view = View(1, tuple(system.processes), channels)
+    view.check()
+    check_channels(system.protocol, view)
+    return view

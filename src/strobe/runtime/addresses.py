@@ -1,0 +1,31 @@
+"""Addresses as people write them: `host:port`, an IPv6 host in brackets, port 0 for any free one."""
+
+from ipaddress import ip_address
+
+from strobe.errors import UsageError
+
+
+def parse_address(text: str, what: str) -> tuple[str, int]:
+    """Return host and port of `text`; `what` is the setting that it was given for."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise UsageError(f"{what} {text!r} is ambiguous: write an IPv6 address in brackets, like [::1]:7400")
+    if not (colon and host and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise UsageError(f"{what} {text!r} is no address; write host:port, like 127.0.0.1:7400, or port 0 for any")
+    return host, int(port)
+
+
+def print_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,203 @@
+"""The HTTP API: what is asked, by whom, and the answer or the error as JSON.
+
+Browsers are kept out: a page from elsewhere cannot name this host (its name in `Host` would be its own), and cannot
+send JSON here without being allowed to, which it is not.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from strobe import __version__
+from strobe.errors import SnapshotIncomplete, SnapshotNotFound, StrobeError, UsageError
+from strobe.runtime.addresses import is_loopback
+from strobe.runtime.documents import (
+    Failure,
+    Index,
+    LeaveRequest,
+    RestoreRequest,
+    Status,
+    StopRequest,
+    TakeRequest,
+)
+from strobe.runtime.event_log import ERROR
+from strobe.runtime.metrics import CONTENT_TYPE, Metrics
+from strobe.runtime.openapi import describe_api
+from strobe.runtime.operations import NoAnswer, NoSuchProcess, Operations
+from strobe.runtime.snapshot_documents import detail, list_snapshots
+from strobe.storage.resolution import resolve
+
+BODY_BYTES_MAX = 1 << 20
+LAST_MAX = 10_000
+JSON = "application/json"
+
+Document = TypeVar("Document")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Api:
+    """The routes, and what they call."""
+
+    def __init__(self, operations: Operations, status: Callable[[], Status], metrics: Metrics) -> None:
+        self.operations = operations
+        self.coordinator = operations.coordinator
+        self._status = status
+        self._metrics = metrics
+        self._description = msgspec.json.encode(describe_api())
+
+    def application(self, host: str) -> Starlette:
+        """Return the ASGI application, to be served at `host`."""
+        routes = [
+            self._route("/", "GET", self._index),
+            self._route("/openapi.json", "GET", self._openapi),
+            self._route("/metrics", "GET", self._metric),
+            self._route("/v1/status", "GET", self._get_status),
+            self._route("/v1/snapshots", "GET", self._list),
+            self._route("/v1/snapshots", "POST", self._take),
+            self._route("/v1/snapshots/{id}", "GET", self._show),
+            self._route("/v1/restore", "POST", self._restore),
+            self._route("/v1/processes/{name}/leave", "POST", self._leave),
+            self._route("/v1/stop", "POST", self._stop),
+        ]
+        return Starlette(
+            routes=routes,
+            middleware=[Middleware(Guard, host=host)],
+            exception_handlers={HTTPException: _http_failure},
+        )
+
+    def _route(self, path: str, method: str, endpoint: Endpoint) -> Route:
+        async def answer(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except StrobeError as error:
+                return _failure(_status_of(error), str(error))
+            except HTTPException:
+                raise
+            except Exception as error:  # noqa: BLE001 -- one request may fail by a bug of ours; the others go on
+                self.coordinator.log.say("request failed", ERROR, path=path, problem=repr(error))
+                return _failure(500, f"this is a bug in Strobe: {error!r}")
+
+        return Route(path, answer, methods=[method])
+
+    async def _index(self, request: Request) -> Response:
+        paths = [f"{method} {path}" for path, methods in describe_api()["paths"].items() for method in methods]
+        return _answer(Index(__version__, self.coordinator.store_url, [path.upper()[:4] + path[4:] for path in paths]))
+
+    async def _openapi(self, request: Request) -> Response:
+        return Response(self._description, media_type=JSON)
+
+    async def _metric(self, request: Request) -> Response:
+        return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _get_status(self, request: Request) -> Response:
+        return _answer(self._status())
+
+    async def _list(self, request: Request) -> Response:
+        text = request.query_params.get("last", "100")
+        if not (text.isascii() and text.isdecimal() and 0 < int(text) <= LAST_MAX):
+            raise UsageError(f"last = {text!r} makes no sense; give a number from 1 to {LAST_MAX}")
+        return _answer(list_snapshots(self.coordinator.store_url, self.coordinator.state, int(text)))
+
+    async def _show(self, request: Request) -> Response:
+        state = self.coordinator.state
+        return _answer(detail(state, resolve(state, request.path_params["id"])))
+
+    async def _take(self, request: Request) -> Response:
+        wanted = await _body(request, TakeRequest)
+        return _answer(await self.operations.take(wanted), 200 if wanted.wait else 202)
+
+    async def _restore(self, request: Request) -> Response:
+        return _answer(await self.operations.restore(await _body(request, RestoreRequest)))
+
+    async def _leave(self, request: Request) -> Response:
+        await _body(request, LeaveRequest)
+        return _answer(self.operations.leave(request.path_params["name"]), 202)
+
+    async def _stop(self, request: Request) -> Response:
+        return _answer(self.operations.stop(await _body(request, StopRequest)), 202)
+
+
+class Guard:
+    """Turns away what a browser could be tricked into sending."""
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        self._app = app
+        self._local_only = is_loopback(host)
+        self._names = {"localhost", host, socket.gethostname()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refused = self._refusal(Request(scope))
+            if refused is not None:
+                await refused(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if not self._is_ours(host):
+            return _failure(421, f"the host {host!r} is not this one; use the address that the coordinator listens at")
+        if request.method == "POST":
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != JSON:
+                return _failure(415, f"send a body of the type {JSON}, not {kind or 'none'}")
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() and not host.endswith("]") else host
+        name = name.removeprefix("[").removesuffix("]").lower()
+        if self._local_only:
+            return is_loopback(name)
+        try:
+            # A page from elsewhere is addressed by a name, which is what makes the trick work.
+            ip_address(name)
+        except ValueError:
+            return name in self._names
+        return True
+
+
+async def _body(request: Request, kind: type[Document]) -> Document:
+    """Return the body as a `kind`; an empty one is all defaults."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise HTTPException(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
+    try:
+        return msgspec.json.decode(bytes(body) or b"{}", type=kind)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise UsageError(f"the body is not what it must be: {error}; see /openapi.json") from error
+
+
+def _answer(document: Any, code: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), code, {"Cache-Control": "no-store"}, JSON)
+
+
+def _failure(code: int, problem: str) -> Response:
+    return _answer(Failure(problem), code)
+
+
+async def _http_failure(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for these only"
+    problem = error.detail if error.status_code != 404 else f"there is no {request.url.path} here; see /"
+    return _failure(error.status_code, problem)
+
+
+def _status_of(error: StrobeError) -> int:
+    if isinstance(error, SnapshotNotFound | NoSuchProcess):
+        return 404
+    if isinstance(error, SnapshotIncomplete):
+        return 409
+    if isinstance(error, NoAnswer):
+        return 504
+    return 400 if isinstance(error, UsageError) else 409

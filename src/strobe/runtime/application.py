@@ -1,0 +1,267 @@
+"""What runs on a host: the interface, and the one that runs a user's `Process`.
+
+Handlers run one at a time, to completion. A message is received when the handler run that took it has ended; a cut
+falls between two runs.
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from strobe.errors import ProtocolViolation, UsageError
+from strobe.process import Context, Process, Random
+from strobe.protocol import Frame, LocalState
+from strobe.protocol.events import Breakpoint
+
+if TYPE_CHECKING:
+    from strobe.runtime.timeline import Timeline
+
+Decode = Callable[[Any], list[Any]]
+
+
+class Captured(msgspec.Struct):
+    """A process at its cut: what `capture` gave, and what the host adds to it."""
+
+    state: Any
+    position: int
+    timers: tuple[tuple[str, float], ...] = ()
+    random: int | None = None
+
+
+class Application(ABC):
+    """Something with a state that takes messages. `position` counts its events."""
+
+    position: int = 0
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether it can be given a message now."""
+
+    @property
+    @abstractmethod
+    def quiet(self) -> bool:
+        """Whether it is between two events, so that a cut may fall here."""
+
+    @abstractmethod
+    async def until_quiet(self) -> None:
+        """Wait for the end of the event under way."""
+
+    @abstractmethod
+    def example(self) -> Any:
+        """Return a state such as `capture` gives: what is restored is decoded as its type."""
+
+    @abstractmethod
+    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+        """Live on `timeline`: from the beginning, or from a restored state."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The timeline has ended: nothing set in motion there may happen any more."""
+
+    @abstractmethod
+    def deliver(self, channel: str, frame: Frame, consumed: int) -> None:
+        """Take the messages of `frame`, but for the first `consumed`."""
+
+    @abstractmethod
+    def take(self, source: str, record: Any) -> None:
+        """Take a record from outside."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Run the last event."""
+
+    @abstractmethod
+    def capture(self) -> Captured:
+        """Return the state as it is now."""
+
+    def random_state(self) -> int | None:
+        """Return the state of the random generator, if there is one."""
+        return None
+
+    @abstractmethod
+    def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        """The process has these channels now."""
+
+
+def decode_frame(decode: Decode, process: str, channel: str, frame: Frame) -> list[Any]:
+    """Return the messages of `frame`; raise ProtocolViolation where they are not what it says."""
+    try:
+        messages = decode(frame.body)
+    except msgspec.MsgspecError as error:
+        place = f"the frame of message {frame.first_ordinal}"
+        raise ProtocolViolation(process, channel, f"{place} cannot be decoded: {error}") from error
+    if len(messages) != frame.count:
+        problem = f"the frame of message {frame.first_ordinal} has {len(messages)} messages instead of {frame.count}"
+        raise ProtocolViolation(process, channel, problem)
+    return messages
+
+
+class LiveContext(Context):
+    """What a live process sees of the world."""
+
+    random: Random
+
+    def __init__(self, application: "ProcessApplication", name: str) -> None:
+        self._application = application
+        self.name = name
+        self.inputs = ()
+        self.outputs = ()
+        self.random = Random(0)
+        self.requested: list[str] = []
+        self.at_s: float | None = None
+
+    def send(self, channel: str, message: Any) -> None:
+        self._application.timeline.outbox.send(channel, message)
+
+    def set_timer(self, name: str, after_s: float) -> None:
+        self._application.set_timer(name, after_s)
+
+    def cancel_timer(self, name: str) -> None:
+        self._application.cancel_timer(name)
+
+    def now(self) -> float:
+        if self.at_s is None:
+            self.at_s = time.time()
+        return self.at_s
+
+    def emit(self, record: Any) -> None:
+        self._application.timeline.boundary.emit(record)
+
+    def snapshot(self) -> str:
+        requested = self._application.timeline.name_snapshot(len(self.requested))
+        self.requested.append(requested)
+        return requested
+
+
+class ProcessApplication(Application):
+    """Runs the handlers of a user's process. An exception in one of them ends the node: state is lost with it."""
+
+    def __init__(self, name: str, process: Process, decode: Decode) -> None:
+        self.name = name
+        self.process = process
+        self.decode = decode
+        self.context = LiveContext(self, name)
+        self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
+        self.timeline: Timeline
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    @property
+    def quiet(self) -> bool:
+        return True
+
+    async def until_quiet(self) -> None:
+        pass  # handlers run to completion: between two turns of the loop none is under way
+
+    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+        self.timeline = timeline
+        context = self.context
+        context.requested = []
+        context.at_s = None
+        if local is None:
+            self.position = 0
+            context.random = Random(f"{timeline.system}/{self.name}")
+            self._run("start", lambda: self.process.start(context))
+            return
+        self.position = local.position
+        context.random = Random(local.random or 0)
+        self.process.restore(state)
+        for name, left_s in local.timers:
+            self.set_timer(name, left_s)
+
+    def end(self) -> None:
+        for handle, _ in self.timers.values():
+            if handle is not None:
+                handle.cancel()
+        self.timers.clear()
+
+    def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        self.context.inputs, self.context.outputs = inputs, outputs
+
+    def random_state(self) -> int | None:
+        return self.context.random.state
+
+    # Events
+
+    def deliver(self, channel: str, frame: Frame, consumed: int) -> None:
+        messages = decode_frame(self.decode, self.name, channel, frame)
+        if consumed:
+            del messages[:consumed]
+        context, receive = self.context, self.process.receive
+        context.at_s = None
+        tracer = self.timeline.tracer
+        if tracer is not None:
+            first_ordinal = frame.first_ordinal + consumed
+            tracer.received(channel, first_ordinal, len(messages), self.position + 1, context.now())
+        place = consumed
+        for message in messages:
+            place += 1
+            self.position += 1
+            receive(context, channel, message)
+            if context.requested:
+                self._initiate(Breakpoint(channel, place) if place < frame.count else None)
+
+    def take(self, source: str, record: Any) -> None:
+        self._run(f"source {source}", lambda: self.process.receive(self.context, source, record), record)
+
+    def leave(self) -> None:
+        self._run("leave", lambda: self.process.leave(self.context))
+        self.end()
+
+    def _run(self, name: str, handler: Callable[[], None], record: Any = None) -> None:
+        """Run a handler that no message caused."""
+        self.position += 1
+        self.context.at_s = None
+        tracer = self.timeline.tracer
+        if tracer is not None:
+            tracer.event(self.position, name, self.context.now(), record)
+        handler()
+        if self.context.requested:
+            self._initiate(None)
+
+    def _initiate(self, inside: Breakpoint | None) -> None:
+        requested, self.context.requested = self.context.requested, []
+        for snapshot in requested:
+            self.timeline.initiate(snapshot, inside)
+
+    # Timers
+
+    def set_timer(self, name: str, after_s: float) -> None:
+        if not after_s >= 0:
+            raise UsageError(f"process {self.name!r} sets the timer {name!r} after {after_s} s; it must be 0 or more")
+        self.cancel_timer(name)
+        loop = asyncio.get_running_loop()
+        handle = loop.call_later(after_s, self._due, name)
+        self.timers[name] = (handle, loop.time() + after_s)
+
+    def cancel_timer(self, name: str) -> None:
+        handle, _ = self.timers.pop(name, (None, 0.0))
+        if handle is not None:
+            handle.cancel()
+
+    def _due(self, name: str) -> None:
+        # It stays pending until it is run: that may have to wait for a slow peer, and a cut may fall before it.
+        handle, _ = self.timers[name]
+        self.timeline.run_soon(lambda: self._fire(name, handle))
+
+    def _fire(self, name: str, handle: asyncio.TimerHandle | None) -> None:
+        pending = self.timers.get(name)
+        if pending is None or pending[0] is not handle:
+            return  # set anew or cancelled while it waited
+        del self.timers[name]
+        self._run(f"timer {name}", lambda: self.process.timer(self.context, name))
+
+    def example(self) -> Any:
+        return self.process.capture()
+
+    def capture(self) -> Captured:
+        now = asyncio.get_running_loop().time()
+        timers = tuple((name, max(0.0, due - now)) for name, (_, due) in self.timers.items())
+        return Captured(self.process.capture(), self.position, timers, self.context.random.state)

@@ -1,0 +1,98 @@
+"""Where a process meets the outside: its sources are read, and its sinks written, in step with its state (R2)."""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from strobe.outside import Sink, Source
+from strobe.runtime.restoring import Restored
+
+if TYPE_CHECKING:
+    from strobe.runtime.timeline import Timeline
+
+RECORDS_MAX = 256
+IDLE_S = 0.02
+
+
+class Boundary:
+    """The sources and sinks of one process in one epoch."""
+
+    def __init__(
+        self, timeline: "Timeline", sources: dict[str, Source], sinks: dict[str, Sink], restored: Restored | None
+    ) -> None:
+        self._timeline = timeline
+        self._sources = sources
+        self._sinks = sinks
+        self._restored = restored
+        # Of the last poll of each source: the records still to be delivered, and how many were.
+        self._polled: dict[str, tuple[list[Any], int]] = {}
+        self._next: asyncio.Handle | None = None
+
+    def open(self) -> None:
+        """Go to where the restored state had come to."""
+        local = self._restored.local if self._restored is not None else None
+        for name, source in self._sources.items():
+            source.open(local.sources.get(name, 0) if local is not None else 0)
+        origin = self._restored.fragment.snapshot.epoch if self._restored is not None else 0
+        for name, sink in self._sinks.items():
+            position = local.sinks.get(name, 0) if local is not None else 0
+            fork = self._restored is not None and self._restored.fork
+            sink.restore(position, epoch=self._timeline.epoch, origin=origin, fork=fork)
+
+    def start(self) -> None:
+        if self._sources:
+            self._next = asyncio.get_running_loop().call_soon(self._read)
+
+    def close(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        # Behind what the thread still does for them.
+        for source in self._sources.values():
+            self._timeline.host.writer.submit(source.close)
+        for sink in self._sinks.values():
+            self._timeline.host.writer.submit(sink.close)
+
+    def emit(self, record: Any) -> None:
+        for sink in self._sinks.values():
+            sink.emit(record)
+
+    def positions(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return how far sources were read and sinks written by the events so far."""
+        return (
+            {name: self._position(name, source) for name, source in self._sources.items()},
+            {name: sink.position for name, sink in self._sinks.items()},
+        )
+
+    def _position(self, name: str, source: Source) -> int:
+        records, delivered = self._polled.get(name, ([], 0))
+        return source.position_after(delivered) if delivered < len(records) else source.position
+
+    def _read(self) -> None:
+        """Deliver what the sources have, as long as the process may be given something."""
+        found = 0
+        for name, source in self._sources.items():
+            if self._timeline.may_deliver and not self._timeline.inbox:
+                records = source.poll(RECORDS_MAX)
+                found += len(records)
+                self._deliver(name, records)
+        loop = asyncio.get_running_loop()
+        self._next = loop.call_soon(self._read) if found else loop.call_later(IDLE_S, self._read)
+
+    def _deliver(self, name: str, records: list[Any]) -> None:
+        for place, record in enumerate(records):
+            if self._timeline.closed:
+                return
+            # The record counts as read in a cut that falls right after its event, and not before.
+            self._polled[name] = (records, place + 1)
+            self._timeline.application.take(name, record)
+        self._polled.pop(name, None)
+
+    async def prepare(self, positions: dict[str, int]) -> None:
+        """Make what was emitted up to a cut durable, before its snapshot may commit."""
+        for name, sink in self._sinks.items():
+            await self._timeline.host.in_thread(partial(sink.prepare, positions[name]))
+
+    def release(self, positions: dict[str, int]) -> None:
+        """A snapshot committed: let out what it covers."""
+        for name, sink in self._sinks.items():
+            self._timeline.host.do_later(partial(sink.release, positions[name]))

@@ -1,0 +1,271 @@
+"""A process's part of each snapshot under way: frozen at the cut, written in the background, handed over (E4, E5).
+
+    record ──► write the state ──┐
+               (waits for begun) ├──► write the frames ──► make all durable ──► FragmentStored, kept until the outcome
+    finish ──────────────────────┘
+
+The loop only ever encodes a small slice at a time; hashing, writing and syncing happen in the node's one writer thread.
+"""
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from strobe.errors import StrobeError
+from strobe.keyed_state import Frozen, KeyedState
+from strobe.protocol import Fragment, SnapshotId
+from strobe.protocol.coordination import RecordingFailed
+from strobe.protocol.events import SnapshotAborted
+from strobe.protocol.fragment import KEYED
+from strobe.protocol.log import BlobRef, ProcessRecord
+from strobe.runtime.application import Captured
+from strobe.runtime.control import FragmentStored, Recorded, SnapshotBegun
+from strobe.runtime.restoring import Restored
+from strobe.storage.blobs import Blobs
+from strobe.storage.channel_frames import pack_frames
+from strobe.storage.manifests import frontier_records
+from strobe.storage.segments import takes_delta
+from strobe.storage.states import encode_captured
+
+if TYPE_CHECKING:
+    from strobe.runtime.timeline import Timeline
+
+logger = logging.getLogger("strobe.node")
+
+SLICE_BYTES = 256 << 10
+
+
+class Base(msgspec.Struct):
+    """A committed part that the next ones may build on: the blobs it has, and the freezing it was written from."""
+
+    record: ProcessRecord
+    frozen_number: int | None
+
+
+class Capture:
+    """One snapshot at this process."""
+
+    def __init__(self, snapshot: SnapshotId, captured: Captured, recorded_us: int) -> None:
+        self.snapshot = snapshot
+        self.captured = captured
+        self.recorded_us = recorded_us
+        self.pause_us = 0
+        self.sinks: dict[str, int] = {}
+        self.sources: dict[str, int] = {}
+        self.keyed: KeyedState[Any] | None = None
+        self.frozen: Frozen | None = None
+        self.encoding = KEYED
+        self.data = b""
+        self.begun: asyncio.Future[SnapshotBegun] = asyncio.get_running_loop().create_future()
+        self.fragment: asyncio.Future[Fragment] = asyncio.get_running_loop().create_future()
+        self.stored: FragmentStored | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.patience: asyncio.TimerHandle | None = None
+
+    @property
+    def frozen_number(self) -> int | None:
+        return self.frozen.number if self.frozen is not None else None
+
+
+class Captures:
+    """All snapshots under way at one process."""
+
+    def __init__(self, timeline: "Timeline", restored: Restored | None) -> None:
+        self.open: dict[SnapshotId, Capture] = {}
+        self._timeline = timeline
+        self._host = timeline.host
+        self._begun: dict[SnapshotId, SnapshotBegun] = {}
+        # What was committed lately, by printed id: the parent of the next is one of these.
+        self._bases: dict[str, Base] = {}
+        if restored is not None:
+            self._bases[restored.snapshot] = Base(restored.record, None)
+
+    # From the protocol
+
+    def record(self, snapshot: SnapshotId) -> None:
+        """Freeze the state, now; everything else about it happens later."""
+        started = time.perf_counter_ns()
+        capture = Capture(snapshot, self._timeline.application.capture(), time.time_ns() // 1000)
+        state = capture.captured.state
+        if isinstance(state, KeyedState):
+            capture.keyed, capture.frozen = state, state.freeze()
+        else:
+            capture.encoding, capture.data = encode_captured(state)
+        capture.sources, capture.sinks = self._timeline.boundary.positions()
+        capture.captured.state = None
+        self.open[snapshot] = capture
+        if snapshot in self._begun:
+            capture.begun.set_result(self._begun[snapshot])
+        loop = asyncio.get_running_loop()
+        capture.task = loop.create_task(self._store(capture))
+        capture.patience = loop.call_later(self._host.settings.patience_s, self._expire, snapshot)
+        if self._timeline.tracer is not None:
+            self._timeline.tracer.recorded(str(snapshot), capture.captured.position)
+        capture.pause_us = (time.perf_counter_ns() - started) // 1000
+        self._host.say(Recorded(snapshot, self._host.name, capture.pause_us))
+
+    def finish(self, fragment: Fragment) -> None:
+        """Every incoming channel is known to its end."""
+        self.open[fragment.snapshot].fragment.set_result(fragment)
+
+    def drop(self, snapshot: SnapshotId) -> None:
+        """Free all that is held for `snapshot`."""
+        capture = self.open.pop(snapshot, None)
+        if capture is None:
+            return
+        if capture.task is not None:
+            capture.task.cancel()
+        if capture.patience is not None:
+            capture.patience.cancel()
+        if capture.frozen is not None:
+            capture.frozen.close()
+
+    # From the coordinator
+
+    def begun(self, begun: SnapshotBegun) -> None:
+        """The log has the begin of this snapshot: its blobs have a place."""
+        self._begun[begun.snapshot] = begun
+        capture = self.open.get(begun.snapshot)
+        if capture is not None and not capture.begun.done():
+            capture.begun.set_result(begun)
+
+    def resend(self, snapshot: SnapshotId) -> bool:
+        """Say again what is stored; tell whether the protocol has nothing more to do for `snapshot`."""
+        capture = self.open.get(snapshot)
+        if capture is None:
+            return False
+        if capture.stored is not None:
+            self._host.say(capture.stored)
+        return capture.fragment.done()
+
+    def outcome(self, snapshot: SnapshotId, committed: bool) -> None:
+        self._begun.pop(snapshot, None)
+        capture = self.open.get(snapshot)
+        if capture is not None and committed and capture.stored is not None:
+            self._committed(capture)
+        if capture is not None and (committed or capture.fragment.done()):
+            self.drop(snapshot)
+
+    def settled(self, counter: int) -> None:
+        """Everything below `counter` has an outcome, whichever: nothing is kept for it."""
+        self._begun = {known: begun for known, begun in self._begun.items() if known.counter >= counter}
+        for snapshot in [known for known, capture in self.open.items() if known.counter < counter]:
+            if self.open[snapshot].fragment.done():
+                self.drop(snapshot)
+
+    def close(self) -> None:
+        for snapshot in list(self.open):
+            self.drop(snapshot)
+
+    def _committed(self, capture: Capture) -> None:
+        assert capture.stored is not None
+        number = capture.frozen_number
+        self._bases[str(capture.snapshot)] = Base(capture.stored.record, number)
+        while len(self._bases) > 4:
+            oldest = next(iter(self._bases))
+            del self._bases[oldest]
+        if capture.keyed is not None:
+            kept = [base.frozen_number for base in self._bases.values() if base.frozen_number is not None]
+            capture.keyed.forget_changes(min(kept))
+        self._timeline.boundary.release(capture.sinks)
+
+    def _expire(self, snapshot: SnapshotId) -> None:
+        """No outcome has come for too long: the coordinator may never return (E7)."""
+        capture = self.open.get(snapshot)
+        if capture is None:
+            return
+        logger.warning("snapshot %s: no outcome for %g s, freeing it", snapshot, self._host.settings.patience_s)
+        if capture.fragment.done():
+            self.drop(snapshot)
+        else:
+            self._timeline.tell(SnapshotAborted(snapshot))
+
+    # In the background
+
+    async def _store(self, capture: Capture) -> None:
+        """Write everything, then hand the fragment over; a failure fails this snapshot and nothing else."""
+        try:
+            begun = await capture.begun
+            state, deltas = await self._write_state(capture, begun)
+            fragment = await capture.fragment
+            await self._hand_over(capture, begun, state, deltas, fragment)
+        except (StrobeError, OSError) as error:
+            logger.warning("snapshot %s cannot be stored: %s", capture.snapshot, error)
+            self._host.say(RecordingFailed(capture.snapshot, self._host.name, str(error)))
+
+    async def _write_state(self, capture: Capture, begun: SnapshotBegun) -> tuple[BlobRef, tuple[BlobRef, ...]]:
+        """Write the state, or only what has changed since the parent."""
+        base = self._bases.get(begun.parent or "")
+        if capture.frozen is None:
+            reusable = {ref.blake3: ref for ref in (base.record.state,)} if base is not None else {}
+            data = capture.data
+            return await self._host.in_writer(lambda blobs: blobs.write(begun.position, [data], reusable)), ()
+        since = self._delta_since(capture.frozen, base)
+        written = await self._write_frozen(capture.frozen, begun.position, since)
+        if base is None or since is None:
+            return written, ()
+        return base.record.state, (*base.record.deltas, written)
+
+    def _delta_since(self, frozen: Frozen, base: Base | None) -> int | None:
+        """Return the freezing since which only changes are written; None: everything is. Chains are bounded (E5)."""
+        since = base.frozen_number if base is not None else None
+        if base is None or since is None or not frozen.can_delta(since):
+            return None
+        return since if takes_delta(base.record, self._host.settings.delta_chain_max) else None
+
+    async def _write_frozen(self, frozen: Frozen, begin: int, since: int | None) -> BlobRef:
+        writer = await self._host.in_writer(lambda blobs: blobs.open(begin))
+        try:
+            waiting: list[bytes] = []
+            size = 0
+            for piece in frozen.slices(since):
+                waiting.append(piece)
+                size += len(piece)
+                if size >= SLICE_BYTES:
+                    await self._host.in_thread(partial(writer.write, b"".join(waiting)))
+                    waiting, size = [], 0
+                else:
+                    await asyncio.sleep(0)
+            await self._host.in_thread(partial(writer.write, b"".join(waiting)))
+            return await self._host.in_thread(writer.finish)
+        except BaseException:
+            self._host.writer.submit(writer.abandon)  # behind what the thread still has to write
+            raise
+
+    async def _hand_over(
+        self, capture: Capture, begun: SnapshotBegun, state: BlobRef, deltas: tuple[BlobRef, ...], fragment: Fragment
+    ) -> None:
+        pieces, sections = pack_frames(fragment.in_flight)
+
+        def write(blobs: Blobs) -> BlobRef | None:
+            frames = blobs.write(begun.position, pieces, {}) if pieces else None
+            blobs.sync(begun.position)
+            return frames
+
+        frames = await self._host.in_writer(write)
+        await self._timeline.boundary.prepare(capture.sinks)
+        captured = capture.captured
+        record = ProcessRecord(
+            position=captured.position,
+            encoding=capture.encoding,
+            state=state,
+            sent=frontier_records(fragment.sent),
+            received=frontier_records(fragment.received),
+            in_flight=sections,
+            frames=frames,
+            timers=captured.timers,
+            random=captured.random,
+            deltas=deltas,
+            sources=capture.sources,
+            sinks=capture.sinks,
+            recorded_us=capture.recorded_us,
+            pause_us=capture.pause_us,
+            duration_us=max(0, time.time_ns() // 1000 - capture.recorded_us),
+        )
+        record = self._host.sign(str(capture.snapshot), self._timeline.protocol.view, record)
+        capture.stored = FragmentStored(capture.snapshot, self._host.name, fragment.view, record)
+        self._host.say(capture.stored)

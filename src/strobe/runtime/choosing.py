@@ -1,0 +1,127 @@
+"""Which snapshot the system is rolled back to: only one that is complete, verified and fits (E9, R1).
+
+Asked for a certain one, the answer is that one or the reason why not. Asked for none, it is the newest of the current
+timeline that can be restored: those that its epoch has completed, then the one that this epoch was restored from and
+those before it, and so on. What a rollback has abandoned is on none of these, and is not returned to.
+
+Restoring below released output is refused (R2): what sinks have handed out since would be handed out again. Only a fork
+may, whose output goes elsewhere.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from strobe.errors import SnapshotError, StoreCorrupt
+from strobe.protocol import SnapshotId, View
+from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
+from strobe.protocol.log import EpochStart, Manifest
+from strobe.runtime.commits import prove
+from strobe.storage import LogState, Store
+from strobe.storage.manifests import blobs_of
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """What can be run here: the processes and channels that the system describes or that have joined it."""
+
+    protocol: str
+    processes: frozenset[str]
+    channels: frozenset[tuple[str, str, str, str]]
+
+    @classmethod
+    def of(cls, protocol: str, *views: View) -> "Topology":
+        processes = frozenset(process for view in views for process in view.processes)
+        channels = frozenset(
+            (channel.id, channel.source, channel.target, channel.kind) for view in views for channel in view.channels
+        )
+        return cls(protocol, processes, channels)
+
+    def problem(self, manifest: Manifest) -> str | None:
+        """Return why a snapshot is of another topology; None where it fits."""
+        if manifest.protocol != self.protocol:
+            return f"was taken by {manifest.protocol}, and the system runs {self.protocol}"
+        strange = sorted(set(manifest.view.processes) - self.processes)
+        if strange:
+            return f"is of another topology: the system has no process {', '.join(strange)}"
+        taken = Topology.of(manifest.protocol, manifest.view)
+        unknown = sorted(f"{name} ({kind})" for name, _, _, kind in taken.channels - self.channels)
+        return f"is of another topology: the system has no channel {', '.join(unknown)}" if unknown else None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What was chosen, and what was passed over on the way there, with the reasons."""
+
+    event: SnapshotChosen | RestoreRefused
+    passed_over: tuple[str, ...] = ()
+
+
+def timeline(state: LogState, starts: Mapping[int, EpochStart]) -> list[str]:
+    """Return the complete snapshots that lie behind the present, newest first; `starts` are the log's epochs."""
+    found: list[str] = []
+    epoch, end = state.epoch, state.next_position
+    while True:
+        for name, complete in reversed(state.committed.items()):
+            if complete.manifest.epoch == epoch and complete.position <= end:
+                found.append(name)
+        start = starts.get(epoch)
+        if start is None or start.restored is None:
+            return found
+        restored = state.committed.get(start.restored)
+        epoch, end = SnapshotId.parse(start.restored).epoch, restored.position if restored is not None else end
+
+
+def choose(
+    store: Store, starts: Mapping[int, EpochStart], wanted: str | None, topology: Topology, fork: bool = False
+) -> Answer:
+    """Return the snapshot to restore, or why there is none. StoreError: the store cannot be read now."""
+    state = store.state()
+    candidates = timeline(state, starts)
+    if wanted is not None:
+        try:
+            wanted = store.resolve(wanted)
+        except SnapshotError as error:
+            return Answer(RestoreRefused(str(error)))
+    elif not candidates:
+        return Answer(SnapshotChosen(None, None))
+    newest = state.committed[candidates[0]].manifest if candidates and not fork else None
+    passed_over: list[str] = []
+    for name in candidates if wanted is None else [wanted]:
+        manifest = state.committed[name].manifest
+        problem = _problem(store, name, manifest, topology, newest)
+        if problem is None:
+            return Answer(SnapshotChosen(name, manifest.view), tuple(passed_over))
+        passed_over.append(f"snapshot {name} {problem}")
+    return Answer(RestoreRefused("; ".join(passed_over)))
+
+
+def _problem(store: Store, name: str, manifest: Manifest, topology: Topology, newest: Manifest | None) -> str | None:
+    """Return why the snapshot cannot be restored; the cheap checks first."""
+    problem = topology.problem(manifest)
+    if problem is None and newest is not None:
+        problem = _below_released(manifest, newest)
+    return problem or _unverified(store, name, manifest)
+
+
+def _below_released(manifest: Manifest, newest: Manifest) -> str | None:
+    for process, record in newest.processes.items():
+        earlier = manifest.processes.get(process)
+        for sink, position in record.sinks.items():
+            released = earlier.sinks.get(sink, 0) if earlier is not None else 0
+            if position > released:
+                return (
+                    f"lies below released output: sink {sink} of process {process} has handed out {position - released}"
+                    " more since; restore a newer one, or fork, with output that goes elsewhere"
+                )
+    return None
+
+
+def _unverified(store: Store, name: str, manifest: Manifest) -> str | None:
+    try:
+        for ref in blobs_of(manifest):
+            store.read_blob(ref)
+        verdict = prove(store, name, manifest)
+    except (StoreCorrupt, SnapshotError) as error:
+        return f"is corrupt: {error.problem}"
+    if not verdict.holds:
+        return "is inconsistent: " + "; ".join(str(finding) for finding in verdict.findings)
+    return None

@@ -1,0 +1,125 @@
+"""Speaks to a running coordinator, for commands: plain HTTP, one call at a time."""
+
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from strobe.errors import StrobeError, TransportError, UsageError
+from strobe.runtime.discovery import discover
+from strobe.runtime.documents import (
+    Accepted,
+    Failure,
+    LeaveRequest,
+    RestoreRequest,
+    RestoreStarted,
+    SnapshotDetail,
+    SnapshotList,
+    Status,
+    StopRequest,
+    Taken,
+    TakeRequest,
+)
+
+Document = TypeVar("Document")
+GRACE_S = 5.0
+"""So much longer than the coordinator may take is waited for it to say so."""
+
+
+class RequestRefused(StrobeError):
+    """The coordinator would not do it; it says why."""
+
+
+class Client:
+    """The API of the coordinator at `api`, which is host:port."""
+
+    def __init__(self, api: str, timeout_s: float = 10.0) -> None:
+        self.api = api
+        self._timeout_s = timeout_s
+        # Never through a proxy: the coordinator is near.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    @classmethod
+    def of_store(cls, store: str) -> "Client":
+        """Return a client for the coordinator that runs for `store`; TransportError where none does."""
+        return cls(discover(store).api)
+
+    def status(self) -> Status:
+        return self._get("/v1/status", Status)
+
+    def snapshots(self, last: int = 100) -> SnapshotList:
+        return self._get(f"/v1/snapshots?last={last}", SnapshotList)
+
+    def snapshot(self, snapshot: str) -> SnapshotDetail:
+        return self._get(f"/v1/snapshots/{quote(snapshot, safe='')}", SnapshotDetail)
+
+    def take(self, wait: bool = True, initiators: tuple[str, ...] = (), timeout_s: float = 60.0) -> Taken:
+        """Take a snapshot; with `wait`, return its outcome."""
+        request = TakeRequest(wait, initiators, timeout_s)
+        return self._post("/v1/snapshots", request, Taken, timeout_s + GRACE_S)
+
+    def restore(self, snapshot: str | None = "latest", fork: bool = False, timeout_s: float = 60.0) -> RestoreStarted:
+        """Roll everybody back; returns when the new epoch has started."""
+        request = RestoreRequest(snapshot, fork, timeout_s)
+        return self._post("/v1/restore", request, RestoreStarted, timeout_s + GRACE_S)
+
+    def leave(self, process: str) -> Accepted:
+        """Have `process` leave the system."""
+        return self._post(f"/v1/processes/{quote(process, safe='')}/leave", LeaveRequest(), Accepted)
+
+    def stop(self, reason: str = "the system was stopped") -> Accepted:
+        """Stop every node, and then the coordinator."""
+        return self._post("/v1/stop", StopRequest(reason), Accepted)
+
+    def metrics(self) -> str:
+        return self._call(urllib.request.Request(self._url("/metrics")), self._timeout_s).decode()
+
+    def _url(self, path: str) -> str:
+        return f"http://{self.api}{path}"
+
+    def _get(self, path: str, kind: type[Document]) -> Document:
+        return self._decode(self._call(urllib.request.Request(self._url(path)), self._timeout_s), kind)
+
+    def _post(self, path: str, document: Any, kind: type[Document], timeout_s: float | None = None) -> Document:
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._url(path), msgspec.json.encode(document), headers, method="POST")
+        return self._decode(self._call(request, timeout_s or self._timeout_s), kind)
+
+    def _call(self, request: urllib.request.Request, timeout_s: float) -> bytes:
+        try:
+            with self._opener.open(request, timeout=timeout_s) as response:
+                body: bytes = response.read()
+                return body
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read()) from None
+        except TimeoutError as error:
+            raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
+        except (OSError, HTTPException) as error:
+            if isinstance(getattr(error, "reason", None), TimeoutError):
+                raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
+            problem = getattr(error, "reason", None) or error
+            raise TransportError(
+                f"no coordinator answers at {self.api} ({problem}); start one with `strobe coordinator SYSTEM`"
+            ) from error
+
+    def _decode(self, body: bytes, kind: type[Document]) -> Document:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise TransportError(
+                f"what answers at {self.api} is no coordinator of this version of Strobe ({error})"
+            ) from error
+
+
+def _refusal(code: int, body: bytes) -> StrobeError:
+    try:
+        problem = msgspec.json.decode(body, type=Failure).error
+    except msgspec.MsgspecError:
+        return TransportError(f"the coordinator answered with HTTP status {code}")
+    if code in (400, 404):
+        return UsageError(problem)
+    return TransportError(problem) if code in (503, 504) else RequestRefused(problem)

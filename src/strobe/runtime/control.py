@@ -1,0 +1,197 @@
+"""What coordinator and nodes say to each other: MessagePack on a TCP connection that the node opens.
+
+Each message is a length (u32, little-endian) and a MessagePack array of two: the name of its type, and its fields. The
+types are the brain's own events and effects, and those below. Only the types of `FROM_NODE` and `FROM_COORDINATOR` are
+ever made of what comes in; everything else is refused by name.
+"""
+
+import struct
+from typing import Any
+
+import msgspec
+
+from strobe.errors import TransportError
+from strobe.protocol import ChannelSpec, SnapshotId
+from strobe.protocol.coordination import (
+    AskToRecord,
+    Drained,
+    LetGo,
+    RecordingFailed,
+    RelaySentCount,
+    SentCountsArrived,
+    SnapshotStarted,
+    SnapshotWanted,
+    TellBlank,
+    TellOutcome,
+    TellRestore,
+    TellSettled,
+    TellView,
+)
+from strobe.protocol.log import ProcessRecord
+from strobe.runtime.settings import NodeSettings
+
+VERSION = 1
+MESSAGE_BYTES_MAX = 64 << 20
+LENGTH = struct.Struct("<I")
+
+
+class Register(msgspec.Struct, frozen=True):
+    """The first thing a node says. `instance` is one run of the program; `epoch` 0: it has no state.
+
+    `address` is where its peers reach it. `channels` are those of its description of the system that it is an end of:
+    they count where it joins.
+    """
+
+    version: int
+    process: str
+    instance: str
+    epoch: int
+    address: tuple[str, int]
+    channels: tuple[ChannelSpec, ...]
+    protocol: str
+    pid: int = 0
+    host: str = ""
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """The answer to `Register`. `system` is the identity of the store, which every link of the system must name."""
+
+    system: str
+    store: str
+    settings: NodeSettings
+    epoch: int
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The answer to `Register` that ends the connection; `final`: trying again is of no use."""
+
+    reason: str
+    final: bool
+
+
+class AddressBook(msgspec.Struct, frozen=True):
+    """Where each process of the system listens; told to everybody whenever it changes."""
+
+    addresses: dict[str, tuple[str, int]]
+
+
+class SnapshotBegun(msgspec.Struct, frozen=True):
+    """`snapshot` has begun at this position of the log: its blobs belong there. It may reuse blobs of `parent` (S2)."""
+
+    snapshot: SnapshotId
+    position: int
+    parent: str | None
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """The system is being stopped: end, without leaving. `code` is what to exit with."""
+
+    reason: str
+    code: int = 0
+
+
+class FragmentStored(msgspec.Struct, frozen=True):
+    """All of this process's part of `snapshot` is durable in the store, at the place that `record` says."""
+
+    snapshot: SnapshotId
+    process: str
+    view: int
+    record: ProcessRecord
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """This process has recorded its state for `snapshot`, and goes on; progress for people."""
+
+    snapshot: SnapshotId
+    process: str
+    pause_us: int
+
+
+class ChannelReport(msgspec.Struct, frozen=True):
+    """One channel as its sender sees it (`sent`, `backlog_bytes`, `waiting_s` for credit)."""
+
+    sent: int
+    backlog_bytes: int = 0
+    waiting_s: float = 0.0
+    connected: bool = True
+    reconnects: int = 0
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """A sign of life, with what people want to see. Counters only ever go up within an instance."""
+
+    process: str
+    epoch: int
+    position: int
+    cpu_s: float
+    memory_bytes: int
+    outgoing: dict[str, ChannelReport]
+    received: dict[str, int]
+    rejected: dict[str, int]
+    recording_bytes: int = 0
+    spilled_bytes: int = 0
+    open_snapshots: int = 0
+    log_lines: tuple[str, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The process cannot go on, for this reason: the last thing it says before it ends with exit code 1."""
+
+    process: str
+    reason: str
+
+
+FROM_NODE: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        Register,
+        Heartbeat,
+        Recorded,
+        FragmentStored,
+        RecordingFailed,
+        SentCountsArrived,
+        SnapshotStarted,
+        SnapshotWanted,
+        Drained,
+        Failed,
+    )
+}
+FROM_COORDINATOR: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        Welcome,
+        Refused,
+        AddressBook,
+        SnapshotBegun,
+        AskToRecord,
+        RelaySentCount,
+        TellOutcome,
+        TellSettled,
+        TellView,
+        TellRestore,
+        TellBlank,
+        LetGo,
+        Stop,
+    )
+}
+
+_encode = msgspec.msgpack.Encoder().encode
+_envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    """Return `message` as it goes on the wire, its length first."""
+    body = _encode((type(message).__name__, message))
+    return LENGTH.pack(len(body)) + body
+
+
+def unpack(body: bytes, known: dict[str, Any]) -> Any:
+    """Return the message that `body` is, of one of the `known` types; raise TransportError that says what is wrong."""
+    try:
+        name, fields = _envelope.decode(body)
+        kind = known.get(name)
+        if kind is None:
+            raise TransportError(f"a control message of the unknown type {name!r}")
+        return msgspec.msgpack.decode(fields, type=kind)
+    except msgspec.MsgspecError as error:
+        raise TransportError(f"a control message that cannot be read: {error}") from error

@@ -1,0 +1,88 @@
+"""A node's connection to the coordinator: opened again whenever it is lost, for as long as the node lives."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from strobe.errors import TransportError
+from strobe.runtime.control import FROM_COORDINATOR, LENGTH, MESSAGE_BYTES_MAX, pack, unpack
+
+logger = logging.getLogger("strobe.node")
+
+RETRY_S_MIN = 0.05
+RETRY_S_MAX = 1.0
+
+
+class ControlLink:
+    """Says `greeting()` first on each new connection, then hands everything that comes to `hear`, in order.
+
+    What is said while there is no connection is dropped: the coordinator asks again for what it needs.
+    """
+
+    def __init__(self, address: tuple[str, int], greeting: Callable[[], Any], hear: Callable[[Any], None]) -> None:
+        self.address = address
+        self.connected = False
+        self._greeting = greeting
+        self._hear = hear
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._complained = False
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def say(self, message: Any) -> bool:
+        """Send `message`; tell whether there was a connection to send it on."""
+        if self._writer is None or self._writer.is_closing():
+            return False
+        self._writer.write(pack(message))
+        return True
+
+    async def close(self) -> None:
+        """Send what was said, then end."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def reconnect(self) -> None:
+        """Drop the connection, so that the greeting is said again."""
+        if self._writer is not None:
+            self._writer.close()
+
+    async def _run(self) -> None:
+        wait_s = RETRY_S_MIN
+        while True:
+            try:
+                reader, self._writer = await asyncio.open_connection(*self.address)
+                self._writer.write(pack(self._greeting()))
+                self.connected, self._complained, wait_s = True, False, RETRY_S_MIN
+                await self._listen(reader)
+            except (OSError, asyncio.IncompleteReadError, TransportError) as error:
+                self._complain(error)
+            finally:
+                await self._hang_up()
+            await asyncio.sleep(wait_s)
+            wait_s = min(RETRY_S_MAX, wait_s * 2)
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+            if size > MESSAGE_BYTES_MAX:
+                raise TransportError(f"the coordinator sent a message of {size} bytes")
+            self._hear(unpack(await reader.readexactly(size), FROM_COORDINATOR))
+
+    async def _hang_up(self) -> None:
+        writer, self._writer, self.connected = self._writer, None, False
+        if writer is not None:
+            writer.close()
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(writer.wait_closed(), 1.0)
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            host, port = self.address
+            logger.warning("no connection to the coordinator at %s:%d (%s); trying again", host, port, error)
+            self._complained = True

@@ -1,0 +1,357 @@
+"""The live coordinator: hosts the brain, and carries out what it orders.
+
+It keeps no truth of its own (E7): what must survive is in the store's log, and a restart is reading that. The brain is
+touched on the loop only, one event at a time; whatever needs the store is done by one thread, in order, and comes back
+as events. Nodes are told things in the order in which the brain ordered them; what a node misses while it is away, it
+is told when it returns.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from strobe.errors import UsageError
+from strobe.process import System
+from strobe.protocol import Lifecycle, SnapshotId
+from strobe.protocol.coordination import (
+    Append,
+    ChooseSnapshot,
+    CommitSnapshot,
+    CoordinatorEffect,
+    CoordinatorEvent,
+    EntryLogged,
+    Halt,
+    LetGo,
+    Recovered,
+    RestoreRefused,
+    TimePassed,
+    WakeAt,
+)
+from strobe.protocol.log import Begin, EpochStart
+from strobe.protocol.systems import first_view
+from strobe.runtime.choosing import Topology
+from strobe.runtime.clock import Clock
+from strobe.runtime.commits import CommitOrder
+from strobe.runtime.control import SnapshotBegun
+from strobe.runtime.documents import RestoreStarted, RollbackReport
+from strobe.runtime.event_log import ERROR, WARNING, EventLog
+from strobe.runtime.log_desk import Logged, PassedOver, Removed, Told
+from strobe.runtime.members import Members
+from strobe.runtime.progress import Progress
+from strobe.runtime.requests import Requests
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
+from strobe.runtime.store_thread import StoreThread
+from strobe.storage import LogState
+
+RETAIN_EVERY_S = 5.0
+COLLECT_EVERY_S = 60.0
+ROLLBACKS_KEPT = 32
+
+
+class Coordinator:
+    """Drives a `Lifecycle` for the nodes that are connected. `start` it; `ended` gives the exit code."""
+
+    def __init__(
+        self,
+        system: System,
+        store: str,
+        settings: CoordinatorSettings | None = None,
+        node_settings: NodeSettings | None = None,
+        retention: RetentionSettings | None = None,
+        log: EventLog | None = None,
+    ) -> None:
+        self.system = system
+        self.store_url = store
+        self.settings = settings or CoordinatorSettings()
+        self.node_settings = node_settings or NodeSettings()
+        self.retention = retention or RetentionSettings()
+        self.node_settings.check()
+        self.log = log or EventLog()
+        self.clock = Clock()
+        self.first_view = first_view(system)
+        self.brain = Lifecycle(self.first_view, self.settings.policy(), system.protocol, epoch=0, recovering=True)
+        # What the log says as far as the brain has heard it, and how many entries of others were among that.
+        self.state = LogState()
+        self.foreign = 0
+        self.identity = ""
+        self.members = Members(self.settings.silence_s)
+        self.progress = Progress()
+        self.requests = Requests()
+        self.rollbacks: deque[RollbackReport] = deque(maxlen=ROLLBACKS_KEPT)
+        self.rollback_count = 0
+        # Why the last restore was refused, and why all was stopped, if that is so.
+        self.refusal: str | None = None
+        self.halted: str | None = None
+        self.started_us = self.clock.now_us()
+        # Called with each snapshot that has its outcome, and with the report where all is to be stopped.
+        self.on_finished: Callable[[Any], None] = lambda finished: None
+        self.on_halt: Callable[[str], None] = lambda report: None
+        self._forks: set[str | None] = set()
+        self._choosing: str | None = None
+        self._waking: tuple[int, asyncio.TimerHandle] | None = None
+        self._retained_s: float | None = None
+        self.store = StoreThread(self._take, self.broke, self.log)
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the store, read its log, and take over from there."""
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.epoch_known = asyncio.Event()
+        await self.store.open(self.store_url, self.clock.now_us)
+        header = self.store.desk.store.header
+        self.identity, self.store_url = header.store, self.store.desk.store.url
+        self._check_store()
+        self.log.say("started", store=self.store_url, epoch=self.brain.epoch, log_position=self.state.next_position)
+        self.hear(Recovered())
+
+    async def close(self) -> None:
+        """Let the thread end. Nodes go on without a coordinator."""
+        if self._waking is not None:
+            self._waking[1].cancel()
+        self.requests.close()
+        await self.store.close()
+
+    def end(self, code: int) -> None:
+        if not self.ended.done():
+            self.ended.set_result(code)
+
+    def broke(self, error: BaseException) -> None:
+        """Something has happened that must not: end, rather than go on with who knows what."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def _check_store(self) -> None:
+        """Refuse the store of another system: nothing in it could ever be restored here."""
+        if self.state.next_position == 0:
+            return
+        other = "give another directory with --store"
+        if not self.brain.epoch:
+            raise UsageError(f"store {self.store_url} was not written by a live system; {other}")
+        strange = set(self.brain.view.processes).isdisjoint(self.first_view.processes)
+        known = {channel.id: channel for channel in self.first_view.channels}
+        for channel in self.brain.view.channels:
+            here = known.get(channel.id, channel)
+            strange |= (here.source, here.target, here.kind) != (channel.source, channel.target, channel.kind)
+        if strange:
+            theirs = ", ".join(self.brain.view.processes)
+            raise UsageError(f"store {self.store_url} belongs to another system, of the processes {theirs}; {other}")
+
+    def now_s(self) -> float:
+        return self._loop.time()
+
+    # The store
+
+    def poll(self) -> None:
+        """See what others have written to the log."""
+        self._work(self.store.desk.poll)
+
+    def _work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
+        if not self.ended.done():
+            self.store.work(job, *arguments)
+
+    def _take(self, told: Told) -> None:
+        match told:
+            case Logged():
+                self._logged(told)
+            case PassedOver():
+                self.log.say("passed over", WARNING, reason=told.reason)
+            case Removed():
+                if told.snapshots:
+                    self.log.say("removed", snapshots=len(told.snapshots), bytes=told.bytes)
+            case RestoreRefused():
+                self._refused(told)
+            case _:
+                self.hear(told)
+
+    # The log
+
+    def _logged(self, told: Logged) -> None:
+        """The log has one more entry: first those who keep books, then the brain."""
+        entry, position = told.entry, self.state.next_position
+        before = dict(self.state.open)
+        self.state.apply(position, entry)
+        self.foreign += told.foreign
+        if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
+            self._begun(position, entry)
+        self.hear(EntryLogged(entry))
+        for snapshot in before:
+            if snapshot not in self.state.open:
+                self._ended(snapshot)
+        if isinstance(entry, EpochStart) and entry.epoch == self.brain.epoch:
+            self._epoch_started(entry)
+
+    def _begun(self, position: int, begin: Begin) -> None:
+        self.progress.begun(position, begin, self.brain.view)
+        self.requests.begun(begin)
+        if self.brain.recovering:
+            return
+        self.log.say("begun", snapshot=begin.snapshot, initiators=begin.initiators, attempt=begin.attempt)
+        # Before anybody is asked to record, which the brain orders next: blobs need to know their place.
+        self.tell_all(self.begun_message(begin.snapshot))
+
+    def begun_message(self, snapshot: str) -> SnapshotBegun:
+        opened = self.state.open[snapshot]
+        return SnapshotBegun(SnapshotId.parse(snapshot), opened.position, opened.parent)
+
+    def _ended(self, snapshot: str) -> None:
+        complete = self.state.committed.get(snapshot)
+        reason = self.state.aborted.get(snapshot, "")
+        at_us = complete.at_us if complete else self.clock.now_us()
+        finished = self.progress.ended(SnapshotId.parse(snapshot), complete is not None, reason, at_us)
+        if finished is None or self.brain.recovering:
+            return
+        duration_ms = round(finished.duration_us / 1000, 1)
+        if complete:
+            size = finished.state_bytes + finished.in_flight_bytes
+            self.log.say("committed", snapshot=snapshot, ms=duration_ms, bytes=size, written=finished.written_bytes)
+        else:
+            self.log.say("aborted", WARNING, snapshot=snapshot, reason=reason, ms=duration_ms)
+        if complete or not self._will_retry(snapshot):
+            self.requests.ended(snapshot, complete is not None, reason)
+        self.on_finished(finished)
+        self._retain(complete is not None)
+
+    def _will_retry(self, snapshot: str) -> bool:
+        beginning = self.brain.beginning
+        return any(want.retries == snapshot for want in self.brain.schedule.wants) or (
+            beginning is not None and beginning.retries == snapshot
+        )
+
+    def _retain(self, committed: bool) -> None:
+        """Remove what is not kept, now and then: after commits where retention is set, else after aborts."""
+        wanted = any((self.retention.keep_last, self.retention.keep_hourly, self.retention.keep_daily))
+        if not wanted and committed:
+            return
+        every_s = RETAIN_EVERY_S if wanted else COLLECT_EVERY_S
+        now_s = self._loop.time()
+        if self._retained_s is None or now_s - self._retained_s >= every_s:
+            self._retained_s = now_s
+            self._work(self.store.desk.retain, self.retention)
+
+    def _epoch_started(self, entry: EpochStart) -> None:
+        self.epoch_known.set()
+        if entry.epoch == 1:
+            return
+        undone = self._undone(entry.restored)
+        report = RollbackReport(entry.epoch, entry.at_us, entry.restored, entry.reason, entry.blamed, undone)
+        self.rollbacks.append(report)
+        if self.brain.recovering:
+            return
+        self.rollback_count += 1
+        self.refusal = None
+        self.log.say(
+            "rollback",
+            WARNING,
+            epoch=entry.epoch,
+            restored=entry.restored or "the beginning",
+            reason=entry.reason,
+            blamed=entry.blamed,
+            processes=self.brain.view.processes,
+            undone=undone,
+        )
+        self.requests.restored(RestoreStarted(entry.epoch, entry.restored, undone))
+
+    def _undone(self, restored: str | None) -> dict[str, int]:
+        """Return how many events each process loses, as far as heartbeats have told."""
+        complete = self.state.committed.get(restored) if restored is not None else None
+        undone: dict[str, int] = {}
+        for member in self.members:
+            if member.reached is None:
+                continue
+            record = complete.manifest.processes.get(member.process) if complete is not None else None
+            undone[member.process] = max(0, member.reached - (record.position if record is not None else 0))
+        return undone
+
+    # The brain
+
+    def hear(self, event: CoordinatorEvent) -> None:
+        """Tell the brain, and carry out what it orders. UsageError: it makes no sense, and nothing was done."""
+        for effect in self.brain.handle(event, self.clock.now_us()):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: CoordinatorEffect) -> None:
+        match effect:
+            case Append():
+                self._work(self.store.desk.append, effect.entry, self.foreign)
+            case CommitSnapshot():
+                self._commit(effect.snapshot)
+            case ChooseSnapshot():
+                self._choose(effect)
+            case WakeAt():
+                self._wake_at(effect.at_us)
+            case Halt():
+                self._halt(effect.report)
+            case LetGo():
+                self._let_go(effect)
+            case _:
+                self.tell(effect.process, effect)
+
+    def _commit(self, snapshot: SnapshotId) -> None:
+        attempt, records = self.brain.open[snapshot], self.progress.under[snapshot].records
+        parts = {process: records[process] for process in attempt.view.processes}
+        self._work(self.store.desk.commit, CommitOrder(snapshot, attempt.begin, attempt.view, parts))
+
+    def _wake_at(self, at_us: int) -> None:
+        if self._waking is not None:
+            if self._waking[0] <= at_us:
+                return
+            self._waking[1].cancel()
+        wait_s = max(0.0, (at_us - self.clock.now_us()) / 1e6)
+        self._waking = at_us, self._loop.call_later(wait_s, self._wake)
+
+    def _wake(self) -> None:
+        self._waking = None
+        try:
+            self.hear(TimePassed())
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+            self.broke(error)
+
+    def _halt(self, report: str) -> None:
+        if self.halted is None:
+            self.halted = report
+            self.log.say("halted", ERROR, report=report)
+            self.requests.close()
+            self.on_halt(report)
+
+    # Rollback
+
+    def allow_fork(self, snapshot: str | None, allowed: bool) -> None:
+        """Let `snapshot` be restored even below released output: what follows is another history (R2)."""
+        if allowed:
+            self._forks.add(snapshot)
+        else:
+            self._forks.discard(snapshot)
+
+    def _choose(self, order: ChooseSnapshot) -> None:
+        self._choosing = order.wanted
+        topology = Topology.of(self.system.protocol, self.first_view, self.brain.view)
+        self._work(self.store.desk.choose, order.wanted, topology, order.wanted in self._forks)
+
+    def _refused(self, refusal: RestoreRefused) -> None:
+        wanted = self._choosing
+        self.refusal = refusal.reason
+        self.log.say("restore refused", WARNING, wanted=wanted or "latest", reason=refusal.reason)
+        self.requests.refused(wanted, refusal.reason)
+        self.hear(refusal)
+
+    # Nodes
+
+    def tell(self, process: str, message: Any) -> None:
+        """Send to the node of `process`, if it is there."""
+        member = self.members.get(process)
+        if member is not None and member.connection is not None:
+            member.connection.send(message)
+
+    def _let_go(self, order: LetGo) -> None:
+        member = self.members.get(order.process)
+        if member is not None:
+            member.let_go = True
+        self.log.say("left", process=order.process)
+        self.tell(order.process, order)
+
+    def tell_all(self, message: Any) -> None:
+        for member in self.members.connected():
+            self.tell(member.process, message)

@@ -1,0 +1,59 @@
+"""How commands find the coordinator of a store: it leaves its addresses in the store's directory while it runs."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from strobe.errors import StoreError, TransportError
+from strobe.storage.header import RUN, locate
+
+FILE = "coordinator.json"
+
+
+class Discovered(msgspec.Struct, frozen=True):
+    """Where the coordinator listens for nodes, and where for people."""
+
+    listen: str
+    api: str
+    pid: int
+    started_us: int
+
+
+def announce(store: str, discovered: Discovered) -> None:
+    """Leave word; whoever reads sees this or what was there before, whole."""
+    path = _path(store)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        new = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
+        new.write_bytes(msgspec.json.encode(discovered) + b"\n")
+        new.replace(path)
+    except OSError as error:
+        raise StoreError(store, f"cannot write {RUN}/{FILE}: {error.strerror or error}") from error
+
+
+def withdraw(store: str, discovered: Discovered) -> None:
+    """Take the word back, unless another coordinator has left its own since."""
+    with suppress(OSError, TransportError):
+        if discover(store) == discovered:
+            _path(store).unlink()
+
+
+def discover(store: str) -> Discovered:
+    """Return what the coordinator of `store` has left; TransportError where there is nothing."""
+    path = _path(store)
+    start = f"start one with `strobe coordinator SYSTEM --store {store}`"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Discovered)
+    except FileNotFoundError as error:
+        raise TransportError(f"no coordinator runs for the store {store}; {start}") from error
+    except OSError as error:
+        raise TransportError(f"{path} cannot be read: {error.strerror or error}; {start}") from error
+    except msgspec.MsgspecError as error:
+        raise TransportError(f"{path} does not say where the coordinator is ({error}); {start}") from error
+
+
+def _path(store: str) -> Path:
+    return locate(store) / RUN / FILE

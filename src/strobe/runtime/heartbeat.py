@@ -1,0 +1,55 @@
+"""What a node says about itself every half second, for the coordinator and for people."""
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from strobe.runtime.control import ChannelReport, Heartbeat
+from strobe.runtime.outlet import Outlet
+
+if TYPE_CHECKING:
+    from strobe.runtime.host import Host
+    from strobe.runtime.timeline import Timeline
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def measure(host: "Host") -> Heartbeat:
+    """Return the node as it is now."""
+    timeline = host.timeline
+    position = host.application.position if timeline is not None else 0
+    common = (host.name, host.epoch, position, time.process_time(), _memory_bytes())
+    rejected = dict(host.rejected)
+    if timeline is None:
+        return Heartbeat(*common, {}, {}, rejected)
+    return Heartbeat(
+        *common,
+        _outgoing(timeline),
+        {channel: incoming.count for channel, incoming in timeline.protocol.incoming.items()},
+        rejected,
+        timeline.recordings.bytes,
+        timeline.recordings.spilled_bytes,
+        len(timeline.captures.open),
+    )
+
+
+def _outgoing(timeline: "Timeline") -> dict[str, ChannelReport]:
+    counts = timeline.protocol.outgoing
+    return {
+        channel: _report(counts[channel].count, outlet)
+        for channel, outlet in timeline.outbox.outlets.items()
+        if channel in counts
+    }
+
+
+def _report(sent: int, outlet: Outlet) -> ChannelReport:
+    return ChannelReport(sent, outlet.backlog_bytes, outlet.waiting_s, outlet.connected, outlet.reconnects)
+
+
+def _memory_bytes() -> int:
+    """Return what this program occupies, where the system tells."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 -- read twice a second
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0

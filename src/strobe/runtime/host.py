@@ -1,0 +1,379 @@
+"""One node: hosts a process, answers the coordinator, and begins a new timeline whenever it is told to.
+
+blank ──Register──► welcome ──TellRestore──► living ──TellRestore──► living, in a later epoch
+                       └──────TellView──────► living (it joined)          └──LetGo, Stop, failure──► ended
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from strobe.errors import StrobeError
+from strobe.process import System
+from strobe.protocol import ChannelSpec, Frame, View
+from strobe.protocol.coordination import LetGo, TellBlank, TellRestore, TellSettled, TellView
+from strobe.protocol.events import Marker, SnapshotsSettled
+from strobe.protocol.log import ProcessRecord
+from strobe.protocol.systems import first_view
+from strobe.runtime.application import Application
+from strobe.runtime.control import (
+    VERSION,
+    AddressBook,
+    Failed,
+    Refused,
+    Register,
+    SnapshotBegun,
+    Stop,
+    Welcome,
+)
+from strobe.runtime.control_link import ControlLink
+from strobe.runtime.heartbeat import measure
+from strobe.runtime.inlet import Inlet
+from strobe.runtime.links import refuse_hello
+from strobe.runtime.listener import Listener
+from strobe.runtime.restoring import Restored, load_part
+from strobe.runtime.settings import NodeSettings
+from strobe.runtime.timeline import Timeline
+from strobe.runtime.tracing import Tracer, open_tracer
+from strobe.runtime.wire import Hello, Refusal
+from strobe.storage import Store
+from strobe.storage.blobs import Blobs
+from strobe.storage.states import decode_captured
+
+logger = logging.getLogger("strobe.node")
+
+Result = TypeVar("Result")
+Signer = Callable[[str, View, str, ProcessRecord], ProcessRecord]
+"""Signs a process's part of a snapshot of a view (P1)."""
+
+
+class Ended(Exception):
+    """The node has ended."""
+
+
+class Host:
+    """Everything around one process. `run` returns the exit code."""
+
+    def __init__(
+        self,
+        name: str,
+        system: System,
+        application: Application,
+        coordinator: tuple[str, int],
+        *,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        advertise: str | None = None,
+        store: str | None = None,
+        sign: Signer | None = None,
+    ) -> None:
+        self.name = name
+        self.application = application
+        self.protocol = system.protocol
+        self.sources = {key: source for key, source in system.sources.items() if source.process == name}
+        self.sinks = {key: sink for key, sink in system.sinks.items() if sink.process == name}
+        self.addresses: Mapping[str, tuple[str, int]] = {}
+        self.settings = NodeSettings()
+        self.system = ""
+        self.timeline: Timeline | None = None
+        self.epoch = 0
+        self.problem: str | None = None
+        self.rejected: Mapping[str, int] = {}
+        self.writer = ThreadPoolExecutor(1, f"strobe-writer-{name}")
+        self.started_s = time.monotonic()
+        self._channels = _channels_of(system, name)
+        self._instance = secrets.token_hex(8)
+        self._listen = listen
+        self._advertise = advertise or listen[0]
+        self._store_given = store
+        self._store = ""
+        self._blobs: Blobs | None = None
+        self._sign = sign
+        self._link = ControlLink(coordinator, self._greeting, self.hear)
+        self._listener: Listener | None = None
+        self._port = 0
+        # Orders of an epoch whose timeline is still being read from the store.
+        self._held: list[Any] = []
+        self._restoring: asyncio.Task[None] | None = None
+        self._settled = 0
+        self._current = 0
+        self._done: asyncio.Future[int] | None = None
+
+    async def run(self) -> int:
+        """Live until told to stop; return the exit code."""
+        loop = asyncio.get_running_loop()
+        self._done = loop.create_future()
+        self._listener = await Listener.open(*self._listen, gate=self)
+        self.rejected = self._listener.rejected
+        self._port = self._listener.port
+        self._link.start()
+        beating = loop.create_task(self._beat())
+        try:
+            return await self._done
+        finally:
+            beating.cancel()
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._restoring is not None:
+            self._restoring.cancel()
+        if self.timeline is not None:
+            self.timeline.close()
+        if self._listener is not None:
+            await self._listener.close()
+        await self._link.close()
+        self.writer.shutdown(wait=True)
+
+    def end(self, code: int) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(code)
+
+    def fail(self, error: BaseException) -> None:
+        """The process cannot go on: its state is not to be trusted any more."""
+        if self._done is None or self._done.done():
+            return
+        if isinstance(error, StrobeError):
+            logger.error("process %s ends: %s", self.name, error)
+        else:
+            logger.error("process %s ends: %r", self.name, error, exc_info=error)
+        if self.timeline is not None:
+            self.timeline.closed = True
+        self.problem = str(error) or repr(error)
+        self.say(Failed(self.name, self.problem))
+        self.end(1)
+
+    def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """For `loop.set_exception_handler`, where the loop is all this node's: a timer or a flush has failed."""
+        error = context.get("exception")
+        if isinstance(error, Exception):
+            self.fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    # The coordinator
+
+    def say(self, message: msgspec.Struct) -> None:
+        self._link.say(message)
+
+    def _greeting(self) -> Register:
+        return Register(
+            VERSION,
+            self.name,
+            self._instance,
+            self.epoch,
+            (self._advertise, self._port),
+            self._channels,
+            self.protocol,
+            os.getpid(),
+            socket.gethostname(),
+        )
+
+    def hear(self, order: Any) -> None:
+        """Take one message of the coordinator's."""
+        try:
+            self._hear(order)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, this process cannot go on
+            self.fail(error)
+
+    def _hear(self, order: Any) -> None:
+        match order:
+            case Welcome():
+                self._welcomed(order)
+            case Refused():
+                self._refused(order)
+            case AddressBook():
+                self.addresses = order.addresses
+                if self.timeline is not None:
+                    self.timeline.reach_peers()
+            case TellRestore():
+                self._restore(order)
+            case TellBlank():
+                self._become_blank()
+            case LetGo():
+                logger.info("process %s has left", self.name)
+                self.end(0)
+            case Stop():
+                logger.info("process %s stops: %s", self.name, order.reason)
+                self.end(order.code)
+            case _:
+                self._obey(order)
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        if self.system and welcome.system != self.system:
+            raise StrobeError(f"the coordinator now speaks for another store ({welcome.system}); this node ends")
+        self.system = welcome.system
+        self.settings = welcome.settings
+        self._current = welcome.epoch
+        self._store = self._store_given or welcome.store
+
+    def _refused(self, refused: Refused) -> None:
+        if refused.final:
+            self.problem = f"the coordinator refuses process {self.name}: {refused.reason}"
+            logger.error("%s", self.problem)
+            self.end(1)
+        else:
+            logger.info("the coordinator does not take process %s yet: %s", self.name, refused.reason)
+
+    def _obey(self, order: Any) -> None:
+        timeline = self.timeline
+        if self._restoring is not None:
+            self._held.append(order)
+        elif timeline is None:
+            self._join(order)
+        elif isinstance(order, SnapshotBegun):
+            timeline.captures.begun(order)
+        else:
+            timeline.obey(order)
+
+    # Timelines
+
+    def _restore(self, order: TellRestore) -> None:
+        """End the timeline there is, and begin that of a later epoch."""
+        if order.epoch <= self.epoch and self.timeline is not None:
+            self.timeline.report()
+            return
+        self._end_timeline()
+        self.epoch = order.epoch
+        self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
+
+    def _end_timeline(self) -> None:
+        if self._restoring is not None:
+            self._restoring.cancel()
+            self._restoring = None
+        if self.timeline is not None:
+            self.timeline.close()
+            self.timeline = None
+        self._held.clear()
+
+    async def _begin(self, order: TellRestore) -> None:
+        try:
+            restored = None
+            if order.restored is not None:
+                snapshot = order.restored
+                restored = await self.in_thread(lambda: self._load(snapshot))
+            logger.info("process %s begins epoch %d from %s", self.name, order.epoch, order.restored or "its beginning")
+            timeline = Timeline(self, order.epoch, order.view, restored)
+            await self.in_thread(timeline.boundary.open)
+            await self.application.until_quiet()
+            self._live(timeline, restored)
+        except Exception as error:  # noqa: BLE001 -- the state could not be restored: say why, and end
+            self.fail(error)
+
+    def _load(self, snapshot: str) -> Restored:
+        restored = load_part(Store.open(self._store), snapshot, self.name)
+        restored.state = decode_captured(self.application.example(), restored.local)
+        return restored
+
+    def _live(self, timeline: Timeline, restored: Restored | None) -> None:
+        self.timeline = timeline
+        self._restoring = None
+        timeline.reach_peers()  # addresses may have come while it was made
+        timeline.live(restored)
+        held, self._held = self._held, []
+        for order in held:
+            self._hear(order)
+
+    def _join(self, order: Any) -> None:
+        """Begin with the first view that this process is in."""
+        if isinstance(order, TellSettled):
+            self._settled = order.counter
+        elif isinstance(order, TellView) and self.name in order.view.processes:
+            before = View(order.view.number - 1, (), ())
+            self.epoch = self._current
+            timeline = Timeline(self, self.epoch, before, None)
+            self.timeline = timeline
+            timeline.tell(SnapshotsSettled(self._settled))
+            timeline.obey(order)
+            timeline.live(None)
+
+    def _become_blank(self) -> None:
+        """The system was rolled back to before this process joined: join again."""
+        self._end_timeline()
+        self.epoch = 0
+        self._instance = secrets.token_hex(8)
+        self._link.reconnect()
+
+    # Links: what a listener asks of its gate
+
+    def admit(self, hello: Hello) -> Inlet | Refusal:
+        if not self.system:
+            return Refusal("not ready", final=False)
+        refusal = refuse_hello(hello, self.system, self.epoch)
+        if refusal is not None:
+            return refusal
+        return self.timeline.admit(hello) if self.timeline is not None else Refusal("not ready", final=False)
+
+    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+        try:
+            self._living.take_frame(inlet, frame, wire_bytes)
+        except Exception as error:  # noqa: BLE001 -- a handler failed, or a peer broke the rules
+            self.fail(error)
+
+    def take_marker(self, inlet: Inlet, marker: Marker) -> None:
+        try:
+            self._living.take_marker(inlet, marker)
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
+
+    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
+        try:
+            self._living.take_view(inlet, view, sent_count)
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
+
+    @property
+    def _living(self) -> Timeline:
+        assert self.timeline is not None, "links are dropped with their timeline"
+        return self.timeline
+
+    # Work beside the loop
+
+    @property
+    def spill_place(self) -> Path:
+        return Path(self._store) / "run" / "spill"
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Do `work` in the node's one thread for reading and writing, in order."""
+        return await asyncio.get_running_loop().run_in_executor(self.writer, work)
+
+    def do_later(self, work: Callable[[], None]) -> None:
+        """Do `work` in that thread some time; a failure is told and not fatal: it is done again with the next."""
+        asyncio.get_running_loop().create_task(self._do(work))
+
+    async def _do(self, work: Callable[[], None]) -> None:
+        try:
+            await self.in_thread(work)
+        except (StrobeError, OSError) as error:
+            logger.warning("%s", error)
+
+    async def in_writer(self, work: Callable[[Blobs], Result]) -> Result:
+        """Do `work` on the store's blobs, in that thread."""
+        return await self.in_thread(lambda: work(self._open_blobs()))
+
+    def _open_blobs(self) -> Blobs:
+        if self._blobs is None:
+            self._blobs = Store.open(self._store).blobs
+        return self._blobs
+
+    def open_tracer(self, epoch: int, restored: Restored | None) -> Tracer | None:
+        return open_tracer(self, epoch, restored) if self.settings.trace != "off" else None
+
+    def sign(self, snapshot: str, view: View, record: ProcessRecord) -> ProcessRecord:
+        return self._sign(snapshot, view, self.name, record) if self._sign is not None else record
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.heartbeat_s)
+            self.say(measure(self))
+
+
+def _channels_of(system: System, name: str) -> tuple[ChannelSpec, ...]:
+    return tuple(spec for spec in first_view(system).channels if name in (spec.source, spec.target))

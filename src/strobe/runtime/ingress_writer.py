@@ -1,0 +1,145 @@
+"""The one who appends to an ingress log: holds the lock on the file, and makes those who wait share a sync.
+
+What lies behind the durable part when a writer opens the log was never acknowledged: whole records of it are kept, a
+torn one is cut off. Damage before that is refused: cutting it off would take acknowledged records with it.
+"""
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+from strobe.errors import StrobeError, UsageError
+from strobe.runtime.ingress_format import BEGIN, MAGIC, framed, marked, read_mark, records, write_all, write_mark
+
+
+class _Group:
+    """Records that share one sync, and where they ended up."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+        self.ends: list[int] = []
+        self.error: OSError | None = None
+        self.done = False
+
+
+class Writer:
+    """An ingress log that is open for appending, by any number of threads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._changed = threading.Condition()
+        self._group = _Group()
+        self._syncing = False
+        self._broken: OSError | None = None
+        self._file = _open_locked(path)
+        try:
+            self._end = self._recover()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def append(self, payloads: list[bytes]) -> int:
+        """Append `payloads`; return the offset behind the last one when they are on the disk."""
+        with self._changed:
+            group = self._group
+            group.payloads += payloads
+            last = len(group.payloads) - 1
+            while not group.done:
+                if self._syncing:
+                    self._changed.wait()
+                else:
+                    self._write_group()
+        if group.error is not None:
+            raise StrobeError(
+                f"ingress log {self.path}: the record was not appended: {group.error.strerror}; make room or mend the "
+                "disk, then append it again"
+            ) from group.error
+        return group.ends[last]
+
+    def close(self) -> None:
+        with self._changed:
+            while self._syncing:
+                self._changed.wait()
+            os.close(self._file)
+
+    def _write_group(self) -> None:
+        """Write all that waits. The lock is held, but for the time that the disk takes: others join the next group."""
+        group, self._group, self._syncing = self._group, _Group(), True
+        self._changed.release()
+        try:
+            self._end = self._write(group)
+        except OSError as error:
+            group.error = error
+        finally:
+            self._changed.acquire()
+            group.done, self._syncing = True, False
+            self._changed.notify_all()
+
+    def _write(self, group: _Group) -> int:
+        """Write and sync `group`, and return where the log ends then; after a failure it ends where it did."""
+        if self._broken is not None:
+            raise self._broken
+        end, pieces = self._end, []
+        for payload in group.payloads:
+            pieces.append(framed(end, payload))
+            end += len(pieces[-1])
+            group.ends.append(end)
+        try:
+            write_all(self._file, b"".join(pieces), self._end)
+            os.fdatasync(self._file)
+            write_mark(self._file, end)
+        except OSError as error:
+            # What the disk holds of this group is not known: nothing may be taken for durable that follows it.
+            self._broken = error
+            os.ftruncate(self._file, self._end)
+            os.fdatasync(self._file)
+            self._broken = None
+            raise
+        return end
+
+    def _recover(self) -> int:
+        """Make the log whole: cut off what is torn, make the rest durable, and return where it ends."""
+        size = os.fstat(self._file).st_size
+        if os.pread(self._file, len(MAGIC), 0) != MAGIC[:size]:
+            raise UsageError(f"{self.path} is not an ingress log; give the path of one, or of a new file")
+        if size < BEGIN:
+            os.ftruncate(self._file, 0)
+            write_all(self._file, MAGIC + marked(BEGIN), 0)
+            os.fsync(self._file)
+            _sync_directory(self.path.parent)
+            return BEGIN
+        end = max((end for _, end in records(self._file, BEGIN, size)), default=BEGIN)
+        durable = read_mark(self._file)
+        if durable is not None and end < durable:
+            raise StrobeError(
+                f"ingress log {self.path}: the record at byte {end:,} is damaged, and everything up to byte "
+                f"{durable:,} was acknowledged; put back a copy of the log"
+            )
+        os.ftruncate(self._file, end)
+        os.fdatasync(self._file)
+        write_mark(self._file, end)
+        return end
+
+
+def _open_locked(path: Path) -> int:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StrobeError(f"ingress log {path} cannot be opened: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise UsageError(
+            f"ingress log {path} is being written by another process; append through that one, or end it first"
+        ) from None
+    return file
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,195 @@
+"""Everything the coordinator does with the store, for the one thread that does it.
+
+Each piece of work returns what the brain is to be told, in order. The brain may have decided before it heard of what
+another writer has logged: `heard` says how many such entries it knew of, and what was decided on less is not appended
+but comes back as `AppendLost`, as if that writer had been a moment faster (S1).
+
+A log that cannot be written is tried again and again: nothing can go on without it, and nothing is lost meanwhile.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from strobe.errors import LogConflict, StoreError, StrobeError
+from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
+from strobe.protocol.log import Commit, Entry, EpochStart, Pin, Remove
+from strobe.runtime.choosing import Topology, choose
+from strobe.runtime.commits import CommitOrder, assemble, prove
+from strobe.runtime.settings import RetentionSettings
+from strobe.storage import Store, collect
+from strobe.storage.retention import apply, plan
+
+RETRY_S_MIN = 0.05
+RETRY_S_MAX = 2.0
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """The log has this entry next; `foreign`: another writer decided it, and it matters to the brain."""
+
+    entry: Entry
+    foreign: bool
+
+
+class PassedOver(msgspec.Struct, frozen=True):
+    """A snapshot was not chosen for a rollback, and an older one was looked at."""
+
+    reason: str
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """Retention has removed these snapshots, and so many bytes of blobs."""
+
+    snapshots: tuple[str, ...]
+    bytes: int
+
+
+Told = Logged | AppendLost | CommitFailed | SnapshotChosen | RestoreRefused | PassedOver | Removed
+
+
+class Closing(Exception):
+    """The desk is being closed while it waits for a store that cannot be used."""
+
+
+class LogDesk:
+    """The store and its log, as far as they have been read."""
+
+    def __init__(self, url: str, now_us: Callable[[], int], report: Callable[[str | None], None]) -> None:
+        self.store = Store.open_or_create(url)
+        self.position = 0
+        self.foreign = 0
+        self.starts: dict[int, EpochStart] = {}
+        self._now_us = now_us
+        self._report = report
+        self._closing = threading.Event()
+        self._failures = 0
+
+    def close(self) -> None:
+        """Wait no longer for the store, whoever calls."""
+        self._closing.set()
+
+    def poll(self) -> list[Told]:
+        """Read what others have written since."""
+        told: list[Told] = self._patiently(self._read)
+        return told
+
+    def append(self, entry: Entry, heard: int) -> list[Told]:
+        """Append `entry`, or tell who was faster."""
+        told: list[Told] = self._patiently(self._read)
+        while self.foreign <= heard:
+            try:
+                self.store.append(entry, self.position)
+                self._well()
+                return [*told, self._own(entry)]
+            except LogConflict:
+                told += self._patiently(self._read)
+            except StoreError as error:
+                self._pause(error)
+                # Where the disk failed late, the entry may be there all the same.
+                found = self._patiently(self._read)
+                told += [self._disown(one, entry) for one in found]
+                if any(isinstance(one, Logged) and one.entry == entry for one in found):
+                    return told
+        return [*told, AppendLost(entry)]
+
+    def commit(self, order: CommitOrder) -> list[Told]:
+        """Prove the snapshot and append its commit; where that cannot be, say why."""
+        told: list[Told] = []
+        name = str(order.snapshot)
+        entry: Commit | None = None
+        try:
+            told += self._read()
+            parent = self.store.state().opened(name).parent
+            manifest = assemble(order, parent, self._now_us())
+            verdict = prove(self.store, name, manifest)
+            if not verdict.holds:
+                reason = "; ".join(str(finding) for finding in verdict.findings)
+                return [*told, CommitFailed(order.snapshot, f"its proof does not hold: {reason}")]
+            entry = Commit(name, manifest, manifest.completed_us)
+            self.store.commit(name, manifest, self.position, entry.at_us)
+            return [*told, self._own(entry)]
+        except LogConflict:
+            assert entry is not None, "only the append itself can come into conflict"
+            return [*told, *self._patiently(self._read), AppendLost(entry)]
+        except StrobeError as error:
+            found = self._patiently(self._read)
+            if any(isinstance(one, Logged) and one.entry == entry for one in found):
+                return told + [self._disown(one, entry) for one in found]
+            return [*told, *found, CommitFailed(order.snapshot, str(error))]
+
+    def choose(self, wanted: str | None, topology: Topology, fork: bool) -> list[Told]:
+        """Find the snapshot to restore; wait for a store that cannot be read."""
+        told = self.poll()
+        answer = self._patiently(lambda: choose(self.store, self.starts, wanted, topology, fork))
+        passed_over = [PassedOver(reason) for reason in answer.passed_over]
+        return [*told, *passed_over, answer.event]
+
+    def retain(self, settings: RetentionSettings) -> list[Told]:
+        """Remove what retention does not keep, and what nothing needs any more (E8)."""
+        try:
+            numbers = (settings.keep_last, settings.keep_hourly, settings.keep_daily)
+            applied = apply(self.store, plan(self.store.state(), *numbers, self._now_us()))
+        except StoreError as error:
+            self._failures += 1  # the next thing that can be done says that all is well again
+            self._report(f"old snapshots cannot be removed: {error}")
+            return []
+        told: list[Told] = self._patiently(self._read)
+        return [*told, Removed(applied.removed, applied.collected.bytes)]
+
+    def _read(self) -> list[Told]:
+        told: list[Told] = []
+        try:
+            for _, entry in self.store.read_log(self.position):
+                self.position += 1
+                foreign = not isinstance(entry, Pin | Remove)
+                self.foreign += foreign
+                self._note(entry)
+                told.append(Logged(entry, foreign))
+        except StoreError:
+            if not told:
+                raise  # else what was read is told first; the next reading fails again
+        return told
+
+    def _own(self, entry: Entry) -> Logged:
+        self.position += 1
+        self._note(entry)
+        return Logged(entry, False)
+
+    def _note(self, entry: Entry) -> None:
+        if isinstance(entry, EpochStart):
+            self.starts.setdefault(entry.epoch, entry)
+
+    def _disown(self, told: Told, entry: Entry | None) -> Told:
+        """What was read is our own after all."""
+        if isinstance(told, Logged) and told.foreign and told.entry == entry:
+            self.foreign -= 1
+            return Logged(told.entry, False)
+        return told
+
+    def _patiently(self, work: Callable[[], Any]) -> Any:
+        """Do `work`, which may be begun again, until the store lets it be done."""
+        while True:
+            try:
+                done = work()
+            except StoreError as error:
+                self._pause(error)
+                continue
+            self._well()
+            return done
+
+    def _pause(self, error: StoreError) -> None:
+        self._report(str(error))
+        wait_s = min(RETRY_S_MAX, RETRY_S_MIN * 2 ** min(self._failures, 16))
+        self._failures += 1
+        if self._closing.wait(wait_s):
+            raise Closing
+        with suppress(StoreError):
+            collect(self.store)  # what aborted snapshots have left behind may be all that fills the disk
+
+    def _well(self) -> None:
+        if self._failures:
+            self._failures = 0
+            self._report(None)

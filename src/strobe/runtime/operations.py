@@ -1,0 +1,129 @@
+"""What people can have the coordinator do, and how long they wait for it."""
+
+import asyncio
+from collections.abc import Callable
+
+from strobe.errors import StrobeError, UsageError
+from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotWanted
+from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.documents import (
+    BEGUN,
+    WANTED,
+    Accepted,
+    RestoreRequest,
+    RestoreStarted,
+    StopRequest,
+    Taken,
+    TakeRequest,
+)
+from strobe.storage.resolution import resolve
+
+BEGIN_S_MAX = 2.0
+"""A request that does not wait for the outcome waits so long to learn the id."""
+TIMEOUT_S_MAX = 3600.0
+
+
+class NoSuchProcess(StrobeError):
+    exit_code = 2
+
+
+class NotNow(StrobeError):
+    """It cannot be done as things are."""
+
+
+class NoAnswer(StrobeError):
+    """It may still happen, but not in the time that was given."""
+
+    exit_code = 3
+
+
+class Operations:
+    """The verbs of the API."""
+
+    def __init__(self, coordinator: Coordinator, stop: Callable[[str], None]) -> None:
+        self.coordinator = coordinator
+        self._stop = stop
+
+    async def take(self, request: TakeRequest) -> Taken:
+        """Take a snapshot."""
+        self._check_running()
+        timeout_s = _checked(request.timeout_s)
+        for process in request.initiators:
+            if process not in self.coordinator.brain.view.processes:
+                raise self._unknown(process)
+        wait = self.coordinator.requests.take(request.initiators, self.coordinator.clock.now_us())
+        self.coordinator.hear(SnapshotWanted(request.initiators))
+        try:
+            if request.wait:
+                return await asyncio.wait_for(wait.ended, timeout_s)
+            await asyncio.wait_for(wait.begun, min(timeout_s, BEGIN_S_MAX))
+            return Taken(wait.id, BEGUN)
+        except TimeoutError:
+            if request.wait:
+                what = f"snapshot {wait.id} has no outcome" if wait.id else f"none has begun ({self._obstacle()})"
+                raise NoAnswer(f"{what} after {timeout_s:g} s; it may still come, see `strobe snapshot list`") from None
+            return Taken(None, WANTED, self._obstacle())
+        finally:
+            self.coordinator.requests.forget(wait)
+
+    async def restore(self, request: RestoreRequest) -> RestoreStarted:
+        """Roll everybody back."""
+        self._check_running()
+        timeout_s = _checked(request.timeout_s)
+        coordinator = self.coordinator
+        wanted = resolve(coordinator.state, request.snapshot) if request.snapshot is not None else None
+        wait = coordinator.requests.restore(wanted)
+        coordinator.allow_fork(wanted, request.fork)
+        reason = "someone asked to fork from it" if request.fork else "someone asked for it"
+        coordinator.hear(RestoreWanted(wanted, reason))
+        try:
+            return await asyncio.wait_for(wait.done, timeout_s)
+        except TimeoutError:
+            raise NoAnswer(f"the rollback has not begun after {timeout_s:g} s; it may still come") from None
+        finally:
+            coordinator.requests.forget(wait)
+
+    def leave(self, process: str) -> Accepted:
+        """Have a process hand over what it holds and go."""
+        self._check_running()
+        if process not in self.coordinator.brain.view.processes:
+            raise self._unknown(process)
+        member = self.coordinator.members.get(process)
+        if member is None or not member.connected:
+            raise NotNow(f"process {process} is not running, so it cannot hand over what it holds; start it first")
+        try:
+            self.coordinator.hear(LeaveWanted(process))
+        except UsageError as error:
+            raise NotNow(str(error)) from error
+        return Accepted(f"process {process} leaves as soon as the view is settled")
+
+    def stop(self, request: StopRequest) -> Accepted:
+        """Stop every node, then the coordinator."""
+        self._stop(request.reason)
+        return Accepted("every node is told to stop; then the coordinator ends")
+
+    def _check_running(self) -> None:
+        if self.coordinator.halted is not None:
+            raise NotNow(f"all is stopped: {self.coordinator.halted}")
+
+    def _unknown(self, process: str) -> NoSuchProcess:
+        known = ", ".join(self.coordinator.brain.view.processes)
+        return NoSuchProcess(f"there is no process {process!r}; there are: {known}")
+
+    def _obstacle(self) -> str:
+        """Say what a snapshot waits for."""
+        coordinator, brain = self.coordinator, self.coordinator.brain
+        if coordinator.store.problem is not None:
+            return f"the store cannot be used: {coordinator.store.problem}"
+        if brain.rollback.pending:
+            return "a rollback is under way"
+        missing = [process for process in brain.view.processes if process not in brain.membership.drained]
+        if missing:
+            return f"it waits for {', '.join(missing)} to run"
+        return "others are under way, or the pause between them is not over"
+
+
+def _checked(timeout_s: float) -> float:
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise UsageError(f"timeout_s = {timeout_s} makes no sense; give seconds, above 0 and up to {TIMEOUT_S_MAX:g}")
+    return timeout_s

@@ -1,0 +1,134 @@
+"""What a process sends: open frames, sealed once a loop turn or when they are full, and handed to the links.
+
+A message is sent when `send` returns, even while its frame is open; so whatever may record must flush first.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.protocol import ChandyLamport, LaiYang
+from strobe.protocol.effects import SendFrame
+from strobe.protocol.events import MessagesSent
+from strobe.runtime.application import Application
+from strobe.runtime.open_frame import OpenFrame
+from strobe.runtime.outlet import Outlet
+from strobe.runtime.settings import NodeSettings
+from strobe.runtime.wire import messages_frame
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+Sealed = Callable[[str, int, int, list[int], Any], None]
+"""Told of each sealed frame: its channel, the ordinal of its first message, how many, their events, its body."""
+
+
+class Outbox:
+    """The outgoing channels of one process in one epoch."""
+
+    def __init__(self, name: str, protocol: ChandyLamport | LaiYang, settings: NodeSettings) -> None:
+        self.name = name
+        self.outlets: dict[str, Outlet] = {}
+        # A trace wants to know which event sent what; then this is whose events are meant.
+        self.counted: Application | None = None
+        self.on_seal: Sealed | None = None
+        self._protocol = protocol
+        self._settings = settings
+        self._open: dict[str, OpenFrame] = {}
+        self._dirty: list[str] = []
+        self._full: set[str] = set()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._scheduled = False
+        self._closed = False
+        self._call_soon: Callable[..., Any] = asyncio.get_running_loop().call_soon
+
+    def add(self, channel: str, outlet: Outlet) -> None:
+        self.outlets[channel] = outlet
+        self._open[channel] = OpenFrame(channel, _ENCODER, self._settings)
+
+    def remove(self, channel: str) -> Outlet:
+        """Take the channel out: it has ended."""
+        self._open.pop(channel)
+        self._full.discard(channel)
+        return self.outlets.pop(channel)
+
+    def send(self, channel: str, message: Any) -> None:
+        frame = self._open.get(channel)
+        if frame is None:
+            raise UsageError(
+                f"process {self.name!r} sends on {channel!r}, which is not an output of it; "
+                f"outputs: {', '.join(self._open) or 'none'}"
+            )
+        full = frame.append(message)
+        if self.counted is not None and self.counted.position != frame.position:
+            frame.note_event(self.counted.position)
+        if full:
+            self._seal(frame)
+        elif frame.count == 1:
+            self._dirty.append(channel)
+            if not self._scheduled:
+                self._scheduled = True
+                self._call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Seal every open frame."""
+        self._scheduled = False
+        dirty, self._dirty = self._dirty, []
+        for channel in dirty:
+            frame = self._open.get(channel)
+            if frame is not None and frame.count:
+                self._seal(frame)
+
+    def _seal(self, open_frame: OpenFrame) -> None:
+        if self._closed:
+            open_frame.seal()
+            return
+        channel = open_frame.channel
+        count, body = open_frame.seal()
+        for effect in self._protocol.handle(MessagesSent(channel, count, body)):  # type: ignore[arg-type]
+            assert type(effect) is SendFrame, "sending records nothing"
+            outlet, frame = self.outlets[channel], effect.frame
+            outlet.write(messages_frame(frame))
+            if outlet.full:
+                self._full.add(channel)
+            if self.on_seal is not None:
+                self.on_seal(channel, frame.first_ordinal, count, open_frame.take_events(), body)
+
+    def _tell_unsealed(self) -> None:
+        """What was sent and never left belongs into the trace all the same: its events have happened."""
+        for channel, frame in self._open.items():
+            if self.on_seal is not None and frame.count and not self._closed:
+                following = self._protocol.outgoing[channel].count + 1
+                count, body = frame.seal()
+                self.on_seal(channel, following, count, frame.take_events(), body)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits on some channel that the process is not to be given more."""
+        return bool(self._full)
+
+    def has_room(self, channel: str) -> None:
+        """Enough of what waited on `channel` has gone."""
+        self._full.discard(channel)
+        if not self._full:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    async def room(self) -> None:
+        """Wait until no channel is full, or the epoch is over."""
+        if self._full and not self._closed:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
+
+    def close(self) -> None:
+        self._tell_unsealed()
+        self._closed = True
+        self._full.clear()
+        self.has_room("")
+        for outlet in self.outlets.values():
+            outlet.close()

@@ -1,0 +1,272 @@
+"""The source's end of a link: keeps frames in order until the target has them, whatever happens to connections.
+
+Frames that the target has not acknowledged are kept and sent again, byte for byte, on the next connection. Frames of
+messages need credit, which the target gives for what its process has received; markers and views need none, but stay
+behind everything written before them. So a slow target costs its source a window and a backlog, and never more: a
+process whose outlet is `full` is given nothing to receive until there is room again.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+
+from strobe.runtime.links import Rejections, logger
+from strobe.runtime.outlet_connection import OutletConnection
+from strobe.runtime.settings import NodeSettings
+from strobe.runtime.wire import KIND_AT, MESSAGES, FrameRejected, Hello, Refusal, Welcome, number
+
+CONNECT_TIMEOUT_S = 10.0
+BACK_OFF_S_MIN = 0.05
+BACK_OFF_S_MAX = 1.0
+# Who said "later" is there and knows about us: it is worth asking more often.
+LATER_S_MAX = 0.2
+FINISH_TIMEOUT_S = 60.0
+
+
+class Outlet:
+    """One for each outgoing channel, for as long as the epoch lasts.
+
+    `on_room` is called when being `full` has passed; `on_refused`, with the channel and the reason, when the target has
+    refused for good.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        settings: NodeSettings,
+        on_room: Callable[[], None] | None = None,
+        on_refused: Callable[[str, str], None] | None = None,
+        rejections: Rejections | None = None,
+    ) -> None:
+        self.hello = hello
+        self.channel = hello.channel
+        self.backlog_bytes_max = settings.backlog_bytes_max
+        self.rejections = rejections or Rejections()
+        self._connections = 0
+        self.refusal: Refusal | None = None
+        # Written, and not on the wire yet for lack of credit or of a connection.
+        self.backlog_bytes = 0
+        self._on_room = on_room
+        self._on_refused = on_refused
+        self._was_full = False
+        self.closed = False
+        self._finishing: asyncio.TimerHandle | None = None
+        self._sequence = 0
+        self._backlog: deque[tuple[bytearray, int]] = deque()
+        self._acknowledged = 0
+        self._unacknowledged: deque[bytearray] = deque()
+        self._sent_bytes = 0
+        self._consumed_bytes = 0
+        self._window_bytes = 0
+        self._waiting_since: float | None = None
+        self._connection: OutletConnection | None = None
+        self._attempt: OutletConnection | None = None
+        self._address: tuple[str, int] | None = None
+        self._told = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def reconnects(self) -> int:
+        return max(0, self._connections - 1)
+
+    @property
+    def full(self) -> bool:
+        return self.backlog_bytes > self.backlog_bytes_max
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """What has been sent, and not been consumed as far as this end knows."""
+        return self._sent_bytes - self._consumed_bytes
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many frames the target may not have."""
+        return len(self._unacknowledged) + len(self._backlog)
+
+    @property
+    def waiting_s(self) -> float:
+        """For how long the next frame has been waiting for credit."""
+        if self._waiting_since is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._waiting_since
+
+    def reach(self, address: tuple[str, int] | None) -> None:
+        """The target listens there now; with None, nobody knows where. Told again, tries at once."""
+        if self.refusal is not None or self.closed:
+            return
+        if address != self._address:
+            self._disconnect()
+            self._address = address
+        self._told.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._keep_connected(), name=f"link {self.channel}")
+
+    def write(self, frame: bytearray) -> None:
+        """Send a finished frame, behind everything written before it."""
+        if self.closed:
+            return
+        credit_bytes = len(frame) if frame[KIND_AT] == MESSAGES else 0
+        self._sequence += 1
+        number(frame, self._sequence)
+        connection = self._connection
+        if connection is not None and not self._backlog and self._has_credit(credit_bytes):
+            self._sent_bytes += credit_bytes
+            self._unacknowledged.append(frame)
+            connection.transport.write(frame)
+            return
+        self._backlog.append((frame, credit_bytes))
+        self.backlog_bytes += len(frame)
+        if self.backlog_bytes > self.backlog_bytes_max:
+            self._was_full = True
+        self._note_waiting()
+
+    def finish(self) -> None:
+        """The channel has ended: close when the target has everything, or cannot be brought to take it."""
+        if not self.unacknowledged:
+            self.close()
+        elif not self.closed and self._finishing is None:
+            self._finishing = asyncio.get_running_loop().call_later(FINISH_TIMEOUT_S, self.close)
+
+    def close(self) -> None:
+        """End the channel here: nothing more is sent, what was not sent is forgotten."""
+        self.closed = True
+        if self._finishing is not None:
+            self._finishing.cancel()
+            self._finishing = None
+        self._disconnect()
+        self._backlog.clear()
+        self._unacknowledged.clear()
+        self.backlog_bytes = 0
+        self._waiting_since = None
+
+    def welcomed(self, connection: OutletConnection, welcome: Welcome) -> None:
+        """The target has let this connection in: send again what it does not have, then whatever has credit."""
+        if not self._acknowledged <= welcome.last_sequence <= self._acknowledged + len(self._unacknowledged):
+            # It remembers another past than this outlet does: nothing that could be sent now would fit.
+            self.refused(Refusal("another past", final=True))
+            raise FrameRejected("another past", f"{self.channel}: frame {welcome.last_sequence} was never sent")
+        self._window_bytes = welcome.window_bytes
+        self._connection = connection
+        self._connections += 1
+        self._settle(welcome.last_sequence, welcome.consumed_bytes)
+        if self._unacknowledged:
+            connection.transport.writelines(self._unacknowledged)
+        self._send_backlog()
+        self._close_if_finished()
+
+    def credited(self, last_sequence: int, consumed_bytes: int) -> None:
+        """The target has received up to `last_sequence`, and its process `consumed_bytes`."""
+        self._settle(last_sequence, consumed_bytes)
+        if self._backlog:
+            self._send_backlog()
+        self._close_if_finished()
+
+    def refused(self, refusal: Refusal) -> None:
+        """The target does not let this channel in: for good, or for now."""
+        if not refusal.final:
+            logger.debug("channel %s is refused for now: %s", self.channel, refusal.reason)
+            return
+        logger.warning("channel %s is refused for good: %s", self.channel, refusal.reason)
+        self.refusal = refusal
+        if self._on_refused is not None:
+            self._on_refused(self.channel, refusal.reason)
+
+    def disconnected(self, connection: OutletConnection) -> None:
+        """`connection` is gone; what comes now waits for the next one."""
+        if self._connection is connection:
+            self._connection = None
+            self._waiting_since = None
+
+    def _disconnect(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._attempt is not None:
+            self._attempt.drop()
+
+    def _close_if_finished(self) -> None:
+        if self._finishing is not None and not self.unacknowledged:
+            self.close()
+
+    def _has_credit(self, credit_bytes: int) -> bool:
+        # A frame longer than the window goes alone.
+        outstanding_bytes = self._sent_bytes - self._consumed_bytes
+        return not credit_bytes or outstanding_bytes + credit_bytes <= self._window_bytes or not outstanding_bytes
+
+    def _settle(self, last_sequence: int, consumed_bytes: int) -> None:
+        """Let go of what the target has; raise FrameRejected where it claims more than it was sent."""
+        arrived = last_sequence - self._acknowledged
+        if not 0 <= arrived <= len(self._unacknowledged) or not (
+            self._consumed_bytes <= consumed_bytes <= self._sent_bytes
+        ):
+            raise FrameRejected("wrong credit", f"{self.channel}: frame {last_sequence}, {consumed_bytes} bytes")
+        for _ in range(arrived):
+            self._unacknowledged.popleft()
+        self._acknowledged = last_sequence
+        self._consumed_bytes = consumed_bytes
+
+    def _send_backlog(self) -> None:
+        assert self._connection is not None
+        ready: list[bytearray] = []
+        while self._backlog and self._has_credit(self._backlog[0][1]):
+            frame, credit_bytes = self._backlog.popleft()
+            self._sent_bytes += credit_bytes
+            self.backlog_bytes -= len(frame)
+            ready.append(frame)
+        if ready:
+            self._waiting_since = None
+            self._unacknowledged.extend(ready)
+            self._connection.transport.writelines(ready)
+        self._note_waiting()
+        # Half of it, so that a process is not stopped and started for every frame.
+        if self._was_full and self.backlog_bytes <= self.backlog_bytes_max // 2:
+            self._was_full = False
+            if self._on_room is not None:
+                self._on_room()
+
+    def _note_waiting(self) -> None:
+        if self._connection is not None and self._backlog and self._waiting_since is None:
+            self._waiting_since = asyncio.get_running_loop().time()
+
+    async def _keep_connected(self) -> None:
+        back_off_s = BACK_OFF_S_MIN
+        while self.refusal is None:
+            self._told.clear()
+            if self._address is None:
+                await self._told.wait()
+                continue
+            connection = OutletConnection(self)
+            await self._connect(connection, *self._address)
+            back_off_s = BACK_OFF_S_MIN if connection.was_welcome else min(2 * back_off_s, BACK_OFF_S_MAX)
+            if connection.was_refused:
+                back_off_s = min(back_off_s, LATER_S_MAX)
+            await self._pause(back_off_s * (0.5 + random.random() / 2))
+        self._task = None
+
+    async def _connect(self, connection: OutletConnection, host: str, port: int) -> None:
+        """Open `connection` and stay until it is gone."""
+        loop = asyncio.get_running_loop()
+        self._attempt = connection
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await loop.create_connection(lambda: connection, host, port)
+            await connection.gone.wait()
+        except (OSError, ValueError, OverflowError) as error:  # the latter two: a host or port that cannot be
+            logger.debug("channel %s: %s:%d cannot be reached: %s", self.channel, host, port, error)
+        finally:
+            connection.drop()
+            if self._attempt is connection:
+                self._attempt = None
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait, but not longer than until the target's address is told."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._told.wait()
+        except TimeoutError:
+            pass

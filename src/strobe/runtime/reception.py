@@ -1,0 +1,252 @@
+"""Receives nodes: lets them in or turns them away, hears what they say, and notices when they are gone.
+
+An instance without state is news of a loss (or of a start); one with the state of this epoch just goes on; one with an
+older state is as good as blank. A process whose name is not in the view joins.
+"""
+
+import asyncio
+from typing import Any
+
+from strobe.errors import UsageError
+from strobe.protocol.coordination import (
+    AskToRecord,
+    Drained,
+    FragmentArrived,
+    JoinWanted,
+    LetGo,
+    ProcessBlank,
+    ProcessFailed,
+    ProcessReturned,
+    RecordingFailed,
+    SentCountsArrived,
+    SnapshotStarted,
+    SnapshotWanted,
+)
+from strobe.runtime.control import (
+    VERSION,
+    AddressBook,
+    Failed,
+    FragmentStored,
+    Heartbeat,
+    Recorded,
+    Refused,
+    Register,
+    Welcome,
+)
+from strobe.runtime.control_server import Connection
+from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.event_log import ERROR, WARNING
+from strobe.runtime.members import Member
+
+REJECTS_LOGGED_MAX = 20
+"""Of so many each is logged, then every hundredth: who sends garbage shall not fill the disk with it."""
+
+
+class Reception:
+    """The coordinator's side of every connection to a node."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+        self.members = coordinator.members
+        self.log = coordinator.log
+        self.rejects = 0
+        # Everything is being stopped: who goes now has not failed.
+        self.stopping = False
+        self._gone = asyncio.Event()
+        self._told_addresses: dict[str, tuple[str, int]] = {}
+
+    def broke(self, error: BaseException) -> None:
+        self.coordinator.broke(error)
+
+    # Coming
+
+    def registered(self, register: Register, connection: Connection) -> Member | Refused:
+        """Let the node in, and tell it what it needs before anything else; or say why not."""
+        now_s = self._now_s()
+        refused = self._refusal(register, now_s)
+        if refused is None:
+            return self._admit(register, connection, now_s)
+        self.log.say("turned away", WARNING, process=register.process, peer=connection.peer, reason=refused.reason)
+        return refused
+
+    def _refusal(self, register: Register, now_s: float) -> Refused | None:
+        coordinator, brain = self.coordinator, self.coordinator.brain
+        if register.version != VERSION:
+            reason = f"this node speaks version {register.version} of the control protocol, the coordinator {VERSION}"
+            return Refused(f"{reason}; install the same Strobe on both", True)
+        if register.protocol != coordinator.system.protocol:
+            reason = f"this node runs {register.protocol}, the system {coordinator.system.protocol}"
+            return Refused(f"{reason}; give both the same description of the system", True)
+        if not self._is_known(register):
+            known = ", ".join(brain.view.processes)
+            reason = f"there is no process {register.process!r}; there are: {known}. To join, it must name its channels"
+            return Refused(reason, True)
+        problem = self.members.refusal(register, now_s)
+        if problem is not None:
+            return Refused(problem, True)
+        if self.stopping:
+            return Refused("the system is being stopped", True)
+        if brain.epoch == 0:
+            return Refused("the coordinator has not started the first epoch yet", False)
+        if register.epoch > brain.epoch:
+            return Refused(f"this node is of epoch {register.epoch}, the log has only {brain.epoch} as yet", False)
+        return self._cannot_join(register) if self._joins(register) else None
+
+    def _is_known(self, register: Register) -> bool:
+        everyone = (*self.coordinator.brain.membership.everyone, *self.coordinator.first_view.processes)
+        return register.process in everyone or bool(register.channels) or register.epoch > 0
+
+    def _joins(self, register: Register) -> bool:
+        return register.epoch == 0 and register.process not in self.coordinator.brain.membership.everyone
+
+    def _cannot_join(self, register: Register) -> Refused | None:
+        membership = self.coordinator.brain.membership
+        coming = [change.process for change in (membership.changing, *membership.changes) if change is not None]
+        known = {*membership.view.processes, *coming, register.process}
+        # A channel to one that has not joined yet is brought by that one.
+        channels = tuple(channel for channel in register.channels if {channel.source, channel.target} <= known)
+        try:
+            self.coordinator.hear(JoinWanted(register.process, channels))
+        except UsageError as error:
+            return Refused(f"process {register.process} cannot join: {error}", True)
+        return None
+
+    def _admit(self, register: Register, connection: Connection, now_s: float) -> Member:
+        coordinator = self.coordinator
+        earlier = self.members.get(register.process)
+        member, former = self.members.admit(register, connection, now_s)
+        connection.send(
+            Welcome(coordinator.identity, coordinator.store_url, coordinator.node_settings, coordinator.brain.epoch)
+        )
+        if former is not None and earlier is not None:
+            self._end_former(earlier, former, member)
+        self._tell_addresses(connection)
+        for snapshot in coordinator.state.open:
+            connection.send(coordinator.begun_message(snapshot))
+        self.log.say(
+            "registered",
+            process=member.process,
+            epoch=member.epoch,
+            pid=member.pid,
+            host=member.host,
+            joins=True if self._joins(register) else None,
+        )
+        self._tell_brain(register)
+        return member
+
+    def _end_former(self, earlier: Member, former: Any, member: Member) -> None:
+        """One process, one connection: whatever the former one said is over."""
+        if earlier.instance != member.instance:
+            former.send(Refused(f"process {member.process} was taken over by a newer instance", True))
+            self._failed(member.process)
+        former.close()
+
+    def _tell_brain(self, register: Register) -> None:
+        coordinator, process = self.coordinator, register.process
+        everyone = coordinator.brain.membership.everyone
+        if self._joins(register):
+            return  # the brain has been told, to see whether it can
+        if register.epoch < coordinator.brain.epoch:
+            coordinator.hear(ProcessBlank(process, register.epoch))
+        elif process not in everyone:
+            coordinator.tell(process, LetGo(process))  # it has left, and missed the word
+        else:
+            coordinator.hear(ProcessReturned(process))
+            self._ask_again(process)
+
+    def _ask_again(self, process: str) -> None:
+        """What it was asked to record it may have missed, or may have recorded for a coordinator that is gone (E7)."""
+        brain = self.coordinator.brain
+        for snapshot, attempt in brain.open.items():
+            if attempt.ending or attempt.begin.view != brain.view.number:
+                continue
+            if process in attempt.view.processes and process not in attempt.arrived:
+                self.coordinator.tell(process, AskToRecord(process, snapshot, attempt.begin.view))
+
+    def _tell_addresses(self, newcomer: Connection | None = None) -> None:
+        addresses = self.members.addresses()
+        if addresses != self._told_addresses:
+            self._told_addresses = addresses
+            self.coordinator.tell_all(AddressBook(addresses))
+        elif newcomer is not None:
+            newcomer.send(AddressBook(addresses))
+
+    # Speaking
+
+    def heard(self, member: Member, message: Any) -> None:
+        """A node says something; each word is a sign of life."""
+        now_s = self._now_s()
+        member.heard_s = now_s
+        match message:
+            case Heartbeat():
+                member.note(message, now_s)
+                for line in message.log_lines:
+                    self.log.say("node says", process=member.process, line=line)
+            case Recorded():
+                self.coordinator.progress.recorded(message.snapshot, member.process, message.pause_us)
+            case FragmentStored():
+                self._stored(message)
+            case Failed():
+                member.trouble = message.reason
+            case Drained() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
+                self.coordinator.hear(message)
+            case RecordingFailed():
+                self.log.say(
+                    "recording failed",
+                    WARNING,
+                    process=member.process,
+                    snapshot=str(message.snapshot),
+                    reason=message.reason,
+                )
+                self.coordinator.hear(message)
+
+    def _stored(self, message: FragmentStored) -> None:
+        if self.coordinator.progress.stored(message.snapshot, message.process, message.record):
+            self.coordinator.hear(FragmentArrived(message.snapshot, message.process, message.view))
+
+    # Going
+
+    def lost(self, member: Member, connection: Connection, reason: str) -> None:
+        """The connection is gone; unless another has taken its place, so is the node."""
+        if member.connection is not connection:
+            return
+        member.connection = None
+        if self.stopping:
+            self._gone.set()
+            return
+        if member.let_go:
+            self.members.remove(member.process)
+            self._tell_addresses()
+            return
+        member.trouble = member.trouble or reason
+        self.log.say("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
+        self._failed(member.process)
+
+    def _failed(self, process: str) -> None:
+        membership = self.coordinator.brain.membership
+        if process in membership.view.processes:
+            # Without it no snapshot could complete, so none shall begin: the view is settled again when it has come
+            # back and has said, as everybody who returns does, that it has installed the view.
+            membership.drained.discard(process)
+        self.coordinator.hear(ProcessFailed(process))
+
+    async def all_gone(self) -> None:
+        """Wait until no node is connected any more."""
+        while any(self.members.connected()):
+            self._gone.clear()
+            await self._gone.wait()
+
+    def end_silent(self, now_s: float) -> None:
+        """Give up on those who have said nothing for too long; they may come back."""
+        for member in self.members.silent(now_s):
+            if isinstance(member.connection, Connection):
+                member.connection.abort(f"it said nothing for {now_s - member.heard_s:.1f} s")
+
+    def rejected(self, peer: str, reason: str) -> None:
+        """Something came that is no message of a node's: count it, say so, go on."""
+        self.rejects += 1
+        if self.rejects <= REJECTS_LOGGED_MAX or self.rejects % 100 == 0:
+            self.log.say("rejected", WARNING, peer=peer, reason=reason, so_far=self.rejects)
+
+    def _now_s(self) -> float:
+        return self.coordinator.now_s()

@@ -1,0 +1,101 @@
+"""What people have asked the coordinator for and wait for: a snapshot, a rollback.
+
+A request for a snapshot is answered by the first one that begins after it, from the initiators it names; where that one
+is aborted and tried again, by the next.
+"""
+
+import asyncio
+
+import msgspec
+
+from strobe.errors import StrobeError
+from strobe.protocol.log import Begin
+from strobe.runtime.documents import ABORTED, COMMITTED, RestoreStarted, Taken
+
+
+class RestoreFailed(StrobeError):
+    """What was asked for cannot be restored; the system goes on as before (E9)."""
+
+
+class TakeWait:
+    """Someone waits for a snapshot."""
+
+    def __init__(self, initiators: tuple[str, ...], asked_us: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.initiators = frozenset(initiators)
+        self.asked_us = asked_us
+        self.id: str | None = None
+        self.begun: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[Taken] = loop.create_future()
+
+    def is_answered_by(self, begin: Begin) -> bool:
+        if self.id is not None:
+            return begin.retries == self.id
+        return begin.at_us >= self.asked_us and self.initiators.issubset(begin.initiators)
+
+
+class RestoreWait(msgspec.Struct):
+    """Someone waits for a rollback to `wanted`; None: to whatever can be restored."""
+
+    wanted: str | None
+    done: "asyncio.Future[RestoreStarted]"
+
+
+class Requests:
+    """Who waits for what."""
+
+    def __init__(self) -> None:
+        self.takes: list[TakeWait] = []
+        self.restores: list[RestoreWait] = []
+
+    def take(self, initiators: tuple[str, ...], asked_us: int) -> TakeWait:
+        wait = TakeWait(initiators, asked_us)
+        self.takes.append(wait)
+        return wait
+
+    def restore(self, wanted: str | None) -> RestoreWait:
+        wait = RestoreWait(wanted, asyncio.get_running_loop().create_future())
+        self.restores.append(wait)
+        return wait
+
+    def begun(self, begin: Begin) -> None:
+        for wait in self.takes:
+            if wait.is_answered_by(begin):
+                wait.id = begin.snapshot
+                if not wait.begun.done():
+                    wait.begun.set_result(None)
+
+    def ended(self, snapshot: str, committed: bool, reason: str) -> None:
+        """A snapshot has its final outcome: it will not be tried again."""
+        for wait in [wait for wait in self.takes if wait.id == snapshot]:
+            self.takes.remove(wait)
+            if not wait.ended.done():
+                wait.ended.set_result(Taken(snapshot, COMMITTED if committed else ABORTED, reason))
+
+    def restored(self, started: RestoreStarted) -> None:
+        for wait in [wait for wait in self.restores if wait.wanted in (None, started.restored)]:
+            self.restores.remove(wait)
+            if not wait.done.done():
+                wait.done.set_result(started)
+
+    def refused(self, wanted: str | None, reason: str) -> None:
+        for wait in [wait for wait in self.restores if wait.wanted == wanted]:
+            self.restores.remove(wait)
+            if not wait.done.done():
+                wait.done.set_exception(RestoreFailed(reason))
+
+    def forget(self, wait: TakeWait | RestoreWait) -> None:
+        """Nobody waits any more."""
+        if isinstance(wait, TakeWait):
+            if wait in self.takes:
+                self.takes.remove(wait)
+        elif wait in self.restores:
+            self.restores.remove(wait)
+
+    def close(self) -> None:
+        """The coordinator ends: nobody shall wait on."""
+        for take in self.takes:
+            take.begun.cancel()
+            take.ended.cancel()
+        for restore in self.restores:
+            restore.done.cancel()

@@ -1,0 +1,53 @@
+"""What a process is restored from: its part of a complete snapshot, read and checked (R1, E9)."""
+
+from typing import Any
+
+import msgspec
+
+from strobe.errors import SnapshotIncomplete
+from strobe.protocol import PROTOCOLS, ChandyLamport, Fragment, LaiYang, LocalState, View
+from strobe.protocol.log import ProcessRecord
+from strobe.storage import Store
+from strobe.storage.manifests import to_snapshot
+
+
+class Restored(msgspec.Struct):
+    """One process's part of `snapshot`: its state decoded, and what it needs to go on from there.
+
+    `sent_counts` are those of the senders of its incoming channels, at the cut.
+    """
+
+    snapshot: str
+    fragment: Fragment
+    local: LocalState
+    record: ProcessRecord
+    sent_counts: dict[str, int]
+    state: Any = None
+    fork: bool = False
+
+
+def load_part(store: Store, snapshot: str, process: str) -> Restored:
+    """Read the part of `process` from the store, every byte verified."""
+    identity = store.resolve(snapshot)
+    manifest = store.state().committed[identity].manifest
+    record = manifest.processes.get(process)
+    if record is None:
+        raise SnapshotIncomplete(identity, f"it has no part of process {process!r}; restore another one")
+    part = msgspec.structs.replace(manifest, processes={process: record})
+    fragment = to_snapshot(identity, part, store.read_blob).fragments[process]
+    assert fragment.state is not None, "a committed part has a state"
+    sent = {
+        channel.id: manifest.processes[channel.source].sent[channel.id].count
+        for channel in manifest.view.incoming(process)
+    }
+    return Restored(identity, fragment, fragment.state, record, sent)
+
+
+def new_endpoint(
+    protocol: str, process: str, view: View, epoch: int, restored: Restored | None
+) -> ChandyLamport | LaiYang:
+    """Return the protocol of `process` as it begins in `epoch`."""
+    kind = PROTOCOLS[protocol]
+    if restored is None:
+        return kind(process, view, epoch)
+    return kind.restored(process, view, epoch, restored.fragment, restored.sent_counts)

@@ -1,0 +1,172 @@
+"""`strobe coordinator`, put together: the coordinator, the port for nodes, the API, and the word where to find them."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from strobe.errors import TransportError, UsageError
+from strobe.runtime.addresses import parse_address, print_address
+from strobe.runtime.api import Api
+from strobe.runtime.client import Client
+from strobe.runtime.control import Stop
+from strobe.runtime.control_server import ControlServer
+from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.discovery import Discovered, announce, discover, withdraw
+from strobe.runtime.documents import Status
+from strobe.runtime.metrics import Metrics
+from strobe.runtime.operations import Operations
+from strobe.runtime.reception import Reception
+from strobe.runtime.status import describe
+from strobe.runtime.watch import TICK_S, Watch
+
+FIRST_EPOCH_S_MAX = 5.0
+STOP_S_MAX = 10.0
+ASK_S_MAX = 1.0
+
+
+class CoordinatorService:
+    """A running coordinator. `run` returns the exit code. Without `http` it is a part of another program."""
+
+    def __init__(self, coordinator: Coordinator, *, http: bool = True) -> None:
+        self.coordinator = coordinator
+        self.reception = Reception(coordinator)
+        self.watch = Watch(self.reception)
+        self.metrics = Metrics(self.watch, self.status)
+        self.operations = Operations(coordinator, self.stop)
+        self.listen = coordinator.settings.listen
+        self.api = coordinator.settings.api
+        self.ready = asyncio.Event()
+        coordinator.on_finished = self.metrics.finished
+        coordinator.on_halt = lambda report: self.stop(report, 1)
+        self._control = ControlServer(self.reception)
+        self._wants_http = http
+        self._http: _HttpServer | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._announced: Discovered | None = None
+
+    def status(self) -> Status:
+        return describe(self.watch, self.listen, self.api)
+
+    async def run(self) -> int:
+        """Serve until told to end, or until something breaks."""
+        try:
+            await self._start()
+            return await self.coordinator.ended
+        finally:
+            await self._close()
+
+    def end(self, code: int) -> None:
+        """End the coordinator; nodes go on, and wait for the next one."""
+        self.coordinator.end(code)
+
+    def stop(self, reason: str, code: int = 0) -> None:
+        """Stop every node, then end."""
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_task(self._stop(reason, code))
+
+    async def _stop(self, reason: str, code: int) -> None:
+        self.coordinator.log.say("stopping", reason=reason)
+        self.reception.stopping = True
+        self.coordinator.tell_all(Stop(reason, code))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.reception.all_gone(), STOP_S_MAX)
+        self.coordinator.end(code)
+
+    async def _start(self) -> None:
+        coordinator = self.coordinator
+        listen = parse_address(coordinator.settings.listen, "listen")
+        api = parse_address(coordinator.settings.api, "api")
+        await asyncio.to_thread(_refuse_second, coordinator.store_url)
+        await coordinator.start()
+        if self._wants_http:
+            self._http = _HttpServer(Api(self.operations, self.status, self.metrics), api)
+            self.api = self._http.address
+            self._serving = asyncio.create_task(self._http.serve())
+            self._serving.add_done_callback(self._served)
+        self.listen = print_address(listen[0], await self._control.start(*listen))
+        self._ticking = asyncio.create_task(self._tick())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(coordinator.epoch_known.wait(), FIRST_EPOCH_S_MAX)
+        self._announced = Discovered(self.listen, self.api, os.getpid(), coordinator.started_us)
+        announce(coordinator.store_url, self._announced)
+        coordinator.log.say("listening", nodes=self.listen, api=f"http://{self.api}")
+        self.ready.set()
+
+    def _served(self, serving: "asyncio.Task[None]") -> None:
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            self.coordinator.broke(error)
+
+    async def _tick(self) -> None:
+        try:
+            while True:
+                self.watch.look()
+                await asyncio.sleep(TICK_S)
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+            self.coordinator.broke(error)
+
+    async def _close(self) -> None:
+        if self._announced is not None:
+            withdraw(self.coordinator.store_url, self._announced)
+        await self._control.close()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if self._http is not None and self._serving is not None:
+            self._http.should_exit = True
+            await self._serving
+        await self.coordinator.close()
+
+
+class _HttpServer(uvicorn.Server):
+    """Uvicorn as a guest: signals and logging are its host's."""
+
+    def __init__(self, api: Api, address: tuple[str, int]) -> None:
+        host, port = address
+        config = uvicorn.Config(
+            api.application(host),
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        super().__init__(config)
+        self._socket = _bind(host, port)
+        self.address = print_address(host, self._socket.getsockname()[1])
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().serve(sockets or [self._socket])
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        place = print_address(host, port)
+        raise TransportError(
+            f"the API cannot listen at {place}: {error.strerror or error}; free it, or choose another: --api"
+        ) from error
+
+
+def _refuse_second(store: str) -> None:
+    """One coordinator is enough for a store. Two do no harm, but each undoes what the other begins."""
+    try:
+        other = discover(store)
+        Client(other.api, ASK_S_MAX).status()
+    except TransportError:
+        return  # none, or one that has ended without a word, or that hangs: take over
+    raise UsageError(
+        f"a coordinator runs for the store {store} already (pid {other.pid}, API {other.api}); stop it first"
+    )

@@ -1,0 +1,86 @@
+"""What can be set for a live system: the same words in system.toml, on the command line and in the API."""
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.protocol import Policy
+
+TRACES = ("off", "ordinals", "full")
+MIB = 1 << 20
+
+
+class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[coordinator]`: where it listens, when snapshots are taken, and what is done about failures.
+
+    `listen` is for nodes, `api` for people and programs; port 0 is any free one. A snapshot every `interval_s` (0: only
+    on demand). A node that says nothing for `silence_s` counts as failed; one that makes the system roll back more than
+    `rollbacks_max` times within `rollback_window_s` is stopped, and everything with it.
+    """
+
+    listen: str = "127.0.0.1:7400"
+    api: str = "127.0.0.1:7480"
+    interval_s: float = 1.0
+    pause_s: float = 0.0
+    overlapping_max: int = 1
+    timeout_s: float = 10.0
+    attempts_max: int = 5
+    silence_s: float = 3.0
+    rollbacks_max: int = 3
+    rollback_window_s: float = 60.0
+
+    def policy(self) -> Policy:
+        """Return what the coordinator's brain goes by; raise UsageError where it makes no sense."""
+        policy = Policy(
+            interval_us=round(self.interval_s * 1e6),
+            pause_us_min=round(self.pause_s * 1e6),
+            overlapping_max=self.overlapping_max,
+            timeout_us=round(self.timeout_s * 1e6),
+            attempts_max=self.attempts_max,
+            rollbacks_max=self.rollbacks_max,
+            rollback_window_us=round(self.rollback_window_s * 1e6),
+        )
+        policy.check()
+        return policy
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[node]`: the same for every node of a system, which hears it from the coordinator.
+
+    Frames are sealed at `frame_messages_max` messages or `frame_bytes_max` bytes, and once a loop turn at the latest. A
+    channel has `window_bytes` of credit; where `backlog_bytes_max` wait for credit on one of its channels, a process is
+    given nothing more to receive. What channels hold while they are recorded stays in memory up to
+    `recording_bytes_max`, then goes to disk up to `spill_bytes_max`, then the snapshot is aborted (E3). A node that
+    does not hear of a snapshot's outcome for `patience_s` frees what it holds for it (E7).
+    """
+
+    frame_messages_max: int = 256
+    frame_bytes_max: int = 64 << 10
+    window_bytes: int = 4 * MIB
+    backlog_bytes_max: int = 1 * MIB
+    message_bytes_max: int = 16 * MIB
+    recording_bytes_max: int = 64 * MIB
+    spill_bytes_max: int = 1024 * MIB
+    delta_chain_max: int = 8
+    patience_s: float = 60.0
+    heartbeat_s: float = 0.5
+    trace: str = "off"
+    trace_bytes_max: int = 256 * MIB
+
+    def check(self) -> None:
+        """Raise UsageError where a setting makes no sense."""
+        if self.trace not in TRACES:
+            raise UsageError(f"there is no trace {self.trace!r}; choose one of: {', '.join(TRACES)}")
+        for name in ("frame_messages_max", "frame_bytes_max", "window_bytes", "message_bytes_max"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} = {getattr(self, name)} makes no sense: it must be at least 1")
+        for name in ("patience_s", "heartbeat_s"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} = {getattr(self, name)} makes no sense: it must be above 0")
+
+
+class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[retention]`: how many complete snapshots are kept: the newest, one an hour, one a day (E8). All 0: all."""
+
+    keep_last: int = 0
+    keep_hourly: int = 0
+    keep_daily: int = 0

@@ -1,0 +1,212 @@
+"""Output on its way into a released file, so that a crash between any two steps neither loses nor doubles a byte (R2).
+
+A position is a number of bytes of output since the beginning. Beside the released file `audit.jsonl` lies the directory
+`audit.jsonl.staged`:
+
+    <20 digits>   a segment: the output from the position that its name says
+    current       which file output is released into, at which position that begins, in which epoch that was decided
+    lock          held by the one who writes
+
+A segment has its name only when all of it is on the disk, and loses it only when all of it is on the disk in the
+released file. In between the released file may have any part of it, each byte in its place: releasing once more writes
+the same bytes at the same offsets.
+"""
+
+import enum
+import fcntl
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from strobe.errors import StrobeError, UsageError
+
+_CURRENT = "current"
+_LOCK = "lock"
+_UNFINISHED = ".unfinished"
+_DIGITS = 20
+_COPY_BYTES = 1 << 20
+
+
+class SinkStep(enum.IntEnum):
+    """What has just been done, for tests that end the process between any two steps."""
+
+    FILE_OPENED = enum.auto()
+    """A segment, or the choice of the released file, has been begun under a name of its own."""
+    FILE_WRITTEN = enum.auto()
+    FILE_SYNCED = enum.auto()
+    FILE_NAMED = enum.auto()
+    FILE_DURABLE = enum.auto()
+    OUTPUT_WRITTEN = enum.auto()
+    """A part of a segment is in the released file."""
+    OUTPUT_SYNCED = enum.auto()
+    SEGMENT_REMOVED = enum.auto()
+
+
+OnStep = Callable[[SinkStep], None]
+
+
+class Segment(NamedTuple):
+    """Staged output: the bytes from position `begin` to `end`."""
+
+    begin: int
+    end: int
+    path: Path
+
+
+class Current(msgspec.Struct, frozen=True):
+    """The file that output is released into; its first byte is at the position `base`."""
+
+    file: str
+    base: int = 0
+    epoch: int = 0
+
+
+class Staging:
+    """The staged and the released output of one sink, open for writing by this process alone."""
+
+    def __init__(self, path: Path, on_step: OnStep | None = None) -> None:
+        self.directory = path.with_name(f"{path.name}.staged")
+        self._path = path
+        self._step: OnStep = on_step or (lambda step: None)
+        self._lock = _lock(self.directory)
+        try:
+            for leftover in self.directory.glob(f"*{_UNFINISHED}"):
+                leftover.unlink()
+            self.current = self._read_current()
+            self._output = self._open_output()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def output(self) -> Path:
+        return self._path.with_name(self.current.file)
+
+    @property
+    def released(self) -> int:
+        """The position up to which output was let out."""
+        return self.current.base + os.fstat(self._output).st_size
+
+    def close(self) -> None:
+        os.close(self._output)
+        os.close(self._lock)
+
+    def stage(self, begin: int, pieces: Iterable[bytes]) -> None:
+        """Make a durable segment of `pieces`, which begin at the position `begin`."""
+        self._create(f"{begin:0{_DIGITS}}", pieces)
+
+    def missing(self, position: int) -> int | None:
+        """Return the first position before `position` that is neither released nor staged, if there is one."""
+        reached = self.released
+        for segment in self._segments():
+            if segment.begin <= reached < segment.end:
+                reached = segment.end
+        return reached if reached < position else None
+
+    def release(self, position: int) -> None:
+        """Let out what is staged up to `position`, durably; then drop the segments that are out as a whole."""
+        segments = [segment for segment in self._segments() if segment.begin < position]
+        for segment in segments:
+            self._copy(segment, min(segment.end, position))
+        if segments:
+            os.fdatasync(self._output)
+            self._step(SinkStep.OUTPUT_SYNCED)
+        for segment in segments:
+            if segment.end <= position:
+                self._remove(segment)
+
+    def discard(self) -> None:
+        """Drop everything that is staged."""
+        for segment in self._segments():
+            self._remove(segment)
+
+    def fork(self, position: int, epoch: int) -> None:
+        """Release into a new file from here on; its first byte is at `position`."""
+        following = Current(f"{self._path.name}.epoch-{epoch}", position, epoch)
+        path = self._path.with_name(following.file)
+        if path.exists():
+            raise UsageError(f"{path} exists already; output of the fork would go there: move it away, then restore")
+        self._create(_CURRENT, [msgspec.json.encode(following)])
+        self.current = following
+        os.close(self._output)
+        self._output = self._open_output()
+
+    def _segments(self) -> list[Segment]:
+        names = sorted(path for path in self.directory.iterdir() if path.name.isdigit())
+        return [Segment(int(path.name), int(path.name) + path.stat().st_size, path) for path in names]
+
+    def _copy(self, segment: Segment, end: int) -> None:
+        """Write what the released file is to have of `segment`; what it has already is written again."""
+        base = self.current.base
+        source = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            position = max(segment.begin, base)
+            while position < end:
+                data = os.pread(source, min(_COPY_BYTES, end - position), position - segment.begin)
+                position += os.pwrite(self._output, data, position - base)
+                self._step(SinkStep.OUTPUT_WRITTEN)
+        finally:
+            os.close(source)
+
+    def _remove(self, segment: Segment) -> None:
+        segment.path.unlink()
+        self._step(SinkStep.SEGMENT_REMOVED)
+
+    def _create(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Make the file `name` of the directory, whole or not at all, in place of one that is there."""
+        unfinished = self.directory / f"{name}{_UNFINISHED}"
+        file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            self._step(SinkStep.FILE_OPENED)
+            rest = memoryview(b"".join(pieces))
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            self._step(SinkStep.FILE_WRITTEN)
+            os.fsync(file)
+            self._step(SinkStep.FILE_SYNCED)
+        finally:
+            os.close(file)
+        unfinished.rename(self.directory / name)
+        self._step(SinkStep.FILE_NAMED)
+        _sync_directory(self.directory)
+        self._step(SinkStep.FILE_DURABLE)
+
+    def _read_current(self) -> Current:
+        path = self.directory / _CURRENT
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Current)
+        except FileNotFoundError:
+            return Current(self._path.name)
+        except msgspec.MsgspecError as error:
+            raise StrobeError(f"{path} is damaged: {error}; it says where output goes: put it back") from error
+
+    def _open_output(self) -> int:
+        output = os.open(self.output, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        _sync_directory(self.output.parent)
+        return output
+
+
+def _lock(directory: Path) -> int:
+    """Make the directory, and be the only one who writes in it until the end of this process."""
+    with suppress(FileExistsError):
+        directory.mkdir()
+        _sync_directory(directory.parent)
+    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise UsageError(f"the sink in {directory} is in use by another process; end that one first") from None
+    return lock
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

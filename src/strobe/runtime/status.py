@@ -1,0 +1,145 @@
+"""All of the system in one document: what the coordinator knows now, from the brain, the log and heartbeats."""
+
+import os
+
+from strobe.runtime.addresses import print_address
+from strobe.runtime.control import ChannelReport
+from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.credit import describe_cycle
+from strobe.runtime.documents import ChannelStatus, ProcessStatus, Status, Trouble
+from strobe.runtime.members import Member
+from strobe.runtime.watch import Watch
+
+RUNNING = "running"
+WAITING = "waiting"
+MISSING = "missing"
+JOINING = "joining"
+LEAVING = "leaving"
+
+_NO_REPORT = ChannelReport(sent=0, connected=False)
+
+
+def describe(watch: Watch, listen: str, api: str) -> Status:
+    """Return the status; `listen` and `api` are where the coordinator is reached."""
+    coordinator = watch.coordinator
+    brain = coordinator.brain
+    return Status(
+        system=coordinator.identity,
+        store=coordinator.store_url,
+        protocol=coordinator.system.protocol,
+        listen=listen,
+        api=api,
+        pid=os.getpid(),
+        started_us=coordinator.started_us,
+        now_us=coordinator.clock.now_us(),
+        epoch=brain.epoch,
+        view=brain.view.number,
+        settled=brain.settled,
+        rolling_back=brain.rollback.pending and coordinator.halted is None,
+        log_position=coordinator.state.next_position,
+        interval_s=coordinator.settings.interval_s,
+        committed=len(coordinator.state.committed),
+        aborted=len(coordinator.state.aborted),
+        rejected=watch.reception.rejects,
+        processes=processes(coordinator),
+        channels=channels(coordinator),
+        open=coordinator.progress.open(),
+        finished=list(coordinator.progress.finished),
+        rollbacks=list(coordinator.rollbacks),
+        troubles=troubles(watch),
+        halted=coordinator.halted,
+    )
+
+
+def processes(coordinator: Coordinator) -> list[ProcessStatus]:
+    """Return everybody of the view, and those who come or go."""
+    names = dict.fromkeys((*coordinator.brain.membership.everyone, *(member.process for member in coordinator.members)))
+    return [_process(coordinator, name, coordinator.members.get(name)) for name in names]
+
+
+def _process(coordinator: Coordinator, name: str, member: Member | None) -> ProcessStatus:
+    state = _state(coordinator, name, member)
+    if member is None:
+        return ProcessStatus(name, state, "it has not registered yet", "", 0, "", "", 0, 0, 0, 0, 0, 0, 0, 0, {}, None)
+    beat = member.heartbeat
+    return ProcessStatus(
+        name=name,
+        state=state,
+        trouble=member.trouble,
+        instance=member.instance,
+        pid=member.pid,
+        host=member.host,
+        address=print_address(*member.address),
+        epoch=member.epoch,
+        position=beat.position if beat else 0,
+        events_per_s=round(member.events_per_s, 1) if member.connected else 0,
+        cpu_s=beat.cpu_s if beat else 0,
+        memory_bytes=beat.memory_bytes if beat else 0,
+        backlog_bytes=sum(report.backlog_bytes for report in beat.outgoing.values()) if beat else 0,
+        recording_bytes=beat.recording_bytes if beat else 0,
+        spilled_bytes=beat.spilled_bytes if beat else 0,
+        rejected=beat.rejected if beat else {},
+        heard_s_ago=round(max(0.0, coordinator.now_s() - member.heard_s), 3),
+    )
+
+
+def _state(coordinator: Coordinator, name: str, member: Member | None) -> str:
+    membership = coordinator.brain.membership
+    if name in membership.leaving or (member is not None and member.let_go):
+        return LEAVING
+    if member is None or not member.connected:
+        return MISSING
+    if name not in membership.view.processes:
+        return JOINING
+    return RUNNING if name in membership.drained else WAITING
+
+
+def channels(coordinator: Coordinator) -> list[ChannelStatus]:
+    found = []
+    for channel in coordinator.brain.view.channels:
+        sender, receiver = coordinator.members.get(channel.source), coordinator.members.get(channel.target)
+        report = _NO_REPORT
+        if sender is not None and sender.heartbeat is not None:
+            report = sender.heartbeat.outgoing.get(channel.id, _NO_REPORT)
+        received = receiver.heartbeat.received.get(channel.id, 0) if receiver and receiver.heartbeat else 0
+        found.append(
+            ChannelStatus(
+                id=channel.id,
+                source=channel.source,
+                target=channel.target,
+                kind=channel.kind,
+                incarnation=channel.incarnation,
+                sent=report.sent,
+                received=received,
+                backlog_bytes=report.backlog_bytes,
+                waiting_s=round(report.waiting_s, 3),
+                connected=report.connected,
+                reconnects=report.reconnects,
+            )
+        )
+    return found
+
+
+def troubles(watch: Watch) -> list[Trouble]:
+    """Return what needs a person, the worst first."""
+    coordinator = watch.coordinator
+    found = []
+    if coordinator.halted is not None:
+        found.append(Trouble("halted", coordinator.halted))
+    if coordinator.store.problem is not None:
+        found.append(Trouble("store", coordinator.store.problem))
+    if coordinator.refusal is not None:
+        found.append(Trouble("restore", coordinator.refusal))
+    found += [Trouble("credit", describe_cycle(cycle)) for cycle in watch.cycles]
+    in_cycle = {channel.id for cycle in watch.cycles for channel in cycle}
+    found += [
+        Trouble("slow", f"channel {channel.id} has waited {waiting_s:.1f} s for {channel.target} to take more")
+        for channel, waiting_s in watch.slow
+        if channel.id not in in_cycle
+    ]
+    found += [
+        Trouble("missing", f"process {one.name} is not running: {one.trouble}; no snapshot can complete without it")
+        for one in processes(coordinator)
+        if one.state == MISSING
+    ]
+    return found

@@ -1,0 +1,64 @@
+"""The one thread that touches the store: jobs in order, and what comes of each handed over on the loop."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from strobe.runtime.event_log import ERROR, EventLog
+from strobe.runtime.log_desk import Closing, LogDesk, Told
+
+
+class StoreThread:
+    """Keeps the loop free of disks: it goes on while the store is slow, full or gone."""
+
+    def __init__(self, take: Callable[[Told], None], broke: Callable[[BaseException], None], log: EventLog) -> None:
+        # What is wrong with the store, if anything.
+        self.problem: str | None = None
+        self._take = take
+        self._broke = broke
+        self._log = log
+        self._executor = ThreadPoolExecutor(1, "strobe-log")
+        self._desk: LogDesk | None = None
+
+    @property
+    def desk(self) -> LogDesk:
+        """What the jobs are methods of."""
+        assert self._desk is not None, "nothing is ordered before the log was read"
+        return self._desk
+
+    async def open(self, url: str, now_us: Callable[[], int]) -> None:
+        """Open the store, and take all that its log has."""
+        self._loop = asyncio.get_running_loop()
+        self._desk = await self._loop.run_in_executor(self._executor, LogDesk, url, now_us, self._report)
+        for told in await self._loop.run_in_executor(self._executor, self._desk.poll):
+            self._take(told)
+
+    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
+        """Have `job` done after everything that was given before."""
+        self._loop.run_in_executor(self._executor, job, *arguments).add_done_callback(self._worked)
+
+    async def close(self) -> None:
+        """Do what is left, but wait no longer for a store that cannot be used."""
+        if self._desk is not None:
+            self._desk.close()
+        await asyncio.to_thread(self._executor.shutdown)
+
+    def _worked(self, future: "asyncio.Future[list[Told]]") -> None:
+        if future.cancelled() or isinstance(future.exception(), Closing):
+            return
+        try:
+            for told in future.result():
+                self._take(told)
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+            self._broke(error)
+
+    def _report(self, problem: str | None) -> None:
+        self._loop.call_soon_threadsafe(self._note, problem)
+
+    def _note(self, problem: str | None) -> None:
+        if problem is not None and problem != self.problem:
+            self._log.say("store trouble", ERROR, problem=problem)
+        if problem is None and self.problem is not None:
+            self._log.say("store well again")
+        self.problem = problem

@@ -1,0 +1,353 @@
+"""One process in one epoch: its protocol, its channels, and what waits to be received.
+
+A rollback ends the timeline and begins another; whatever still holds on to the old one speaks to the deaf. Everything
+that happens to the process goes through here one at a time: frames and markers from each channel in their order, then
+timers and records from outside. What cannot be taken yet, because a peer of the process is slow or the program is busy,
+waits in the inbox, in order, and is still in its channel.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
+from strobe.protocol import ChannelSpec, Fragment, Frame, SnapshotId, View
+from strobe.protocol.coordination import (
+    AskToRecord,
+    Drained,
+    RelaySentCount,
+    SentCountsArrived,
+    SnapshotStarted,
+    SnapshotWanted,
+    TellOutcome,
+    TellSettled,
+    TellView,
+)
+from strobe.protocol.effects import (
+    DeliverFrame,
+    DropRecording,
+    Effect,
+    FinishFragment,
+    PrepareDeparture,
+    RecordState,
+    ReportDrained,
+    ReportSentCounts,
+    SendFrame,
+    SendMarker,
+    SendView,
+)
+from strobe.protocol.events import (
+    Breakpoint,
+    DepartureReady,
+    Event,
+    FrameReceived,
+    Marker,
+    MarkerReceived,
+    SentCountRelayed,
+    SnapshotAborted,
+    SnapshotRequested,
+    SnapshotsSettled,
+    ViewInstalled,
+    ViewReceived,
+)
+from strobe.protocol.lai_yang import LaiYang
+from strobe.runtime.boundary import Boundary
+from strobe.runtime.captures import Captures
+from strobe.runtime.inlet import Inlet
+from strobe.runtime.outbox import Outbox
+from strobe.runtime.outlet import Outlet
+from strobe.runtime.recordings import Recordings
+from strobe.runtime.restoring import Restored, new_endpoint
+from strobe.runtime.wire import Hello, Refusal, marker_frame, view_frame
+
+if TYPE_CHECKING:
+    from strobe.runtime.host import Host
+
+logger = logging.getLogger("strobe.node")
+
+SLICE = 64
+"""So many waiting things are taken in one turn of the loop, so that it goes on turning."""
+
+
+class Timeline:
+    """Events in, effects out, for one process in one epoch."""
+
+    def __init__(self, host: "Host", epoch: int, view: View, restored: Restored | None) -> None:
+        self.host = host
+        self.name = host.name
+        self.system = host.system
+        self.epoch = epoch
+        self.closed = False
+        self.departed = False
+        self.application = host.application
+        self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
+        self.tracer = host.open_tracer(epoch, restored)
+        self.outbox = Outbox(host.name, self.protocol, host.settings)
+        self.boundary = Boundary(self, host.sources, host.sinks, restored)
+        self.captures = Captures(self, restored)
+        self.recordings = Recordings(self)
+        if self.tracer is not None:
+            self.outbox.counted, self.outbox.on_seal = self.application, self.tracer.sent
+        self.inlets: dict[tuple[str, int], Inlet] = {}
+        self.inbox: deque[tuple[bool, Callable[[], None]]] = deque()
+        self._orders: deque[Callable[[], None]] = deque()
+        self._pumping = False
+        self._loop = asyncio.get_running_loop()
+        self._open_channels()
+        for channel, items in (restored.fragment.in_flight if restored else {}).items():
+            for item in items:
+                self._wait(True, self._receiver(channel, item.frame, item.consumed))
+
+    def live(self, restored: Restored | None) -> None:
+        """Let the process begin here: from its beginning, or as it was restored."""
+        self.application.begin(self, *((restored.local, restored.state) if restored else (None, None)))
+        self.boundary.start()
+        self.pump()
+        self.report()
+
+    def report(self) -> None:
+        """Tell the coordinator that the process is there, in its view."""
+        self.host.say(Drained(self.name, self.protocol.view.number))
+
+    def close(self) -> None:
+        """End: nothing that began here happens any more."""
+        self.closed = True
+        self.inbox.clear()
+        self.application.end()
+        self.outbox.close()
+        self.boundary.close()
+        self.captures.close()
+        self.recordings.close()
+        for inlet in self.inlets.values():
+            inlet.close()
+        if self.tracer is not None:
+            self.tracer.close()
+
+    # Channels
+
+    def admit(self, hello: Hello) -> Inlet | Refusal:
+        """Let a peer in that has a channel to this process in this epoch."""
+        incoming = self.protocol.incoming.get(hello.channel) or self.protocol.ending.get(hello.channel)
+        if incoming is None or incoming.spec.incarnation < hello.incarnation:
+            return Refusal("not in view yet", final=False)
+        if incoming.spec.incarnation > hello.incarnation or incoming.spec.source != hello.source:
+            return Refusal("unknown channel", final=True)
+        key = (hello.channel, hello.incarnation)
+        if key not in self.inlets:
+            self.inlets[key] = Inlet(hello.channel, self.host.settings)
+        return self.inlets[key]
+
+    def reach_peers(self) -> None:
+        """Peers may have new addresses."""
+        for channel, outlet in self.outbox.outlets.items():
+            outlet.reach(self.host.addresses.get(self._targets[channel]))
+
+    def _open_channels(self) -> None:
+        """Open links for channels that the view has and this timeline has not."""
+        self._targets = {spec.id: spec.target for spec in self.protocol.view.channels}
+        for outgoing in self.protocol.outgoing.values():
+            if outgoing.id not in self.outbox.outlets:
+                self.outbox.add(outgoing.id, self._open_outlet(outgoing.spec))
+        inputs, outputs = tuple(self.protocol.incoming), tuple(self.protocol.outgoing)
+        self.application.view_changed(inputs, outputs)
+        if self.tracer is not None:
+            incoming = (*self.protocol.incoming.values(), *self.protocol.ending.values())
+            specs = [*(end.spec for end in incoming), *(end.spec for end in self.protocol.outgoing.values())]
+            self.tracer.see(self.protocol.view.processes, specs, inputs, outputs, self.application.random_state)
+        self.reach_peers()
+
+    def _open_outlet(self, spec: ChannelSpec) -> Outlet:
+        hello = Hello(
+            system=self.system, epoch=self.epoch, source=self.name, channel=spec.id, incarnation=spec.incarnation
+        )
+        return Outlet(hello, self.host.settings, lambda: self._has_room(spec.id), self._refused)
+
+    def _has_room(self, channel: str) -> None:
+        self.outbox.has_room(channel)
+        self.pump_soon()
+
+    def _refused(self, channel: str, reason: str) -> None:
+        logger.warning("channel %s was refused: %s", channel, reason)
+
+    # What comes in
+
+    @property
+    def may_deliver(self) -> bool:
+        """Whether the process may be given a message, a record or a timer now."""
+        return self.application.ready and not self.outbox.full
+
+    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+        """Take a frame from the wire: at once if nothing waits."""
+        if self.inbox or not self.may_deliver:
+            self._wait(True, self._receiver(inlet.channel, frame, 0, inlet, wire_bytes))
+        elif not self.closed:
+            self._receive(inlet.channel, frame, 0)
+            inlet.consumed(wire_bytes)
+
+    def take_marker(self, inlet: Inlet, marker: Marker) -> None:
+        self._take_control(MarkerReceived(inlet.channel, marker))
+
+    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
+        self._take_control(ViewReceived(inlet.channel, view, sent_count))
+
+    def run_soon(self, event: Callable[[], None]) -> None:
+        """Run an event of the process as soon as it may have one."""
+        if self.inbox or not self.may_deliver:
+            self._wait(True, event)
+        elif not self.closed:
+            event()
+
+    def _take_control(self, event: Event) -> None:
+        if self.inbox or not self.application.quiet:
+            self._wait(False, lambda: self.tell(event))
+        elif not self.closed:
+            self.tell(event)
+
+    def _receiver(
+        self, channel: str, frame: Frame, consumed: int, inlet: Inlet | None = None, wire_bytes: int = 0
+    ) -> Callable[[], None]:
+        def receive() -> None:
+            self._receive(channel, frame, consumed)
+            if inlet is not None:
+                inlet.consumed(wire_bytes)
+
+        return receive
+
+    def _wait(self, needs_room: bool, action: Callable[[], None]) -> None:
+        if not self.closed:
+            self.inbox.append((needs_room, action))
+
+    def pump_soon(self) -> None:
+        """Something has changed: take what waits, in the next turn of the loop."""
+        if not self._pumping and (self.inbox or self._orders):
+            self._pumping = True
+            self._loop.call_soon(self.pump)
+
+    def pump(self) -> None:
+        """Take what waits, as far as it can be taken now."""
+        self._pumping = False
+        while self._orders and self.application.quiet and not self.closed:
+            self._orders.popleft()()
+        inbox = self.inbox
+        for _ in range(SLICE):
+            if not inbox or self.closed:
+                return
+            if not (self.may_deliver if inbox[0][0] else self.application.quiet):
+                return
+            inbox.popleft()[1]()
+        self.pump_soon()
+
+    def _receive(self, channel: str, frame: Frame, consumed: int) -> None:
+        protocol = self.protocol
+        if frame.index > protocol.index:
+            self.outbox.flush()  # Lai-Yang records before it delivers this
+        self.carry_out(protocol.handle(FrameReceived(channel, frame, consumed)))
+        if protocol.open:
+            self.recordings.arrived(frame)
+
+    def tell(self, event: Event) -> None:
+        """Tell the protocol something that may make it record or change its channels."""
+        self.outbox.flush()
+        self.carry_out(self.protocol.handle(event))
+
+    # Orders of the coordinator
+
+    def obey(self, order: msgspec.Struct) -> None:
+        """Do what the coordinator says, between two events."""
+        match order:
+            case AskToRecord():
+                if not self.captures.resend(order.snapshot):
+                    self._take_soon(SnapshotRequested(order.snapshot, order.view))
+            case RelaySentCount():
+                self._take_soon(SentCountRelayed(order.snapshot, order.channel, order.count))
+            case TellOutcome():
+                self.captures.outcome(order.snapshot, order.committed)
+                if not order.committed:
+                    self._take_soon(SnapshotAborted(order.snapshot))
+            case TellSettled():
+                self.captures.settled(order.counter)
+                self._take_soon(SnapshotsSettled(order.counter))
+            case TellView():
+                self._take_soon(ViewInstalled(order.view))
+
+    def _take_soon(self, event: Event) -> None:
+        """Orders do not wait behind what is on the channels."""
+        self.run_between(lambda: self.tell(event))
+
+    def run_between(self, action: Callable[[], None]) -> None:
+        """Do something as soon as the process is between two events."""
+        if self.application.quiet and not self._orders:
+            action()
+        else:
+            self._orders.append(action)
+
+    # Snapshots that this process initiates
+
+    def name_snapshot(self, earlier: int) -> str:
+        """Return the id of a snapshot that the event under way asks for, after `earlier` others."""
+        if self.protocol.name == LaiYang.name:
+            return f"request-{self.name}-{self.application.position}-{earlier + 1}"
+        first = self.protocol.next_id()
+        return str(SnapshotId(first.epoch, first.counter + earlier, first.initiator))
+
+    def initiate(self, requested: str, inside: Breakpoint | None) -> None:
+        if self.protocol.name == LaiYang.name:
+            self.host.say(SnapshotWanted((self.name,)))
+            return
+        snapshot, view = SnapshotId.parse(requested), self.protocol.view.number
+        self.host.say(SnapshotStarted(snapshot, self.name, view))
+        self.tell(SnapshotRequested(snapshot, view, inside))
+
+    # Effects
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Carry out the effects, in the order given."""
+        for effect in effects:
+            if type(effect) is DeliverFrame:
+                self.application.deliver(effect.channel, effect.frame, effect.consumed)
+            else:
+                self._carry_out_rare(effect)
+
+    def _carry_out_rare(self, effect: Effect) -> None:
+        match effect:
+            case RecordState():
+                self.captures.record(effect.snapshot)
+            case SendMarker():
+                self.outbox.outlets[effect.channel].write(marker_frame(effect.marker))
+            case SendView():
+                self._send_view(effect)
+            case FinishFragment():
+                self._finish(effect.fragment)
+            case DropRecording():
+                self.captures.drop(effect.snapshot)
+                self.recordings.changed()
+            case ReportSentCounts():
+                self.host.say(SentCountsArrived(effect.snapshot, self.name, effect.counts))
+            case ReportDrained():
+                self._open_channels()
+                self.host.say(Drained(self.name, effect.view))
+            case PrepareDeparture():
+                self._depart()
+            case DeliverFrame() | SendFrame():
+                raise AssertionError("carried out elsewhere")
+            case _:
+                assert_never(effect)
+
+    def _finish(self, fragment: Fragment) -> None:
+        self.captures.finish(fragment)
+        self.recordings.changed()
+
+    def _send_view(self, effect: SendView) -> None:
+        self._open_channels()
+        self.outbox.outlets[effect.channel].write(view_frame(effect.view, effect.sent_count))
+        if effect.channel not in self.protocol.outgoing:
+            self.outbox.remove(effect.channel).finish()
+
+    def _depart(self) -> None:
+        self.application.leave()
+        self.outbox.flush()
+        self.departed = True
+        self.carry_out(self.protocol.handle(DepartureReady()))

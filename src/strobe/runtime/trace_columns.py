@@ -1,0 +1,115 @@
+"""The rows of a process's segments, taken apart into lines again: columns of numbers, in the order of its events."""
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND, Columns
+from strobe.errors import UsageError
+from strobe.runtime.arrow_columns import Integers, numbers_in, times_in
+from strobe.runtime.trace_rows import KINDS, SCHEMA, count_up, to_table
+from strobe.runtime.trace_segments import Segment
+
+NOTHING = -1
+
+_decode = msgspec.msgpack.Decoder().decode
+_to_json = msgspec.json.Encoder().encode
+
+
+class ProcessLines:
+    """The lines of `process` that these consecutive segments hold."""
+
+    def __init__(self, process: str, segments: Sequence[Segment]) -> None:
+        self.process = process
+        rows = _read(segments)
+        length = numbers_in(rows.column("count"))
+        kind, kinds = _codes(rows, "kind")
+        kind = np.array([KINDS.index(name) for name in kinds] or [0])[kind]
+        channel, self.channels = _codes(rows, "channel")
+        name, self.names = _codes(rows, "name")
+        snapshot, self.snapshots = _codes(rows, "snapshot_id")
+        subject = np.select([kind <= RECEIVE, kind == INTERNAL], [channel, name], snapshot)
+        position = count_up(numbers_in(rows.column("position")), length, numbers_in(rows.column("step")))
+        expanded = np.repeat(kind, length)
+        # What was sent may stand behind later events, where its frame was sealed after a segment had ended.
+        order = np.argsort(position * 2 + (expanded == SEND) + (expanded == RECORD), kind="stable")
+        self.kind = expanded[order]
+        self.position = position[order]
+        self.subject = np.repeat(subject, length)[order]
+        self.ordinal = count_up(numbers_in(rows.column("ordinal")), length)[order]
+        self.at = np.repeat(times_in(rows.column("at")), length)[order]
+        self._payloads = _payloads(rows, length, order)
+        self._sends: dict[str, Integers] = {}
+        self._receives: dict[str, tuple[Integers, Integers]] = {}
+
+    def sends(self, channel: str) -> Integers:
+        """Return the positions of the events that sent on `channel`, in the order of the messages."""
+        if channel not in self._sends:
+            self._sends[channel] = self.position[self._of(SEND, channel)]
+        return self._sends[channel]
+
+    def receives(self, channel: str) -> tuple[Integers, Integers]:
+        """Return for each message received on `channel` the position, and the highest ordinal up to it."""
+        if channel not in self._receives:
+            found = self._of(RECEIVE, channel)
+            self._receives[channel] = self.position[found], np.maximum.accumulate(self.ordinal[found])
+        return self._receives[channel]
+
+    def last_position(self, default: int) -> int:
+        return int(self.position[-1]) if len(self.position) else default
+
+    def columns(self, end: int) -> Columns:
+        """Return the lines of the events up to number `end`."""
+        count = int(np.searchsorted(self.position, end, "right"))
+        payloads = {place: _to_json(_decode(payload)) for place, payload in self._payloads.items() if place < count}
+        return Columns(
+            self.process,
+            self.kind[:count].astype(np.uint8).tobytes(),
+            array("q", self.position[:count].tobytes()),
+            array("q", self.subject[:count].tobytes()),
+            array("q", self.ordinal[:count].tobytes()),
+            array("d", self.at[:count].tobytes()),
+            payloads,
+            self.channels,
+            self.names,
+            self.snapshots,
+        )
+
+    def _of(self, kind: int, channel: str) -> npt.NDArray[np.bool_]:
+        number = self.channels.index(channel) if channel in self.channels else NOTHING - 1
+        found: npt.NDArray[np.bool_] = (self.kind == kind) & (self.subject == number)
+        return found
+
+
+def _read(segments: Sequence[Segment]) -> pa.Table:
+    tables = [segment.rows() for segment in segments]
+    for segment, table in zip(segments, tables, strict=True):
+        if table.schema.names != SCHEMA.names:
+            raise UsageError(f"{segment.path} does not have the columns of a trace: {', '.join(SCHEMA.names)}")
+    return pa.concat_tables(tables or [to_table("", [], [], [])]).unify_dictionaries().combine_chunks()
+
+
+def _codes(rows: pa.Table, name: str) -> tuple[Integers, list[str]]:
+    """Return the names in a column, and the number of each; NOTHING where there is none."""
+    column = rows.column(name)
+    if column.num_chunks == 0:
+        return np.zeros(0, np.int64), []
+    chunk = column.chunk(0)
+    return numbers_in(pa.chunked_array([chunk.indices]), NOTHING), chunk.dictionary.to_pylist()
+
+
+def _payloads(rows: pa.Table, length: Integers, order: Integers) -> dict[int, bytes]:
+    """Return the payloads by the place of their line; that of a row belongs to its first line."""
+    column = rows.column("payload")
+    if column.null_count == len(column):
+        return {}
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    first = place[np.cumsum(length) - length]
+    values: list[Any] = column.to_pylist()
+    return {int(first[row]): value for row, value in enumerate(values) if value is not None}

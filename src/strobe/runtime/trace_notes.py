@@ -1,0 +1,62 @@
+"""What is noted of a live process's events while it runs: whole frames, never single messages (R4)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from strobe.protocol import ChannelSpec
+
+
+class Lead(NamedTuple):
+    """`length` events in a row: the messages of a frame that was received, or one event that no message caused."""
+
+    position: int
+    length: int
+    ordinal: int
+    channel: str | None
+    name: str | None
+    at: float | None
+    payload: bytes | None
+
+
+class Sent(NamedTuple):
+    """A frame that was sent. `events`: for each event that sent some of it, its position and how many came before."""
+
+    channel: str
+    ordinal: int
+    length: int
+    events: Sequence[int]
+    body: Any
+
+
+class Recorded(NamedTuple):
+    """A snapshot for which the process recorded its state after `position` events."""
+
+    position: int
+    snapshot: str
+
+
+class Notes(NamedTuple):
+    """All that becomes one segment, up to event `position`. It begins at the recording for `snapshot`, if at one.
+
+    `reason` says why it ends where it does: see `trace_segments`.
+    """
+
+    snapshot: str | None
+    position: int
+    processes: tuple[str, ...]
+    channels: tuple[ChannelSpec, ...]
+    leads: list[Lead]
+    sends: list[Sent]
+    records: list[Recorded]
+    reason: str
+
+    @property
+    def lines(self) -> int:
+        """How many lines of a trace this is."""
+        leads, sends = sum(lead.length for lead in self.leads), sum(sent.length for sent in self.sends)
+        return leads + sends + len(self.records)
+
+
+def trace_name(spec: ChannelSpec) -> str:
+    """Return the name of a channel in a trace: one that was opened again counts from 1 again, so it has its own."""
+    return spec.id if spec.incarnation == 1 else f"{spec.id}#{spec.incarnation}"

@@ -1,0 +1,139 @@
+"""Reads what live processes recorded, a directory of segments for each, as one trace (docs/trace.md).
+
+It begins at the beginning, or at the oldest snapshot that all processes still have the trace of; or where more has
+happened since than one wants to look at, at a later one.
+
+A process that is running, or was killed, has not told its last events. What others have received from it since is left
+out, and whatever depends on that: the trace ends at the latest consistent cut of what is known.
+"""
+
+from bisect import bisect_left
+from collections.abc import Container
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from strobe.causality.trace import Trace
+from strobe.causality.trace_lines import VERSION, TraceHeader, check_header
+from strobe.causality.trace_tables import FindPlace
+from strobe.errors import UsageError
+from strobe.protocol import ChannelSpec
+from strobe.runtime.trace_columns import ProcessLines
+from strobe.runtime.trace_segments import CLOSED, Segment, read_segment
+from strobe.runtime.trace_start import Start, choose_start, to_trace_start
+
+LINES_MAX = 10_000_000
+
+
+class LiveTrace(msgspec.Struct, frozen=True):
+    """A trace read from segments. `left_out` counts the events at the end that depend on what is not known."""
+
+    trace: Trace
+    epoch: int
+    level: str
+    left_out: dict[str, int]
+
+
+def read_live_trace(
+    directory: str | Path,
+    since: str | None = None,
+    among: Container[str] | None = None,
+    lines_max: int = LINES_MAX,
+) -> LiveTrace:
+    """Return the trace in `directory`, which is that of one epoch.
+
+    With `since` it begins at the cut of that snapshot; with `among`, at the beginning or at one of these.
+    """
+    place = _epoch_directory(Path(directory))
+    traces = _find_segments(place)
+    channels: dict[str, ChannelSpec] = {}
+    for segments in traces.values():
+        channels |= {spec.id: spec for spec in segments[-1].header.channels}
+    _require_all(place, traces)
+    start = choose_start(traces, channels, lines_max, since, among)
+    header = TraceHeader(VERSION, tuple(traces), tuple(channels.values()), start=to_trace_start(start, channels))
+    check_header(header)
+    lines = {process: ProcessLines(process, side.segments) for process, side in start.sides.items()}
+    ends, left_out = _find_ends(start, lines, channels)
+    columns = (known.columns(ends[process]) for process, known in lines.items())
+    trace = Trace(header, (), str(place), columns, _place_finder(traces))
+    newest = next(iter(traces.values()))[-1].header
+    return LiveTrace(trace, newest.epoch, newest.level, left_out)
+
+
+def _epoch_directory(directory: Path) -> Path:
+    """Return `directory`, or the one epoch in it."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; give that of an epoch: STORE/run/trace/epoch-NNNNNN")
+    epochs = sorted(path for path in directory.glob("epoch-*") if path.is_dir())
+    if len(epochs) > 1:
+        raise UsageError(f"{directory} has several epochs; name one of: {', '.join(str(path) for path in epochs)}")
+    return epochs[0] if epochs else directory
+
+
+def _find_segments(place: Path) -> dict[str, list[Segment]]:
+    """Return the segments of each process, in order; none may be missing between two others."""
+    traces: dict[str, list[Segment]] = {}
+    for path in sorted(path for path in place.iterdir() if path.is_dir()):
+        segments = [read_segment(file) for file in sorted(path.glob("*.parquet"))]
+        for before, segment in pairwise(segments):
+            expected = before.header.segment + 1
+            if segment.header.segment != expected or segment.header.begin != before.header.end:
+                raise UsageError(
+                    f"segment {expected:06}.parquet of process {segment.header.process} is missing in {path}; "
+                    "put it back, or remove those before it"
+                )
+        if segments:
+            traces[segments[0].header.process] = segments
+    if not traces:
+        raise UsageError(f"{place} has no segments of a trace; give the directory of an epoch: run/trace/epoch-NNNNNN")
+    return traces
+
+
+def _require_all(place: Path, traces: dict[str, list[Segment]]) -> None:
+    named = {process for segments in traces.values() for process in segments[-1].header.processes}
+    for process in sorted(named - traces.keys()):
+        raise UsageError(f"{place} has no segments of process {process}; put them back, or wait until it writes one")
+
+
+def _find_ends(
+    start: Start, lines: dict[str, ProcessLines], channels: dict[str, ChannelSpec]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the last event of each process that may be looked at, and how many of it are left out.
+
+    Those left out received what is not known to have been sent, because the trace of its sender ends too early.
+    """
+    known = {process: own.last_position(start.sides[process].counts.position) for process, own in lines.items()}
+    ends = dict(known)
+    unsure = [process for process, side in start.sides.items() if side.segments and not _is_closed(side.segments[-1])]
+    while unsure:
+        source = unsure.pop()
+        for name, spec in channels.items():
+            if spec.source != source:
+                continue
+            base = start.sides[source].counts.sent.get(name, 0)
+            sent = base + int(np.searchsorted(lines[source].sends(name), ends[source], "right"))
+            positions, highest = lines[spec.target].receives(name)
+            place = int(np.searchsorted(highest, sent, "right"))
+            if place < len(positions) and positions[place] <= ends[spec.target]:
+                ends[spec.target] = int(positions[place]) - 1
+                unsure.append(spec.target)
+    return ends, {process: known[process] - ends[process] for process in known if ends[process] < known[process]}
+
+
+def _is_closed(segment: Segment) -> bool:
+    return segment.header.reason == CLOSED
+
+
+def _place_finder(traces: dict[str, list[Segment]]) -> FindPlace:
+    """Return what names the segment that an event is in."""
+    ends = {process: [segment.header.end.position for segment in segments] for process, segments in traces.items()}
+
+    def find_place(process: str, position: int) -> str:
+        segments = traces[process]
+        path = segments[min(bisect_left(ends[process], position), len(segments) - 1)].path
+        return f"{path.parent.name}/{path.name}"
+
+    return find_place

@@ -1,0 +1,133 @@
+"""Segments of a live trace: Parquet files that each hold some consecutive events of one process (docs/trace.md).
+
+    <trace>/epoch-000001/<process>/000001.parquet, 000002.parquet, ...
+
+The key-value metadata of a segment says where it begins, and how far each channel of the process had come there. So
+whatever segments there are can be read from the first that begins at a snapshot which the others also have.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strobe.causality.trace_lines import VERSION
+from strobe.errors import UsageError
+from strobe.protocol import ChannelSpec
+
+# Why a segment ends where it does.
+SNAPSHOT = "snapshot"
+SIZE = "size"
+CLOSED = "closed"
+"""The process told all of its events; whatever it sent is in the trace."""
+
+_COUNTED = ("position", "ordinal", "count", "step")
+_NAMED = ["process", "kind", "channel", "snapshot_id", "name"]
+
+
+class Received(msgspec.Struct, frozen=True):
+    """Which messages of a channel were received: all up to `below`, and on unordered channels runs (first, count)."""
+
+    below: int = 0
+    ahead: tuple[tuple[int, int], ...] = ()
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How far a process has come: how many events it has had, and what its channels have carried."""
+
+    position: int
+    sent: dict[str, int]
+    received: dict[str, Received]
+
+
+class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a segment begins and ends. It begins at the recording for `snapshot`, if that is named.
+
+    `processes` and `channels` are those of all views that the process has had; `lines` counts the lines that the rows
+    stand for; `reason` says why it ends where it does.
+    """
+
+    strobe_trace: int = VERSION
+    process: str
+    epoch: int
+    level: str
+    segment: int
+    snapshot: str | None
+    processes: tuple[str, ...]
+    channels: tuple[ChannelSpec, ...]
+    begin: Counts
+    end: Counts
+    lines: int
+    reason: str
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One file, its header read."""
+
+    path: Path
+    header: SegmentHeader
+
+    def rows(self) -> pa.Table:
+        """Return the rows."""
+        try:
+            # Not read_table, which imports pandas where that is installed; it takes a second.
+            with pq.ParquetFile(self.path) as file:
+                return file.read()
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self.path, error) from error
+
+
+def directory_of(trace: Path, epoch: int, process: str) -> Path:
+    """Return where the segments of `process` in `epoch` are. Names of processes may have any printable characters."""
+    name = quote(process, safe="")
+    return trace / f"epoch-{epoch:06}" / (name if not name.startswith(".") else f"%2E{name[1:]}")
+
+
+def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:
+    """Write a segment, whole or not at all; return its size."""
+    fields = msgspec.to_builtins(header)
+    metadata = {name: msgspec.json.encode(value) for name, value in fields.items()}
+    unfinished = path.with_suffix(".unfinished")
+    try:
+        pq.write_table(
+            rows.replace_schema_metadata(metadata),
+            unfinished,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=_NAMED,
+            column_encoding=dict.fromkeys(_COUNTED, "DELTA_BINARY_PACKED"),
+        )
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path.stat().st_size
+
+
+def read_segment(path: Path) -> Segment:
+    """Read the header of a segment."""
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata: dict[bytes, bytes] = file.schema_arrow.metadata or {}
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+    fields: dict[str, Any] = {}
+    try:
+        for name in SegmentHeader.__struct_fields__:
+            if name.encode() in metadata:
+                fields[name] = msgspec.json.decode(metadata[name.encode()])
+        if fields.get("strobe_trace", VERSION) != VERSION:
+            raise UsageError(f"{path} is of version {fields['strobe_trace']}, and this Strobe reads version {VERSION}")
+        return Segment(path, msgspec.convert(fields, SegmentHeader))
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{path} is not a segment of a trace: {error}; give a directory epoch-NNNNNN") from error
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    problem = str(error).splitlines()[0]
+    return UsageError(f"{path} cannot be read: {problem}; it is damaged or cut short: remove it and those after it")

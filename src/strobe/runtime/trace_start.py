@@ -1,0 +1,144 @@
+"""Where the traces of several processes can be read from: the beginning, or a cut that all of them have (R4).
+
+The segments of a process are what is left of its trace: the oldest may be gone. A trace of all processes must begin at
+one consistent cut, with what was in the channels there. Segments begin at recordings for snapshots, so the cut of any
+snapshot will do for which every process has such a segment. Of a process that has none, either all of the trace lies
+behind the cut, because it joined later, or nothing does, because it had left; what its channels have carried tells.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from strobe.causality.trace_lines import TraceStart
+from strobe.errors import UsageError
+from strobe.protocol import ChannelSpec
+from strobe.runtime.trace_segments import CLOSED, Counts, Received, Segment
+
+NONE_RECEIVED = Received()
+
+
+class Side(NamedTuple):
+    """How far one process had come at the cut; what it does from there on is in `segments`."""
+
+    segments: Sequence[Segment]
+    counts: Counts
+
+
+class Start(NamedTuple):
+    """A consistent cut to begin at."""
+
+    snapshot: str | None
+    sides: dict[str, Side]
+    lines: int
+
+
+def choose_start(
+    traces: dict[str, list[Segment]],
+    channels: dict[str, ChannelSpec],
+    lines_max: int,
+    since: str | None = None,
+    among: Container[str] | None = None,
+) -> Start:
+    """Return the earliest start from which there are no more than `lines_max` lines, or else the latest start.
+
+    With `since`, the one of that snapshot; with `among`, the beginning or one of these.
+    """
+    latest: Start | None = None
+    for start in reversed(list(_starts(traces, channels))):
+        if since is not None and start.snapshot != since:
+            continue
+        if among is not None and start.snapshot is not None and start.snapshot not in among:
+            continue
+        if latest is not None and start.lines > lines_max:
+            break
+        latest = start
+    if latest is None:
+        wanted = f"snapshot {since}" if since is not None else "a snapshot"
+        processes = ", ".join(traces)
+        raise UsageError(
+            f"there is no cut to begin at: {wanted} that all of {processes} still have the trace of; "
+            "record with a larger trace_bytes_max, or take snapshots more often"
+        )
+    return latest
+
+
+def to_trace_start(start: Start, channels: dict[str, ChannelSpec]) -> TraceStart:
+    """Return `start` as the header of a trace says it."""
+    sent = {name: start.sides[spec.source].counts.sent.get(name, 0) for name, spec in channels.items()}
+    in_flight = {
+        name: _missing(start.sides[spec.target].counts.received.get(name, NONE_RECEIVED), sent[name])
+        for name, spec in channels.items()
+    }
+    return TraceStart(
+        positions={process: side.counts.position for process, side in start.sides.items() if side.counts.position},
+        sent={name: count for name, count in sent.items() if count},
+        in_flight={name: runs for name, runs in in_flight.items() if runs},
+        snapshot=start.snapshot,
+    )
+
+
+def _starts(traces: dict[str, list[Segment]], channels: dict[str, ChannelSpec]) -> Iterator[Start]:
+    """Yield every consistent start, in the order of time."""
+    begins = {
+        process: {segment.header.snapshot: place for place, segment in enumerate(segments)}
+        for process, segments in traces.items()
+    }
+    left = {process: _lines_from(segments) for process, segments in traces.items()}
+    snapshots = {snapshot for places in begins.values() for snapshot in places if snapshot is not None}
+    for snapshot in (None, *sorted(snapshots)):
+        sides: dict[str, Side] = {}
+        for process, segments in traces.items():
+            place = begins[process].get(snapshot) if snapshot is not None else None
+            if place is not None:
+                sides[process] = _side(segments, place)
+        for process, segments in traces.items():
+            if process not in sides and (side := _whole_or_gone(segments, sides, channels)) is not None:
+                sides[process] = side
+        if len(sides) == len(traces) and _consistent(sides, channels):
+            yield Start(snapshot, sides, sum(left[name][len(side.segments)] for name, side in sides.items()))
+
+
+def _lines_from(segments: list[Segment]) -> list[int]:
+    """Return how many lines the last 0, 1, 2, ... segments have."""
+    return list(accumulate((segment.header.lines for segment in reversed(segments)), initial=0))
+
+
+def _side(segments: list[Segment], place: int) -> Side:
+    return Side(segments[place:], segments[place].header.begin)
+
+
+def _whole_or_gone(segments: list[Segment], sides: dict[str, Side], channels: dict[str, ChannelSpec]) -> Side | None:
+    """Return the side of a process without a recording at the cut: all of its trace, or nothing any more."""
+    first = segments[0].header
+    if first.segment == 1 and first.snapshot is None:
+        whole = _side(segments, 0)
+        if _consistent(sides | {first.process: whole}, channels):
+            return whole
+    last = segments[-1].header
+    if last.reason != CLOSED or not any(side.counts.position for side in sides.values()):
+        return None
+    gone = Side((), last.end)
+    return gone if _consistent(sides | {first.process: gone}, channels) else None
+
+
+def _consistent(sides: dict[str, Side], channels: dict[str, ChannelSpec]) -> bool:
+    """Whether nothing was received that was not sent, on the channels between these."""
+    for name, spec in channels.items():
+        if spec.source in sides and spec.target in sides:
+            received = sides[spec.target].counts.received.get(name, NONE_RECEIVED)
+            highest = max((first + count - 1 for first, count in received.ahead), default=received.below)
+            if highest > sides[spec.source].counts.sent.get(name, 0):
+                return False
+    return True
+
+
+def _missing(received: Received, sent: int) -> tuple[tuple[int, int], ...]:
+    """Return what was sent and not received, as runs (first, count)."""
+    runs: list[tuple[int, int]] = []
+    following = received.below + 1
+    for first, count in (*received.ahead, (sent + 1, 0)):
+        if first > following:
+            runs.append((following, first - following))
+        following = first + count
+    return tuple(runs)

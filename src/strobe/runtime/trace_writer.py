@@ -1,0 +1,167 @@
+"""Writes the segments of one process's trace, in order, and keeps them within their bound (R4).
+
+It counts what each channel has carried, so that every segment says where it begins; also while nothing is written.
+"""
+
+import logging
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+
+from strobe.protocol import FIFO, ChannelSpec, Fragment
+from strobe.runtime.trace_notes import Notes, trace_name
+from strobe.runtime.trace_rows import to_table
+from strobe.runtime.trace_segments import Counts, Received, SegmentHeader, directory_of, write_segment
+
+SEGMENTS_MAX = 4096
+
+logger = logging.getLogger("strobe.node")
+
+
+class _Arrivals:
+    """Which messages of one channel were received."""
+
+    def __init__(self) -> None:
+        self.below = 0
+        self.ahead: dict[int, int] = {}
+
+    def add(self, first: int, count: int, fifo: bool) -> None:
+        if fifo:
+            self.below = first + count - 1
+            return
+        self.ahead[first] = count
+        while (following := self.below + 1) in self.ahead:
+            self.below += self.ahead.pop(following)
+
+    def frozen(self) -> Received:
+        return Received(self.below, tuple(sorted(self.ahead.items())))
+
+
+class TraceWriter:
+    """The segments of `process` in `epoch`, under the directory `trace`. For one thread at a time."""
+
+    def __init__(self, trace: Path, process: str, epoch: int, level: str, bytes_max: int) -> None:
+        self.directory = directory_of(trace, epoch, process)
+        self._process = process
+        self._epoch = epoch
+        self._level = level
+        self._bytes_max = bytes_max
+        self._number = 0
+        self._position = 0
+        self._sent: dict[str, int] = {}
+        self._received: dict[str, _Arrivals] = {}
+        self._paused = False
+        # An epoch begins once: what lies here is of a process that ended before it had begun.
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        older = sorted(path for path in trace.glob(f"epoch-*/{self.directory.name}") if path != self.directory)
+        self._older = [(path, sum(file.stat().st_size for file in path.iterdir())) for path in older]
+        self._kept: list[tuple[Path, int, bool]] = []  # file, its size, whether it begins at a snapshot
+        self._bytes = sum(size for _, size in self._older)
+
+    def begin_at(self, fragment: Fragment, channels: tuple[ChannelSpec, ...]) -> None:
+        """Count on from where `fragment` had come to."""
+        self._position = fragment.state.position if fragment.state is not None else 0
+        for spec in channels:
+            if spec.source == self._process and spec.id in fragment.sent:
+                self._sent[trace_name(spec)] = fragment.sent[spec.id].count
+            if spec.target == self._process and spec.id in fragment.received:
+                self._received[trace_name(spec)] = _arrivals(fragment, spec)
+
+    def write(self, notes: Notes) -> None:
+        """Write one segment, unless writing pauses; what fails is told, and recording goes on at the next snapshot."""
+        self._number += 1
+        begin = self._counts()
+        self._count(notes)
+        if self._paused and notes.snapshot is None:
+            return
+        if self._paused:
+            self._drop(len(self._kept))
+            self._paused = False
+        path = self.directory / f"{self._number:06}.parquet"
+        try:
+            rows = to_table(self._process, notes.leads, notes.sends, notes.records)
+            size = write_segment(path, self._header(notes, begin), rows)
+        except (OSError, pa.ArrowException) as error:
+            logger.warning("the trace pauses until the next snapshot: %s cannot be written: %s", path, error)
+            self._paused = True
+            return
+        self._kept.append((path, size, notes.snapshot is not None))
+        self._bytes += size
+        self._keep_bound()
+
+    def skip(self, notes: Notes) -> None:
+        """Count one segment without writing it: more comes than can be written."""
+        self._number += 1
+        self._count(notes)
+        if not self._paused:
+            logger.warning("the trace pauses until the next snapshot: more happens than can be written")
+        self._paused = True
+
+    def _counts(self) -> Counts:
+        received = {channel: arrivals.frozen() for channel, arrivals in self._received.items()}
+        return Counts(self._position, dict(self._sent), received)
+
+    def _header(self, notes: Notes, begin: Counts) -> SegmentHeader:
+        return SegmentHeader(
+            process=self._process,
+            epoch=self._epoch,
+            level=self._level,
+            segment=self._number,
+            snapshot=notes.snapshot,
+            processes=notes.processes,
+            channels=notes.channels,
+            begin=begin,
+            end=self._counts(),
+            lines=notes.lines,
+            reason=notes.reason,
+        )
+
+    def _count(self, notes: Notes) -> None:
+        self._position = notes.position
+        fifo = {spec.id: spec.kind == FIFO for spec in notes.channels}
+        for sent in notes.sends:
+            self._sent[sent.channel] = sent.ordinal + sent.length - 1
+        for lead in notes.leads:
+            if lead.channel is not None:
+                arrivals = self._received.setdefault(lead.channel, _Arrivals())
+                arrivals.add(lead.ordinal, lead.length, fifo[lead.channel])
+
+    def _keep_bound(self) -> None:
+        """Remove the oldest: what is left begins at a snapshot, or nothing is added until one comes."""
+        while self._bytes > self._bytes_max or len(self._kept) > SEGMENTS_MAX:
+            if self._older:
+                path, size = self._older.pop(0)
+                shutil.rmtree(path, ignore_errors=True)
+                self._bytes -= size
+                continue
+            following = next((place for place, kept in enumerate(self._kept) if place and kept[2]), None)
+            if following is None:
+                logger.warning("the trace pauses until the next snapshot: it has reached its bound")
+                self._paused = True
+                return
+            self._drop(following)
+
+    def _drop(self, count: int) -> None:
+        for path, size, _ in self._kept[:count]:
+            path.unlink(missing_ok=True)
+            self._bytes -= size
+        del self._kept[:count]
+
+
+def _arrivals(fragment: Fragment, spec: ChannelSpec) -> _Arrivals:
+    """Return what had been received of a channel: on an unordered one, all that was sent but what was in flight."""
+    arrivals = _Arrivals()
+    count = fragment.received[spec.id].count
+    items = fragment.in_flight.get(spec.id, ())
+    if spec.kind == FIFO:
+        arrivals.below = count
+        return arrivals
+    flying = sorted((item.frame.first_ordinal + item.consumed, item.frame.count - item.consumed) for item in items)
+    following = 1
+    for first, length in [*flying, (count + sum(length for _, length in flying) + 1, 0)]:
+        if first > following:
+            arrivals.add(following, first - following, fifo=False)
+        following = first + length
+    return arrivals

@@ -1,0 +1,61 @@
+"""Looks after the system now and then: who has gone silent, who waits for credit, what others wrote to the log."""
+
+from strobe.protocol import ChannelSpec
+from strobe.runtime.control import Heartbeat
+from strobe.runtime.credit import credit_cycles, describe_cycle, waiting_channels
+from strobe.runtime.event_log import WARNING
+from strobe.runtime.reception import Reception
+
+TICK_S = 0.25
+POLL_S = 1.0
+
+
+class Watch:
+    """What was found at the last look; each thing found is reported once, until it is gone."""
+
+    def __init__(self, reception: Reception) -> None:
+        self.reception = reception
+        self.coordinator = reception.coordinator
+        self.cycles: list[tuple[ChannelSpec, ...]] = []
+        self.slow: list[tuple[ChannelSpec, float]] = []
+        self.cycles_found = 0
+        self._looked_s: float | None = None
+        self._polled_s = 0.0
+
+    def look(self) -> None:
+        """Look at everything once."""
+        now_s = self.coordinator.now_s()
+        self._excuse_silence(now_s)
+        self.reception.end_silent(now_s)
+        self._look_at_credit()
+        if now_s - self._polled_s >= POLL_S:
+            self._polled_s = now_s
+            self.coordinator.poll()
+
+    def _excuse_silence(self, now_s: float) -> None:
+        """Where the coordinator itself was stopped for a while, nobody else was silent: begin to count anew."""
+        members = self.coordinator.members
+        if self._looked_s is not None and now_s - self._looked_s > max(members.silence_s / 2, 4 * TICK_S):
+            for member in members.connected():
+                member.heard_s = now_s
+        self._looked_s = now_s
+
+    def _look_at_credit(self) -> None:
+        heartbeats: dict[str, Heartbeat] = {
+            member.process: member.heartbeat
+            for member in self.coordinator.members.connected()
+            if member.heartbeat is not None
+        }
+        known = {channel.id for channel, _ in self.slow}
+        self.slow = waiting_channels(self.coordinator.brain.view, heartbeats)
+        cycles = credit_cycles(channel for channel, _ in self.slow)
+        for cycle in cycles:
+            if cycle not in self.cycles:
+                self.cycles_found += 1
+                self.coordinator.log.say("credit deadlock", WARNING, problem=describe_cycle(cycle))
+        self.cycles = cycles
+        for channel, waiting_s in self.slow:
+            if channel.id not in known:
+                self.coordinator.log.say(
+                    "slow channel", WARNING, channel=channel.id, waiting_s=round(waiting_s, 1), receiver=channel.target
+                )

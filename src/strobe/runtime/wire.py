@@ -1,0 +1,178 @@
+"""The frames that nodes exchange on TCP: one connection for each directed channel, opened by the channel's source.
+
+Every frame has a header of 40 bytes, little-endian, and a body:
+
+    u32 body length · u16 magic · u8 kind · pad · u32 message count · u32 view · u64 link sequence · u64 first ordinal
+    · u64 cut index
+
+    kind       direction  body
+    HELLO      to target  who opens the connection, and for which channel (`Hello`)
+    WELCOME    to source  where to go on from (`Welcome`)
+    REFUSED    to source  why there is no connection (`Refusal`)
+    MESSAGES   to target  a MessagePack array of messages: the body of a `protocol.Frame`, hashed byte for byte
+    MARKER     to target  a `Marker`
+    VIEW       to target  a `View`, and how many messages were sent before it
+    CREDIT     to source  none; the link sequence is the last received, the ordinal's place has the bytes consumed
+
+The link sequence numbers the MESSAGES, MARKER and VIEW frames of a channel from 1, whatever connection they travel on;
+it is 0 in the others. What comes in is decoded into the types named here and into nothing else.
+"""
+
+import struct
+from typing import Any, cast
+
+import msgspec
+
+from strobe.errors import TransportError
+from strobe.protocol.events import Marker
+from strobe.protocol.frames import Frame, body_count
+from strobe.protocol.view import View
+
+VERSION = 1
+
+HELLO, WELCOME, REFUSED, MESSAGES, MARKER, VIEW, CREDIT = range(1, 8)
+KINDS = {HELLO: "HELLO", WELCOME: "WELCOME", REFUSED: "REFUSED", MESSAGES: "MESSAGES", MARKER: "MARKER", VIEW: "VIEW"}
+KINDS[CREDIT] = "CREDIT"
+
+MAGIC = int.from_bytes(b"St", "little")
+HEADER = struct.Struct("<IHBxIIQQQ")
+HEADER_BYTES = HEADER.size
+SEQUENCE = struct.Struct("<Q")
+SEQUENCE_AT = 16
+KIND_AT = 6
+
+HANDSHAKE_BYTES_MAX = 4 << 10
+VIEW_BYTES_MAX = 4 << 20
+CONTROL_BYTES_MAX = {
+    HELLO: HANDSHAKE_BYTES_MAX,
+    WELCOME: HANDSHAKE_BYTES_MAX,
+    REFUSED: HANDSHAKE_BYTES_MAX,
+    MARKER: HANDSHAKE_BYTES_MAX,
+    VIEW: VIEW_BYTES_MAX,
+    CREDIT: 0,
+}
+
+# The array header is always the long one, so that its place is known before the number of messages is.
+ARRAY32 = 0xDD
+ARRAY_HEADER_BYTES = 5
+BODY_START = HEADER_BYTES + ARRAY_HEADER_BYTES
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """The first frame of a connection. `system` is the identity of the store, which only its nodes know."""
+
+    version: int = VERSION
+    system: str
+    epoch: int
+    source: str
+    channel: str
+    incarnation: int
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """The answer to a `Hello`: everything up to `last_sequence` has come, and `consumed_bytes` of it were received.
+
+    The source may have `window_bytes` on the way that are not consumed.
+    """
+
+    last_sequence: int
+    consumed_bytes: int
+    window_bytes: int
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The other answer to a `Hello`. `final`: this will never be accepted; else the source tries again."""
+
+    reason: str
+    final: bool
+
+
+class FrameRejected(TransportError):
+    """A peer sent what it may not send. `reason` is one of few, to count by; `detail` is for people."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
+    HELLO: msgspec.msgpack.Decoder(Hello),
+    WELCOME: msgspec.msgpack.Decoder(Welcome),
+    REFUSED: msgspec.msgpack.Decoder(Refusal),
+    MARKER: msgspec.msgpack.Decoder(Marker),
+    VIEW: msgspec.msgpack.Decoder(tuple[View, int]),
+}
+
+
+def handshake_frame(message: Hello | Welcome | Refusal) -> bytearray:
+    """Return a frame that opens a connection or answers one that was opened."""
+    kind = {Hello: HELLO, Welcome: WELCOME, Refusal: REFUSED}[type(message)]
+    return _control_frame(kind, message)
+
+
+def marker_frame(marker: Marker) -> bytearray:
+    return _control_frame(MARKER, marker)
+
+
+def view_frame(view: View, sent_count: int) -> bytearray:
+    return _control_frame(VIEW, (view, sent_count))
+
+
+def credit_frame(last_sequence: int, consumed_bytes: int) -> bytes:
+    return HEADER.pack(0, MAGIC, CREDIT, 0, 0, last_sequence, consumed_bytes, 0)
+
+
+def messages_frame(frame: Frame) -> bytearray:
+    """Return `frame` as it goes on the wire: in the buffer it was built in by `OpenFrame`, where it was."""
+    body = cast("bytes | memoryview", frame.body)
+    buffer = body.obj if isinstance(body, memoryview) else None
+    if not isinstance(buffer, bytearray) or len(buffer) != HEADER_BYTES + len(body):
+        buffer = bytearray(HEADER_BYTES)
+        buffer += body
+    HEADER.pack_into(
+        buffer, 0, len(body), MAGIC, MESSAGES, frame.count, frame.view, 0, frame.first_ordinal, frame.index
+    )
+    return buffer
+
+
+def number(buffer: bytearray, sequence: int) -> None:
+    """Give a finished frame its place on the link."""
+    SEQUENCE.pack_into(buffer, SEQUENCE_AT, sequence)
+
+
+def read_control(kind: int, body: bytes | bytearray | memoryview) -> Any:
+    """Return what the body of a frame other than MESSAGES and CREDIT says, in its own type."""
+    try:
+        return _decoders[kind].decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameRejected("wrong body", f"a {KINDS[kind]} frame that cannot be read: {error}") from error
+
+
+def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0) -> None:
+    """Raise FrameRejected unless a frame may begin like this."""
+    if magic != MAGIC:
+        raise FrameRejected("garbage", f"what came is no frame: its magic number is {magic:#06x}")
+    bytes_max = messages_bytes_max if kind == MESSAGES else CONTROL_BYTES_MAX.get(kind)
+    if bytes_max is None:
+        raise FrameRejected("unknown kind", f"a frame of kind {kind}")
+    if length > bytes_max:
+        raise FrameRejected("oversize", f"a {KINDS[kind]} frame of {length} bytes, where {bytes_max} are the most")
+
+
+def check_messages(count: int, body: bytes | memoryview) -> None:
+    """Raise FrameRejected unless `body` announces `count` messages, and `count` is not 0."""
+    if count == 0 or body_count(body) != count:
+        raise FrameRejected("wrong body", f"a MESSAGES frame of {count} messages whose body has {body_count(body)}")
+
+
+def _control_frame(kind: int, message: Any) -> bytearray:
+    body = _encode(message)
+    assert len(body) <= CONTROL_BYTES_MAX[kind], f"a {KINDS[kind]} frame of {len(body)} bytes"
+    frame = bytearray(HEADER.pack(len(body), MAGIC, kind, 0, 0, 0, 0, 0))
+    frame += body
+    return frame

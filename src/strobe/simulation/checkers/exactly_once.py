@@ -1,0 +1,62 @@
+"""After rollbacks too, each process has applied what was sent to it and is not in flight, each message once (R1).
+
+What a process has applied belongs to its state: it is noted when it takes a message, and goes back only where its state
+goes back. The messages themselves are those of the timeline that is left: of two that were sent with the same ordinal,
+one before and one after a rollback, only the latter counts.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from strobe.protocol import Snapshot
+from strobe.simulation.checkers.base import Checker
+from strobe.simulation.checkers.channels_exact import recorded_messages
+from strobe.simulation.checkers.cut_consistent import positions
+
+if TYPE_CHECKING:
+    from strobe.simulation.world import World
+
+Message = tuple[int, int]
+"""An ordinal, and the epoch in which the message was sent."""
+
+
+class ExactlyOnce(Checker):
+    name = "exactly-once"
+
+    def watches(self, world: "World") -> bool:
+        return world.rollbacks is not None
+
+    def on_commit(self, world: "World", snapshot: Snapshot) -> Iterator[str]:
+        if world.rollbacks is None:
+            return
+        cut = positions(snapshot)
+        applied = {process: _applied(world, str(snapshot.id), process) for process in cut}
+        for spec in snapshot.view.channels:
+            if spec.source not in cut or spec.target not in cut:
+                continue
+            journal = world.journal.channels[spec.id, spec.incarnation]
+            in_flight = {ordinal for ordinal, _ in recorded_messages(snapshot, spec.target, spec.id)}
+            expected = Counter(
+                (ordinal, journal.sent_in(ordinal))
+                for ordinal in range(1, journal.sent_before(cut[spec.source]) + 1)
+                if ordinal not in in_flight
+            )
+            yield from _compare(spec.id, spec.target, expected, applied[spec.target][spec.id, spec.incarnation])
+
+
+def _applied(world: "World", snapshot: str, process: str) -> dict[tuple[str, int], Counter[Message]]:
+    assert world.rollbacks is not None
+    found: dict[tuple[str, int], Counter[Message]] = defaultdict(Counter)
+    for one in world.rollbacks.applied_at(snapshot, process):
+        key = (one.channel, one.incarnation)
+        found[key][one.ordinal, world.journals[one.epoch].channels[key].sent_in(one.ordinal)] += 1
+    return found
+
+
+def _compare(channel: str, process: str, expected: Counter[Message], applied: Counter[Message]) -> Iterator[str]:
+    for ordinal, epoch in sorted(expected - applied)[:1]:
+        yield f"{process} has not applied message {ordinal} on {channel}, sent in epoch {epoch} and not in flight"
+    for ordinal, epoch in sorted(applied - expected)[:1]:
+        again = f"{applied[ordinal, epoch]} times" if (ordinal, epoch) in expected else "though it was undone"
+        yield f"{process} has applied message {ordinal} on {channel}, sent in epoch {epoch}, {again}"

@@ -1,0 +1,185 @@
+"""What a world of rollbacks has besides: who goes back when and to what, and the truth of each timeline (R1).
+
+A process that loses its state is a new object, made as it was at first: what `capture` forgets is not there after
+`restore`. Nodes register with the coordinator as live ones do: each run of one is an instance, with the epoch of its
+state, and orders to an earlier instance, or from an earlier run of the coordinator, do not reach it.
+"""
+
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+from strobe.causality.proof import verify
+from strobe.errors import UsageError
+from strobe.process import Process, Random
+from strobe.protocol import Snapshot, SnapshotId, View
+from strobe.protocol.coordination import RestoreRefused, SnapshotChosen, TellRestore
+from strobe.protocol.log import Abort, EpochStart
+from strobe.simulation.coordinator import Registered
+from strobe.simulation.journal import Journal
+from strobe.simulation.node import Applied
+from strobe.simulation.restorable import RestorableNode
+from strobe.storage import Store
+from strobe.storage.states import decode_state
+
+if TYPE_CHECKING:
+    from strobe.simulation.world import World
+
+
+class Rollbacks:
+    """The rollbacks of one world."""
+
+    def __init__(self, world: "World", store: Store | None) -> None:
+        for name, process in world.system.processes.items():
+            if type(process).restore is Process.restore:
+                raise UsageError(f"process {name!r} cannot be rolled back: {type(process).__name__} has no restore()")
+        if world.recorder is not None:
+            raise UsageError(
+                "a trace has one history, and rollbacks make several: leave out the trace or the rollbacks"
+            )
+        self.world = world
+        self.store = store
+        self.templates = {name: deepcopy(process) for name, process in world.system.processes.items()}
+        self.snapshots: dict[str, Snapshot] = {}
+        # The newest complete snapshot of the current timeline, and before each the one that lay behind it.
+        self.newest: str | None = None
+        self.before: dict[str, str | None] = {}
+        # What each process had applied when it recorded: a list that only ever grows, and how much of it.
+        self.ledgers: dict[tuple[str, str], tuple[list[Applied], int]] = {}
+        self.instances = 0
+
+    # Snapshots
+
+    def committed(self, snapshot: Snapshot) -> None:
+        name = str(snapshot.id)
+        self.snapshots[name] = snapshot
+        self.before[name], self.newest = self.newest, name
+
+    def load(self, name: str) -> Snapshot:
+        return self.snapshots[name] if self.store is None else self.store.load(name)
+
+    def choose(self, wanted: str | None) -> SnapshotChosen | RestoreRefused:
+        """Answer `ChooseSnapshot`, as every host must: with what verifies."""
+        name = wanted or self.newest
+        while name is not None:
+            snapshot = self.load(name)
+            if self.world.trusting or verify(snapshot).holds:
+                return SnapshotChosen(name, snapshot.view)
+            if wanted is not None:
+                return RestoreRefused(f"the proof of {wanted} does not hold")
+            name = self.before[name]
+        return SnapshotChosen(None, None)
+
+    # The truth
+
+    def epoch_logged(self, entry: EpochStart) -> None:
+        """Start the journal of a new epoch with what it has left of the one it goes back to."""
+        world = self.world
+        if entry.epoch in world.journals:
+            return
+        if entry.restored is None:
+            world.journals[entry.epoch] = Journal(entry.epoch)
+        else:
+            snapshot = self.load(entry.restored)
+            world.journals[entry.epoch] = world.journals[snapshot.id.epoch].until(snapshot, entry.epoch)
+        world.epoch, self.newest = entry.epoch, entry.restored
+        self.fence_off(entry.at_us)
+        assert entry.view is not None
+        world.view_logged(entry.view)
+        for name in entry.view.processes:
+            if name not in world.nodes:  # it has left since, and is needed again
+                former = world.gone.pop(name)
+                assert isinstance(former, RestorableNode)
+                self._make_blank(name, former)
+                self.restart(name)
+
+    def fence_off(self, at_us: int) -> None:
+        """What is open of older epochs has its outcome by that."""
+        world = self.world
+        for name in world.begun:
+            if name not in world.outcomes and SnapshotId.parse(name).epoch < world.epoch:
+                world.outcomes[name] = Abort(name, f"epoch {world.epoch} began", at_us)
+
+    def recorded(self, node: RestorableNode, snapshot: SnapshotId) -> None:
+        assert node.applied is not None
+        self.ledgers[str(snapshot), node.name] = (node.applied, len(node.applied))
+
+    def applied_at(self, snapshot: str, process: str) -> list[Applied]:
+        """Return what `process` had applied when it recorded for `snapshot`."""
+        applied, count = self.ledgers[snapshot, process]
+        return applied[:count]
+
+    # Processes
+
+    def first_node(self, name: str) -> RestorableNode:
+        """Return the node of a process that has never run."""
+        return self._make_blank(name, None)
+
+    def register(self, name: str) -> None:
+        node = self._node(name)
+        self.world.network.control_up(name, Registered(name, node.instance, 0 if node.waiting else node.epoch))
+
+    def register_all(self) -> None:
+        """A coordinator has come up: whoever is there says so."""
+        for name, node in sorted(self.world.nodes.items()):
+            if not node.down or node.waiting:
+                self.register(name)
+
+    def lose(self, name: str) -> None:
+        """Crash a process, and take its state away."""
+        node = self._node(name)
+        node.crash()
+        self._make_blank(name, node)
+
+    def restart(self, name: str) -> None:
+        """Bring back a process that has crashed; with its state, or to wait for one."""
+        node = self._node(name)
+        self.instances += 1
+        node.instance = self.instances
+        node.waiting = node.blank
+        self.register(name)
+        if not node.blank:
+            node.restart()
+
+    def go_back(self, former: RestorableNode, order: TellRestore) -> None:
+        """Replace a node by one that is what `order` says."""
+        world, name = self.world, former.name
+        random = Random(f"{world.seed}/{name}" if order.epoch == 1 else f"{world.seed}/{name}/epoch {order.epoch}")
+        process = deepcopy(self.templates[name])
+        node = world.node_class(world, name, process, order.view, random, order.epoch)
+        assert isinstance(node, RestorableNode)
+        former.down, former.waiting = True, False
+        world.nodes[name] = node
+        node.come_back(former, order)
+
+    def forget(self, node: RestorableNode) -> None:
+        """A process is not there where everybody went back to: it has what it had while it was away."""
+        assert node.away_with is not None, "only one that was away once can be told so"
+        node.process = deepcopy(self.templates[node.name])
+        node.process.restore(decode_state(node.process, node.away_with))
+        node.down, node.waiting = True, False
+        self.world.remove(node.name)
+
+    def admitted(self, node: RestorableNode) -> None:
+        """A process joins: the coordinator knows this run of it."""
+        self.instances += 1
+        node.instance = self.instances
+        node.away_with = node.capture()
+        self.world.coordinator.instances[node.name] = node.instance
+
+    def _make_blank(self, name: str, former: RestorableNode | None) -> RestorableNode:
+        world = self.world
+        process = deepcopy(self.templates[name])
+        node = world.node_class(world, name, process, View(0, (name,), ()), Random(0), 0)
+        assert isinstance(node, RestorableNode)
+        node.blank = node.down = True
+        if former is None:
+            node.waiting = True
+        else:
+            node.ahead, node.away_with = former.ahead, former.away_with
+        world.nodes[name] = node
+        return node
+
+    def _node(self, name: str) -> RestorableNode:
+        node = self.world.nodes[name]
+        assert isinstance(node, RestorableNode)
+        return node

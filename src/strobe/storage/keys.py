@@ -1,0 +1,110 @@
+"""Keys as files: NAME.key, which only its process reads, and NAME.pub, which anyone may have (P1).
+
+Both are PEM, as other tools read and write them. The name is that of the process; what a file name cannot have is
+written as %2F and the like.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from strobe.causality.signatures import require_cryptography
+from strobe.errors import UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PRIVATE, PUBLIC = ".key", ".pub"
+
+
+def create_keys(directory: Path, names: Sequence[str]) -> list[Path]:
+    """Make a new pair for each of `names` and return the files; keys that are there are never replaced."""
+    require_cryptography()
+    paths = [path for name in names for path in (private_path(directory, name), public_path(directory, name))]
+    taken = [path.name for path in paths if path.exists()]
+    if taken:
+        raise UsageError(
+            f"{directory} has {', '.join(taken)} already, and replacing a key would leave its signatures without one; "
+            "choose another directory, or remove the files yourself"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in dict.fromkeys(names):
+        _create_pair(directory, name)
+    return paths
+
+
+def private_path(directory: Path, name: str) -> Path:
+    return directory / f"{quote(name, safe='')}{PRIVATE}"
+
+
+def public_path(directory: Path, name: str) -> Path:
+    return directory / f"{quote(name, safe='')}{PUBLIC}"
+
+
+def read_private_key(path: Path) -> "Ed25519PrivateKey":
+    """Return the key of NAME.key; raise UsageError where it is none, or others may read it."""
+    require_cryptography()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    raw = _read(path)
+    if path.stat().st_mode & 0o077:
+        raise UsageError(f"{path}: others may read this private key; run `chmod 600 {path}`")
+    with suppress(ValueError, TypeError):
+        key = load_pem_private_key(raw, password=None)
+        if isinstance(key, Ed25519PrivateKey):
+            return key
+    raise UsageError(f"{path} holds no private Ed25519 key; make one: strobe keys create {path.parent} {path.stem}")
+
+
+def read_public_keys(directory: Path) -> "dict[str, Ed25519PublicKey]":
+    """Return the public keys of `directory`, by the name of the process."""
+    require_cryptography()
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; give the one with the public keys, NAME{PUBLIC}")
+    keys = {unquote(path.stem): _read_public_key(path) for path in sorted(directory.glob(f"*{PUBLIC}"))}
+    if not keys:
+        raise UsageError(f"{directory} has no public key (NAME{PUBLIC}); make them: strobe keys create DIR NAME...")
+    return keys
+
+
+def _read_public_key(path: Path) -> "Ed25519PublicKey":
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    with suppress(ValueError):
+        key = load_pem_public_key(_read(path))
+        if isinstance(key, Ed25519PublicKey):
+            return key
+    raise UsageError(f"{path} holds no public Ed25519 key; copy it again from where it was made")
+
+
+def _create_pair(directory: Path, name: str) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    _create(private_path(directory, name), private, 0o600)
+    _create(public_path(directory, name), public, 0o644)
+
+
+def _create(path: Path, data: bytes, mode: int) -> None:
+    # Nobody else may read it at any moment, so it is made with its mode, not given it afterwards.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,67 @@
+"""Captured states and recorded messages, encoded for a snapshot and decoded from one."""
+
+from typing import Any
+
+import msgspec
+
+from strobe.keyed_state import KeyedState
+from strobe.process import Process, System
+from strobe.protocol import LocalState, Snapshot
+from strobe.protocol.fragment import KEYED, MSGPACK, OPAQUE
+from strobe.storage.segments import keyed_items
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode_captured(captured: Any) -> tuple[str, bytes]:
+    """Return the encoding and the bytes of what `capture` returned; a keyed state becomes a base segment, in one go."""
+    if isinstance(captured, KeyedState):
+        return KEYED, captured.encode()
+    if isinstance(captured, (bytes, bytearray, memoryview)):
+        return OPAQUE, bytes(captured)
+    return MSGPACK, _encode(captured)
+
+
+def decode_captured(example: Any, state: LocalState) -> Any:
+    """Return a captured state as `capture` gave it; `example` is what it gives now, and says of which type."""
+    if state.encoding == KEYED:
+        value_type = example.value_type if isinstance(example, KeyedState) else Any
+        return KeyedState.from_segments((state.data, *state.deltas), value_type)
+    if state.encoding == OPAQUE:
+        return bytes(state.data)
+    return msgspec.msgpack.decode(state.data, type=type(example))
+
+
+def encode_state(process: Process) -> tuple[str, bytes]:
+    """Return the encoding and the bytes of a process's state as it is now."""
+    return encode_captured(process.capture())
+
+
+def decode_state(process: Process, state: LocalState) -> Any:
+    """Return what `process` once captured, for its `restore`."""
+    return decode_captured(process.capture(), state)
+
+
+def is_captured(process: Process, state: LocalState) -> bool:
+    """Tell whether what `process` captures now is `state`; how the segments of a keyed one came about is no matter."""
+    encoding, data = encode_state(process)
+    if encoding == state.encoding == KEYED:
+        return dict(keyed_items(state)) == dict(keyed_items(LocalState(state.position, KEYED, data)))
+    return encoding == state.encoding and data == state.data
+
+
+def decode_snapshot(system: System, snapshot: Snapshot) -> tuple[dict[str, Any], list[Any]]:
+    """Return the states that `snapshot` has, by process, and the messages that were in flight."""
+    states = {
+        name: decode_state(system.processes[name], fragment.state)
+        for name, fragment in snapshot.fragments.items()
+        if fragment.state is not None
+    }
+    messages = [
+        message
+        for fragment in snapshot.fragments.values()
+        for items in fragment.in_flight.values()
+        for item in items
+        for message in system.decoder.decode(item.frame.body)[item.consumed :]
+    ]
+    return states, messages

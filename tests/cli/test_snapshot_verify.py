@@ -1,0 +1,172 @@
+"""`strobe snapshot verify`: levels, the user's own system, signatures; and `strobe keys`."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.cli.command_line import BANK, refused, run, simulated_store
+from tests.storage.samples import commit, sample
+from tests.storage.signing import commit_signed
+
+from strobe.storage import Store
+
+LEVELS = ["exists", "checksums", "causal", "invariants", "restore"]
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    return simulated_store(tmp_path_factory.mktemp("pristine"))
+
+
+@pytest.fixture
+def store(pristine, tmp_path):
+    return shutil.copytree(pristine, tmp_path / "store")
+
+
+def words_of(level):
+    return ["--level", level, *(["--system", BANK] if level in ("invariants", "restore") else [])]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_level_says_what_was_checked_and_what_was_not(pristine, level):
+    result = run("snapshot", "verify", *words_of(level), "--store", pristine)
+    assert result.code == 0
+    names = ["exists", "checksums", "causal proof", "invariants", "trial restore"]
+    checked = LEVELS.index(level) + 1
+    assert f"checked: {', '.join(names[:checked])}\n" in result.out
+    assert f"not checked: {', '.join([*names[checked:], 'signatures'])}" in result.out
+    document = run("snapshot", "verify", *words_of(level), "--json", "--store", pristine).document
+    assert document["level"] == level
+    assert [check["level"] for check in document["snapshots"][0]["checks"]] == LEVELS[:checked]
+
+
+def test_all_at_the_level_of_restore_prints_what_is_conserved(pristine):
+    result = run("snapshot", "verify", "--all", *words_of("restore"), "--store", pristine)
+    assert result.code == 0
+    assert result.out.count("conserved: 800") == len(Store.open(pristine).list())
+    assert "restored 4 processes" in " ".join(result.out.split())
+    assert max(map(len, result.out.splitlines())) <= 100
+
+
+def test_existence_alone_does_not_claim_that_bytes_were_read(store):
+    blob = min(store.glob("blobs/*/*"))
+    blob.write_bytes(b"?" + blob.read_bytes()[1:])
+    result = run("snapshot", "verify", "--all", "--level", "exists", "--store", store)
+    assert result.code == 0
+    assert "damaged" not in result.out
+    assert run("snapshot", "verify", "--all", "--level", "checksums", "--store", store).code == 1
+
+
+def test_another_system_is_not_restored(pristine):
+    unordered = BANK.replace(":bank", ":bank_unordered")
+    result = run("snapshot", "verify", "--level", "restore", "--system", unordered, "--store", pristine)
+    assert result.code == 1
+    assert "the snapshot was taken by chandy-lamport" in " ".join(result.out.split())
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A copy of the bank's source, to be changed: returns how to name its system."""
+
+    def copy(old, new):
+        text = Path(BANK.removesuffix(":bank")).read_text(encoding="utf-8")
+        assert old in text
+        (tmp_path / "copied.py").write_text(text.replace(old, new), encoding="utf-8")
+        return f"{tmp_path / 'copied.py'}:bank"
+
+    return copy
+
+
+def test_a_process_that_cannot_be_restored_is_named(pristine, copied):
+    system = copied("self.account = state", "self.account = Account(0)")
+    result = run("snapshot", "verify", "--level", "restore", "--system", system, "--store", pristine)
+    assert result.code == 1
+    assert "gives something else: balance changed" in " ".join(result.out.split())
+
+
+def test_what_a_system_prints_does_not_spoil_the_document(pristine, copied):
+    system = copied("bank = System(", "print('hello')\nbank = System(")
+    result = run("snapshot", "verify", "--level", "restore", "--system", system, "--json", "--store", pristine)
+    assert result.document["holds"] is True
+    assert "hello" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--level", "restore"], "say of which system, with --system"),
+        (["--system", BANK], "needs no --system; for a trial restore add --level restore"),
+        (["--level", "exists", "--keys", "."], "--level exists ends before it"),
+        (["--view", "view.json"], "give the public keys as well"),
+        (["--keys", "nowhere"], "is not a directory"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(pristine, words, problem):
+    refused(run("snapshot", "verify", *words, "--store", pristine), problem)
+
+
+# Signatures
+
+
+@pytest.fixture
+def keys(tmp_path):
+    result = run("keys", "create", tmp_path / "keys", "a", "b", "c")
+    assert result.code == 0
+    assert "a.key" in result.out
+    return tmp_path / "keys"
+
+
+@pytest.fixture
+def signed(tmp_path, keys):
+    store = Store.create(tmp_path / "signed")
+    commit_signed(store, sample(1), keys)
+    return tmp_path / "signed"
+
+
+def test_without_keys_the_signer_is_unknown_and_with_them_all_have_signed(signed, keys):
+    assert "(self-consistent, signer unknown)" in run("snapshot", "verify", "--store", signed).out
+    result = run("snapshot", "verify", "--keys", keys, "--store", signed)
+    assert result.code == 0
+    assert "(signed by all 3 processes)" in result.out
+    assert "checked: exists, checksums, causal proof, signatures\n" in result.out
+
+
+def test_a_missing_signature_is_a_violation_that_names_the_process(signed, keys):
+    commit(Store.open(signed), sample(2))
+    result = run("snapshot", "verify", "--keys", keys, "--store", signed)
+    assert result.code == 1
+    for process in "abc":
+        assert f"{process}: has not signed its part" in result.out
+
+
+def test_a_signature_by_another_key_is_a_violation_that_names_the_process(signed, keys, tmp_path):
+    run("keys", "create", tmp_path / "others", "b")
+    shutil.copy(tmp_path / "others" / "b.pub", keys / "b.pub")
+    result = run("snapshot", "verify", "--keys", keys, "--json", "--store", signed)
+    assert result.code == 1
+    (one,) = result.document["snapshots"]
+    assert one["verdict"] == "violated"
+    assert [(finding["subject"], finding["check"]) for finding in one["findings"]] == [("b", "signature")]
+
+
+def test_the_view_can_be_given_from_outside(signed, keys, tmp_path):
+    shown = run("snapshot", "show", "--json", "--store", signed).document["topology"]
+    view = tmp_path / "view.json"
+    view.write_text(msgspec.json.encode(shown).decode())
+    words = ("snapshot", "verify", "--keys", keys, "--view", view, "--store", signed)
+    assert run(*words).code == 0
+    shown["processes"].append("d")
+    del shown["number"]
+    view.write_text(msgspec.json.encode(shown).decode())
+    result = run(*words)
+    assert result.code == 1
+    assert "d: this process was expected, and is not in the snapshot's view" in " ".join(result.out.split())
+    view.write_text("[]")
+    refused(run(*words), "is not a view")
+
+
+def test_keys_are_not_replaced(keys):
+    refused(run("keys", "create", keys, "a"), "has a.key, a.pub already")
+    document = run("keys", "create", keys, "d", "--json").document
+    assert document["files"] == ["d.key", "d.pub"]

@@ -1,0 +1,113 @@
+"""Real processes over real TCP: snapshots while they run, crashes of anything, rollback that loses nothing."""
+
+import os
+import signal
+
+import pytest
+from tests.live import ledger
+from tests.live.harness import LEDGER, running, verify_all
+
+
+@pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed"])
+def test_C7_snapshots_are_taken_of_processes_that_never_stop(tmp_path, name):
+    """C7, E1: under both protocols, with plain and with keyed state, every message is somewhere exactly once."""
+    with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(5)
+        before = live.status()
+        snapshot = live.last_snapshot()
+        assert ledger.assert_exactly_once(getattr(ledger, name), snapshot) > 0
+        after = live.wait(
+            "events going on",
+            lambda s: all(p.position > before.processes[i].position for i, p in enumerate(s.processes)),
+        )
+        assert after.epoch == 1
+    assert verify_all(tmp_path / "store") >= 6
+
+
+@pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed"])
+def test_R1_after_kill_minus_nine_everybody_goes_back_to_one_moment(tmp_path, name):
+    """R1: nothing is lost and nothing applied twice, as multisets of message ids."""
+    with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(3)
+        live.kill("b")
+        status = live.wait("a rollback", lambda s: s.epoch == 2 and s.settled)
+        assert status.rollbacks[-1].restored is not None
+        assert status.rollbacks[-1].blamed == "b"
+        live.wait_committed(3)
+        assert ledger.assert_exactly_once(getattr(ledger, name), live.last_snapshot()) > 0
+    verify_all(tmp_path / "store")
+
+
+def test_E7_the_coordinator_is_killed_and_processes_go_on(tmp_path):
+    """E7: it finishes or aborts what was under way; no rollback is needed."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.05") as live:
+        live.wait_running()
+        live.wait_committed(3)
+        for _ in range(3):
+            live.kill("coordinator")
+            live.wait_committed(2)
+        status = live.wait_running()
+        assert status.epoch == 1
+        ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
+    verify_all(tmp_path / "store")
+
+
+def test_a_process_that_is_frozen_for_a_while_comes_back_without_a_rollback(tmp_path):
+    """E6: the snapshot under way is aborted for its silence; when it wakes, links resume and nothing is undone."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--silence", "0.5") as live:
+        live.wait_running()
+        live.kill("c", signal.SIGSTOP)
+        live.wait("it to be missed", lambda s: any(p.name == "c" and p.state != "running" for p in s.processes))
+        live.kill("c", signal.SIGCONT)
+        live.wait_running()
+        live.wait_committed(2)
+        assert live.status().epoch == 1
+        ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
+
+
+def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):
+    """R2: what was emitted is released with the snapshot that covers it, whatever is killed when."""
+    output = tmp_path / "output"
+    output.mkdir()
+    environment = {"STROBE_TEST_OUTPUT": str(output)}
+    with running(tmp_path, f"{LEDGER}:with_sinks", ledger.NAMES, "--interval", "0.1", environment=environment) as live:
+        live.wait_running()
+        for victim in ("a", "b", "c"):
+            live.wait_committed(2)
+            epoch = live.status().epoch
+            live.kill(victim)
+            live.wait("a rollback", lambda s, epoch=epoch: s.epoch > epoch and s.settled)
+        live.wait_committed(2)
+        snapshot = live.last_snapshot()
+        ledger.assert_exactly_once(ledger.with_sinks, snapshot)
+    for name, fragment in snapshot.fragments.items():
+        released = (output / f"{name}.jsonl").read_bytes()
+        covered = fragment.state.sinks[f"out-{name}"]
+        assert len(released) >= covered
+        lines = released[:covered].splitlines()
+        assert len(lines) == len(set(lines)) == ledger.applied_count(ledger.with_sinks, snapshot, name)
+
+
+def test_a_system_started_again_goes_on_where_its_newest_snapshot_was(tmp_path):
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(2)
+        first = live.last_snapshot()
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        second = live.last_snapshot()
+        assert second.id.epoch == 2
+        counted = [ledger.assert_exactly_once(ledger.ledger, one) for one in (first, second)]
+        assert counted[1] > counted[0] > 0
+
+
+def test_nothing_is_left_running(tmp_path):
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES) as live:
+        live.wait_running()
+        pids = [live.supervisor.pid(name) for name in (*ledger.NAMES, "coordinator")]
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert not (tmp_path / "store" / "run" / "coordinator.json").exists()

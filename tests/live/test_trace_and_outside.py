@@ -1,0 +1,63 @@
+"""Live: the trace of real processes verifies and replays (R4); input and output survive kills exactly once (R2)."""
+
+import json
+import re
+
+from tests.cli.command_line import BANK, REPOSITORY, run
+from tests.live.harness import running, wait_until
+
+ORDERS = 60
+
+
+def test_R4_the_trace_of_live_processes_verifies_and_replay_gives_the_states_of_the_snapshots(tmp_path):
+    with running(tmp_path, BANK, list("abcd"), "--interval", "0.1", "--trace", "full") as live:
+        live.wait_running()
+        wait_until("some segments of each", lambda: _fewest_segments(tmp_path, "epoch-000001") >= 4, between=live.tick)
+        live.kill("b")
+        live.wait("a rollback", lambda status: status.epoch == 2)
+        live.wait_running()
+        live.wait_committed(4)
+    for epoch, least in (("epoch-000001", 1), ("epoch-000002", 3)):
+        directory = tmp_path / "store" / "run" / "trace" / epoch
+        verified = run("trace", "verify", directory, "--json")
+        assert verified.code == 0, verified
+        assert sum(cut["verdict"] == "holds" for cut in verified.document["cuts"]) >= least
+        replayed = run("trace", "replay", directory, "--system", BANK, "--json")
+        assert replayed.code == 0, replayed
+        assert len(replayed.document["snapshots"]) >= least
+
+
+def test_R2_every_order_is_taken_once_and_told_of_once_through_kills(tmp_path, monkeypatch):
+    text = (REPOSITORY / "docs" / "outside.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
+    orders, audit = tmp_path / "orders.jsonl", tmp_path / "audit.jsonl"
+
+    def order(first, last):
+        with orders.open("a") as file:
+            for number in range(first, last):
+                file.write(json.dumps({"item": str(number), "count": 1}) + "\n")
+
+    def told(count):
+        wait_until(f"{count} orders told of", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
+
+    order(0, ORDERS // 3)
+    with running(tmp_path, f"{tmp_path / 'shop.py'}:shop", ["till"], "--interval", "0.1") as live:
+        live.wait_running()
+        for part in (1, 2, 3):
+            told(part * ORDERS // 3)
+            if part < 3:
+                order(part * ORDERS // 3, (part + 1) * ORDERS // 3)
+                live.kill("till")
+    told_of = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert told_of == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
+
+
+def _fewest_segments(directory, epoch):
+    """How many segments the process has written that has written the fewest."""
+    trace = directory / "store" / "run" / "trace" / epoch
+    return min(len(list((trace / process).glob("*.parquet"))) for process in "abcd")
+
+
+def _lines(path):
+    return path.read_bytes().count(b"\n")

@@ -1,0 +1,252 @@
+"""Nodes made by hand, which speak the real control protocol to a real coordinator and have no process behind them."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from strobe.process import Channel, Process, System
+from strobe.protocol import ChannelSpec, SnapshotId, View
+from strobe.protocol.coordination import Drained, SnapshotWanted, TellOutcome, TellRestore
+from strobe.protocol.frames import seed_hash
+from strobe.protocol.log import FrontierRecord, ProcessRecord, Section
+from strobe.protocol.systems import first_view
+from strobe.runtime.control import (
+    FROM_COORDINATOR,
+    LENGTH,
+    VERSION,
+    ChannelReport,
+    FragmentStored,
+    Heartbeat,
+    Refused,
+    Register,
+    SnapshotBegun,
+    pack,
+    unpack,
+)
+from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.event_log import EventLog
+from strobe.runtime.service import CoordinatorService
+from strobe.runtime.settings import CoordinatorSettings, RetentionSettings
+from strobe.storage import Store
+
+PATIENCE_S = 20.0
+
+
+class Quiet(Process):
+    def capture(self) -> bytes:
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        pass
+
+
+def system_of(*names: str, protocol: str = "chandy-lamport") -> System:
+    """A ring of processes that say nothing."""
+    channels = [Channel(name, names[(at + 1) % len(names)]) for at, name in enumerate(names)]
+    return System({name: Quiet() for name in names}, channels, protocol=protocol)
+
+
+class Running:
+    """A coordinator under test."""
+
+    def __init__(self, service: CoordinatorService, events: io.StringIO) -> None:
+        self.service = service
+        self.coordinator = service.coordinator
+        self._events = events
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What it has logged."""
+        return [json.loads(line) for line in self._events.getvalue().splitlines()]
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.events if line["event"] == event]
+
+    async def node(self, process: str, **how: Any) -> "FakeNode":
+        """Connect a node that has said who it is."""
+        node = FakeNode(self, process)
+        await node.connect(**how)
+        return node
+
+    async def living(self, process: str) -> "FakeNode":
+        """Connect a blank node, and let it do what it is told: start, and say so."""
+        node = await self.node(process)
+        await node.start_as_told()
+        return node
+
+    async def until(self, what: Any) -> None:
+        """Wait until `what()` is true. The coordinator has no event for that; each turn of the loop is looked at."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not what():
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def running(
+    store: Path,
+    system: System | None = None,
+    retention: RetentionSettings | None = None,
+    http: bool = False,
+    **settings: Any,
+) -> AsyncIterator[Running]:
+    """Run a coordinator on free ports. Snapshots are taken on demand, and nothing times out, unless told otherwise."""
+    events = io.StringIO()
+    usual = {"listen": "127.0.0.1:0", "api": "127.0.0.1:0", "interval_s": 0.0, "silence_s": 600.0, "timeout_s": 600.0}
+    how = CoordinatorSettings(**(usual | settings))
+    coordinator = Coordinator(
+        system or system_of("a", "b"), str(store), how, retention=retention, log=EventLog(events, as_json=True)
+    )
+    service = CoordinatorService(coordinator, http=http)
+    task = asyncio.create_task(service.run())
+    ready = asyncio.create_task(service.ready.wait())
+    await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+    ready.cancel()
+    if task.done():
+        await task
+    try:
+        yield Running(service, events)
+    finally:
+        service.end(0)
+        await task
+
+
+class FakeNode:
+    """One connection of a node; what comes is kept in order."""
+
+    def __init__(self, running: Running, process: str) -> None:
+        self.running = running
+        self.process = process
+        self.heard: list[Any] = []
+        self.ended = asyncio.Event()
+        self._news = asyncio.Condition()
+        self._taken = 0
+
+    async def connect(self, **how: Any) -> None:
+        host, port = self.running.service.listen.rsplit(":", 1)
+        self._reader, self.writer = await asyncio.open_connection(host, int(port))
+        self._listening = asyncio.create_task(self._listen())
+        if how.pop("silent", False):
+            return
+        view = first_view(self.running.coordinator.system)
+        channels = tuple(c for c in view.channels if self.process in (c.source, c.target))
+        fields = {
+            "version": VERSION,
+            "process": self.process,
+            "instance": f"{self.process}-{id(self)}",
+            "epoch": 0,
+            "address": ("127.0.0.1", 1),
+            "channels": channels,
+            "protocol": self.running.coordinator.system.protocol,
+            "pid": 42,
+            "host": "here",
+        }
+        self.say(Register(**(fields | how)))
+
+    def say(self, message: Any) -> None:
+        self.writer.write(pack(message))
+
+    def beat(self, position: int = 0, epoch: int = 1, **waiting_s: float) -> None:
+        outgoing = {f"{self.process}->{to}": ChannelReport(0, 0, seconds) for to, seconds in waiting_s.items()}
+        self.say(Heartbeat(self.process, epoch, position, 0.5, 1000, outgoing, {}, {"garbage": 1}))
+
+    async def hear(self, kind: Any) -> Any:
+        """Return the next message of this kind, skipping others; fail where the connection ends before."""
+        async with asyncio.timeout(PATIENCE_S), self._news:
+            while True:
+                while self._taken < len(self.heard):
+                    self._taken += 1
+                    if isinstance(self.heard[self._taken - 1], kind):
+                        return self.heard[self._taken - 1]
+                assert not self.ended.is_set(), f"{self.process} was cut off after {self.heard}"
+                await self._news.wait()
+
+    async def start_as_told(self) -> TellRestore:
+        told = await self.hear(TellRestore)
+        self.say(Drained(self.process, told.view.number))
+        return told
+
+    async def take_part(self, data: bytes = b"state", **changes: Any) -> tuple[SnapshotBegun, TellOutcome]:
+        """Store a part of the next snapshot, and return how that ended."""
+        begun = await self.hear(SnapshotBegun)
+        self.store_part(begun, data, **changes)
+        return begun, await self.outcome(begun.snapshot)
+
+    def store_part(self, begun: SnapshotBegun, data: bytes = b"state", **changes: Any) -> None:
+        view = self.running.coordinator.brain.view
+        record = record_of(Store.open(self.running.coordinator.store_url), view, self.process, begun.position, data)
+        record = msgspec.structs.replace(record, **changes)
+        self.say(FragmentStored(begun.snapshot, self.process, view.number, record))
+
+    async def outcome(self, snapshot: SnapshotId) -> TellOutcome:
+        while True:
+            told = await self.hear(TellOutcome)
+            if told.snapshot == snapshot:
+                return told
+
+    async def refused(self) -> Refused:
+        """Return why it was turned away; the connection ends with it."""
+        refused = await self.hear(Refused)
+        async with asyncio.timeout(PATIENCE_S):
+            await self.ended.wait()
+        return refused
+
+    async def close(self) -> None:
+        self.writer.close()
+        async with asyncio.timeout(PATIENCE_S):
+            await self.ended.wait()
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+                message = unpack(await self._reader.readexactly(size), FROM_COORDINATOR)
+                async with self._news:
+                    self.heard.append(message)
+                    self._news.notify_all()
+        except (OSError, asyncio.IncompleteReadError):
+            self.writer.close()
+        self.ended.set()
+        async with self._news:
+            self._news.notify_all()
+
+
+def record_of(store: Store, view: View, process: str, position: int, data: bytes) -> ProcessRecord:
+    """A part in which nothing was ever sent, its state a real blob."""
+    ref = store.blobs.write(position, [data], {})
+    store.blobs.sync(position)
+    return ProcessRecord(
+        position=7,
+        encoding="bytes",
+        state=ref,
+        sent={channel.id: _unused(channel) for channel in view.outgoing(process)},
+        received={channel.id: _unused(channel) for channel in view.incoming(process)},
+        in_flight={channel.id: Section(0, 0, 0, 0) for channel in view.incoming(process)},
+        recorded_us=1,
+        pause_us=2,
+        duration_us=3,
+    )
+
+
+def _unused(channel: ChannelSpec) -> FrontierRecord:
+    return FrontierRecord(0, seed_hash(channel.id, channel.incarnation).hex())
+
+
+async def both_alive(running: Running) -> tuple[FakeNode, FakeNode]:
+    """Processes a and b, started, the view settled."""
+    a, b = await running.living("a"), await running.living("b")
+    await running.until(lambda: running.coordinator.brain.settled)
+    return a, b
+
+
+async def committed(running: Running, *nodes: FakeNode, data: bytes = b"state", **changes: Any) -> str:
+    """Have these nodes take a snapshot together, and return its id."""
+    running.coordinator.hear(SnapshotWanted())
+    outcomes = await asyncio.gather(*(node.take_part(data, **changes) for node in nodes))
+    assert all(told.committed for _, told in outcomes), outcomes
+    return str(outcomes[0][0].snapshot)

@@ -1,0 +1,228 @@
+"""The HTTP API: every answer is what its description says, and what should not be let in is not."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.runtime.fake_nodes import Running, both_alive, committed, running
+
+from strobe.errors import TransportError, UsageError
+from strobe.protocol.coordination import TellView
+from strobe.runtime.client import Client, RequestRefused
+from strobe.runtime.control import Stop
+from strobe.runtime.discovery import discover
+
+
+class Answer:
+    """What came back: status code, headers, text and the document, if it is one."""
+
+    def __init__(self, code: int, headers: Any, text: str) -> None:
+        self.code = code
+        self.kind = headers.get("content-type", "")
+        self.text = text
+        self.document = json.loads(text) if self.kind == "application/json" else None
+
+
+def ask(api: str, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    data = None if body is None else json.dumps(body).encode()
+    if data is not None and "content_type" not in headers:
+        headers["content_type"] = "application/json"
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(f"http://{api}{path}", data, named, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return Answer(response.status, response.headers, response.read().decode())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, error.headers, error.read().decode())
+
+
+def served(scenario: Callable[[Running, Callable[..., Any]], Any], store: Path, **settings: Any) -> None:
+    """Run a scenario with a coordinator, and a way to ask it things from outside the loop."""
+
+    async def run() -> None:
+        async with running(store, http=True, **settings) as coordinator:
+
+            async def asking(*words: Any, **headers: str) -> Answer:
+                return await asyncio.to_thread(ask, coordinator.service.api, *words, **headers)
+
+            await scenario(coordinator, asking)
+
+    asyncio.run(run())
+
+
+def matches(document: Any, schema: dict[str, Any], whole: dict[str, Any], place: str = "") -> None:
+    """Assert that `document` is what `schema` says: as much of JSON Schema as the description uses."""
+    if "$ref" in schema:
+        schema = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        assert any(_matches(document, one, whole) for one in schema["anyOf"]), (place, document)
+        return
+    kinds = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+        "null": type(None),
+    }
+    assert isinstance(document, kinds[schema["type"]]), (place, document, schema)
+    if schema["type"] == "array":
+        for at, item in enumerate(document):
+            matches(item, schema.get("items", {}), whole, f"{place}[{at}]")
+    if schema["type"] == "object" and "properties" in schema:
+        assert set(schema.get("required", ())) <= set(document), place
+        assert set(document) <= set(schema["properties"]), (place, document)
+        for name, value in document.items():
+            matches(value, schema["properties"][name], whole, f"{place}.{name}")
+    elif schema["type"] == "object" and isinstance(schema.get("additionalProperties"), dict):
+        for name, value in document.items():
+            matches(value, schema["additionalProperties"], whole, f"{place}.{name}")
+
+
+def _matches(document: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bool:
+    try:
+        matches(document, schema, whole)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_every_answer_is_what_its_description_says(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        whole = (await asking("GET", "/openapi.json")).document
+        assert whole["openapi"].startswith("3.1")
+        a, b = await both_alive(coordinator)
+        a.beat(position=3)
+        b.beat(position=4, a=9.0)
+        snapshot = await committed(coordinator, a, b)
+
+        async def check(method: str, path: str, template: str, body: Any = None) -> Any:
+            answer = await asking(method, path, body)
+            responses = whole["paths"][template][method.lower()]["responses"]
+            described = responses.get(str(answer.code), responses["default"])
+            matches(answer.document, described["content"]["application/json"]["schema"], whole, path)
+            return answer
+
+        assert (await check("GET", "/", "/")).code == 200
+        status = await check("GET", "/v1/status", "/v1/status")
+        assert {process["state"] for process in status.document["processes"]} == {"running"}
+        listed = await check("GET", "/v1/snapshots?last=5", "/v1/snapshots")
+        assert [one["id"] for one in listed.document["snapshots"]] == [snapshot]
+        shown = await check("GET", "/v1/snapshots/latest", "/v1/snapshots/{id}")
+        assert shown.document["processes"]["a"]["duration_us"] == 3
+        assert (await check("GET", "/v1/snapshots/nothing", "/v1/snapshots/{id}")).code == 404
+        assert (await check("GET", "/v1/snapshots?last=many", "/v1/snapshots")).code == 400
+        taking, *_ = await asyncio.gather(
+            check("POST", "/v1/snapshots", "/v1/snapshots", {"wait": True}), a.take_part(b"x"), b.take_part(b"x")
+        )
+        assert (taking.code, taking.document["outcome"]) == (200, "committed")
+        begun = await check("POST", "/v1/snapshots", "/v1/snapshots", {"initiators": ["b"]})
+        assert (begun.code, begun.document["outcome"]) == (202, "begun")
+        assert begun.document["id"] == (await check("GET", "/v1/status", "/v1/status")).document["open"][0]["id"]
+        unknown = await check("POST", "/v1/snapshots", "/v1/snapshots", {"initiators": ["z"]})
+        assert (unknown.code, "'z'" in unknown.document["error"]) == (404, True)
+        assert (await check("POST", "/v1/restore", "/v1/restore", {"snapshot": "nothing"})).code == 404
+        assert (await check("POST", "/v1/restore", "/v1/restore", {"snapshots": "?"})).code == 400
+        restoring, *_ = await asyncio.gather(
+            check("POST", "/v1/restore", "/v1/restore", {"snapshot": snapshot}), a.start_as_told(), b.start_as_told()
+        )
+        assert (restoring.code, restoring.document["restored"]) == (200, snapshot)
+        leave = "/v1/processes/{name}/leave"
+        assert (await check("POST", "/v1/processes/z/leave", leave, {})).code == 404
+        assert (await check("POST", "/v1/processes/b/leave", leave, {})).code == 202
+        stopping = await check("POST", "/v1/stop", "/v1/stop", {"reason": "enough"})
+        assert stopping.code == 202
+        assert (await a.hear(Stop)).reason == "enough"
+        await asyncio.gather(a.close(), b.close())
+        assert await coordinator.coordinator.ended == 0
+
+    served(scenario, tmp_path / "store")
+
+
+def test_errors_are_documents_and_browsers_are_kept_out(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        nowhere = await asking("GET", "/nowhere")
+        assert (nowhere.code, nowhere.document) == (404, {"error": "there is no /nowhere here; see /"})
+        assert (await asking("DELETE", "/v1/status")).code == 405
+        assert (await asking("GET", "/v1/status", host="evil.example")).code == 421
+        assert (await asking("GET", "/v1/status", host="localhost:1")).code == 200
+        assert (await asking("POST", "/v1/stop", {}, content_type="text/plain")).code == 415
+        assert (await asking("POST", "/v1/stop", "not an object")).code == 400
+        assert (await asking("POST", "/v1/snapshots", {"initiators": ["x" * (1 << 20)]})).code == 413
+        assert (await asking("POST", "/v1/snapshots", {"timeout_s": -1})).code == 400
+        assert not coordinator.coordinator.ended.done()
+
+    served(scenario, tmp_path / "store")
+
+
+def test_a_snapshot_that_cannot_begin_says_what_it_waits_for(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        await coordinator.living("a")
+        answer = await asking("POST", "/v1/snapshots", {"timeout_s": 0.05})
+        assert answer.document == {"id": None, "outcome": "wanted", "reason": "it waits for b to run"}
+        late = await asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 0.05})
+        assert late.code == 504
+
+    served(scenario, tmp_path / "store")
+
+
+def test_metrics_have_what_an_operator_watches(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        a, b = await both_alive(coordinator)
+        a.beat(position=31)
+        await coordinator.until(lambda: coordinator.coordinator.members.get("a").reached == 31)
+        await committed(coordinator, a, b)
+        text = (await asking("GET", "/metrics")).text
+        for line in (
+            'strobe_snapshots_total{outcome="committed"} 1.0',
+            'strobe_snapshots_total{outcome="aborted"} 0.0',
+            "strobe_snapshot_duration_seconds_count 1.0",
+            "strobe_state_bytes_total 10.0",
+            "strobe_epoch 1.0",
+            "strobe_rollbacks_total 0.0",
+            "strobe_log_position 3.0",
+            "strobe_open_snapshots 0.0",
+            'strobe_process_up{process="a"} 1.0',
+            'strobe_process_position{process="a"} 31.0',
+            'strobe_process_cpu_seconds_total{process="a"} 0.5',
+            'strobe_process_memory_bytes{process="a"} 1000.0',
+            'strobe_process_rejected_total{process="a",reason="garbage"} 1.0',
+        ):
+            assert line in text.splitlines()
+
+    served(scenario, tmp_path / "store")
+
+
+def test_commands_find_the_coordinator_by_the_store_and_speak_to_it(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        a, b = await both_alive(coordinator)
+        client = await asyncio.to_thread(Client.of_store, str(tmp_path / "store"))
+        assert discover(str(tmp_path / "store")).listen == coordinator.service.listen
+        taken, *_ = await asyncio.gather(asyncio.to_thread(client.take), a.take_part(), b.take_part())
+        assert taken.outcome == "committed"
+        assert (await asyncio.to_thread(client.status)).committed == 1
+        assert (await asyncio.to_thread(client.snapshot, "latest")).summary.id == taken.id
+        assert (await asyncio.to_thread(client.snapshots)).total == 1
+        with pytest.raises(UsageError, match="there is no process 'z'"):
+            await asyncio.to_thread(client.leave, "z")
+        await a.close()
+        with pytest.raises(RequestRefused, match="process a is not running"):
+            await asyncio.to_thread(client.leave, "a")
+        returned = await coordinator.node("a", epoch=1)
+        await returned.hear(TellView)
+
+    served(scenario, tmp_path / "store")
+    with pytest.raises(TransportError, match="no coordinator runs for the store"):
+        Client.of_store(str(tmp_path / "store"))
+
+
+def test_nobody_at_the_address_is_said_so() -> None:
+    with pytest.raises(TransportError, match="no coordinator answers at"):
+        Client("127.0.0.1:1").status()

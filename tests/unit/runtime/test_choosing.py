@@ -1,0 +1,74 @@
+"""What can be restored here: topology, protocol, timeline."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.storage.samples import VIEW, commit, sample
+
+from strobe.protocol import View
+from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
+from strobe.protocol.log import EpochStart
+from strobe.runtime.choosing import Topology, choose, timeline
+from strobe.storage import Store
+
+HERE = Topology.of("chandy-lamport", VIEW)
+
+
+def start(store: Store, epoch: int, restored: str | None, starts: dict[int, EpochStart]) -> None:
+    starts[epoch] = EpochStart(epoch, 0, restored)
+    store.append(starts[epoch], store.state().next_position)
+
+
+def test_R1_the_timeline_goes_back_through_what_each_epoch_was_restored_from(tmp_path: Path) -> None:
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    first, second = commit(store, sample(1)), commit(store, sample(2))
+    assert timeline(store.state(), starts) == [second, first]
+    start(store, 2, first, starts)
+    assert timeline(store.state(), starts) == [first]
+    third = commit(store, sample(1, epoch=2))
+    assert timeline(store.state(), starts) == [third, first]
+    start(store, 3, None, starts)
+    assert timeline(store.state(), starts) == []
+    assert choose(store, starts, None, HERE).event == SnapshotChosen(None, None)
+    # An operator may go to another timeline, by name.
+    assert choose(store, starts, second, HERE).event == SnapshotChosen(second, VIEW)
+
+
+@pytest.mark.parametrize(
+    ("topology", "reason"),
+    [
+        (Topology.of("lai-yang", VIEW), "was taken by chandy-lamport, and the system runs lai-yang"),
+        (Topology.of("chandy-lamport", View(1, ("a", "b"), VIEW.channels)), "the system has no process c"),
+        (
+            Topology.of("chandy-lamport", View(1, VIEW.processes, VIEW.channels[:2])),
+            r"the system has no channel b~>c \(unordered\)",
+        ),
+    ],
+)
+def test_E9_a_snapshot_of_another_topology_is_refused(tmp_path: Path, topology: Topology, reason: str) -> None:
+    store = Store.create(tmp_path / "store")
+    name = commit(store, sample(1))
+    event = choose(store, {}, name, topology).event
+    assert isinstance(event, RestoreRefused)
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(event.reason)
+
+
+def test_E9_what_is_open_aborted_or_unknown_is_refused_with_the_reason(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    event = choose(store, {}, "000001-00000009-coordinator", HERE).event
+    assert isinstance(event, RestoreRefused)
+    assert "there is no such snapshot" in event.reason
+
+
+def test_E9_an_inconsistent_snapshot_is_refused(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    whole = sample(1)
+    liar = whole.fragments["a"]
+    sent = {name: msgspec.structs.replace(end, count=end.count + 1) for name, end in liar.sent.items()}
+    whole.fragments["a"] = msgspec.structs.replace(liar, sent=sent)
+    event = choose(store, {}, commit(store, whole), HERE).event
+    assert isinstance(event, RestoreRefused)
+    assert "is inconsistent: a->b" in event.reason

@@ -1,0 +1,236 @@
+"""Rollback as the live coordinator does it: who is told what, in which order, and what is refused."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.runtime.fake_nodes import FakeNode, Running, both_alive, committed, running
+
+from strobe.protocol.coordination import (
+    AskToRecord,
+    Drained,
+    RestoreWanted,
+    SnapshotWanted,
+    TellBlank,
+    TellOutcome,
+    TellRestore,
+    TellView,
+)
+from strobe.protocol.log import EpochStart
+from strobe.protocol.view import ChannelSpec
+from strobe.runtime.control import SnapshotBegun, Stop
+from strobe.runtime.documents import RestoreRequest
+from strobe.runtime.requests import RestoreFailed
+from strobe.storage import Store
+
+
+def blob_file(store: Path, snapshot: str, process: str) -> Path:
+    record = Store.open(store).state().committed[snapshot].manifest.processes[process]
+    return store / "blobs" / f"{record.state.begin:020d}" / record.state.blake3
+
+
+async def restart(coordinator: Running, node: FakeNode) -> FakeNode:
+    """Crash a node, and start its process again, without its state."""
+    await node.close()
+    await coordinator.until(lambda: not coordinator.coordinator.members.get(node.process).connected)
+    return await coordinator.node(node.process)
+
+
+async def restored(*nodes: FakeNode) -> list[TellRestore]:
+    """Have these nodes do as they are told."""
+    return await asyncio.gather(*(node.start_as_told() for node in nodes))
+
+
+def test_R1_a_process_without_its_state_rolls_everybody_back_to_the_newest_snapshot(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            snapshot = await committed(coordinator, a, b)
+            a.beat(position=107)
+            await coordinator.until(lambda: coordinator.coordinator.members.get("a").reached == 107)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+            b = await restart(coordinator, b)
+            told = await restored(a, b)
+            assert {(one.epoch, one.restored) for one in told} == {(2, snapshot)}
+            assert told[0].view.number == 2
+            # The new epoch comes after the abort of what was open, and before anything new.
+            kinds = [type(message) for message in a.heard]
+            assert kinds.index(TellRestore, 3) > kinds.index(AskToRecord)
+            assert begun.snapshot.epoch == 1
+            (again, outcome), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert again.snapshot.epoch == 2
+            assert outcome.committed
+            event = coordinator.logged("rollback")[0]
+            assert event["restored"] == snapshot
+            assert event["undone"]["a"] == 100
+            assert event["blamed"] == "b"
+            assert coordinator.service.status().rollbacks[0].undone["a"] == 100
+        start = [entry for _, entry in Store.open(tmp_path / "store").read_log() if isinstance(entry, EpochStart)][-1]
+        assert (start.epoch, start.restored, start.blamed) == (2, snapshot, "b")
+
+    asyncio.run(scenario())
+
+
+def test_R1_without_any_snapshot_everybody_starts_from_the_beginning(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            b = await restart(coordinator, b)
+            assert [one.restored for one in await restored(a, b)] == [None, None]
+
+    asyncio.run(scenario())
+
+
+def test_R1_who_was_away_during_a_rollback_is_told_when_it_returns(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            snapshot = await committed(coordinator, a, b)
+            await a.close()
+            await coordinator.until(lambda: not coordinator.coordinator.members.get("a").connected)
+            b = await restart(coordinator, b)
+            await restored(b)
+            a = await coordinator.node("a", epoch=1)
+            assert (await restored(a))[0].restored == snapshot
+            assert a.heard[0].epoch == 2
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            assert coordinator.coordinator.brain.epoch == 2
+
+    asyncio.run(scenario())
+
+
+def test_R1_a_joiner_that_the_restored_snapshot_does_not_know_is_told_to_join_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b)
+            c = await coordinator.node("c", channels=(ChannelSpec("a->c", "a", "c"),))
+            view = (await c.hear(TellView)).view
+            for node in (a, b, c):
+                node.say(Drained(node.process, view.number))
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            b = await restart(coordinator, b)
+            await c.hear(TellBlank)
+            assert {one.view.processes for one in await restored(a, b)} == {("a", "b")}
+
+    asyncio.run(scenario())
+
+
+def test_R1_who_crashes_again_and_again_stops_everything_with_a_report(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", rollbacks_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            b = await restart(coordinator, b)
+            await restored(a, b)
+            b = await restart(coordinator, b)
+            for node in (a, b):
+                stop = await node.hear(Stop)
+                assert stop.code == 1
+                assert "process b has crashed again" in stop.reason
+                await node.close()
+            assert await coordinator.coordinator.ended == 1
+            assert coordinator.logged("halted")[0]["report"] == coordinator.service.status().halted
+
+    asyncio.run(scenario())
+
+
+def test_E9_a_corrupt_newest_snapshot_is_passed_over_for_an_older_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            good = await committed(coordinator, a, b, data=b"first")
+            bad = await committed(coordinator, a, b, data=b"second")
+            blob_file(tmp_path / "store", bad, "a").write_bytes(b"SECOND")
+            b = await restart(coordinator, b)
+            assert [one.restored for one in await restored(a, b)] == [good, good]
+            assert "is corrupt" in coordinator.logged("passed over")[0]["reason"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda path: path.unlink(), "is corrupt: .* is missing"),
+        (lambda path: path.write_bytes(b"STATE"), "is corrupt: .* do not match its name"),
+    ],
+)
+def test_E9_restoring_what_is_corrupt_is_refused_and_all_goes_on(tmp_path: Path, damage: Any, reason: str) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            snapshot = await committed(coordinator, a, b)
+            damage(blob_file(tmp_path / "store", snapshot, "b"))
+            with pytest.raises(RestoreFailed, match=reason):
+                await coordinator.service.operations.restore(RestoreRequest(snapshot))
+            assert coordinator.coordinator.brain.epoch == 1
+            await committed(coordinator, a, b, data=b"goes on")
+            assert coordinator.service.status().troubles[0].kind == "restore"
+
+    asyncio.run(scenario())
+
+
+def test_R1_an_operator_restores_an_older_snapshot_and_the_abandoned_one_is_not_returned_to(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            first = await committed(coordinator, a, b, data=b"first")
+            await committed(coordinator, a, b, data=b"second")
+            started, *_ = await asyncio.gather(
+                coordinator.service.operations.restore(RestoreRequest(first)), restored(a, b)
+            )
+            assert (started.epoch, started.restored) == (2, first)
+            b = await restart(coordinator, b)
+            assert {one.restored for one in await restored(a, b)} == {first}
+
+    asyncio.run(scenario())
+
+
+def test_R2_restoring_below_released_output_is_refused_except_as_a_fork(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            first = await committed(coordinator, a, b, data=b"first", sinks={"audit": 10})
+            await committed(coordinator, a, b, data=b"second", sinks={"audit": 15})
+            with pytest.raises(RestoreFailed, match="sink audit of process a has handed out 5 more since"):
+                await coordinator.service.operations.restore(RestoreRequest(first))
+            started, *_ = await asyncio.gather(
+                coordinator.service.operations.restore(RestoreRequest(first, fork=True)), restored(a, b)
+            )
+            assert started.restored == first
+
+    asyncio.run(scenario())
+
+
+def test_E7_a_restarted_coordinator_rolls_back_when_a_process_is_blank(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            snapshot = await committed(coordinator, *await both_alive(coordinator))
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await coordinator.node("a", epoch=1), await coordinator.node("b")
+            assert {(one.epoch, one.restored) for one in await restored(a, b)} == {(2, snapshot)}
+
+    asyncio.run(scenario())
+
+
+def test_a_rollback_that_is_asked_for_aborts_what_is_open_before_anybody_restores(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+            coordinator.coordinator.hear(RestoreWanted(None, "a test"))
+            await restored(a, b)
+            assert not any(
+                isinstance(one, TellOutcome) and one.snapshot == begun.snapshot and one.committed for one in a.heard
+            )
+            a.store_part(begun)  # too late: it belongs to an epoch that is over
+            await committed(coordinator, a, b, data=b"later")
+            aborted = coordinator.service.status().finished
+            assert [one.outcome for one in aborted] == ["committed", "aborted", "committed"]
+            assert aborted[1].reason == "epoch 2 began"
+
+    asyncio.run(scenario())

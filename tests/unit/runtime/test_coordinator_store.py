@@ -1,0 +1,146 @@
+"""The live coordinator and its store: other writers, full disks, retention."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+from tests.unit.runtime.fake_nodes import Running, both_alive, committed, running
+
+from strobe.protocol.coordination import SnapshotWanted
+from strobe.protocol.log import Abort, Begin, EpochStart, Pin
+from strobe.runtime.control import SnapshotBegun
+from strobe.runtime.settings import RetentionSettings
+from strobe.storage import CommitStep, Store
+
+
+class FullDisk:
+    """Lets nothing be written to the log while `full`."""
+
+    def __init__(self, coordinator: Running) -> None:
+        self.full = False
+        self.step = CommitStep.ENTRY_OPENED
+        coordinator.coordinator.store.desk.store.on_step = self
+
+    def __call__(self, step: CommitStep, name: str) -> None:
+        if self.full and step is self.step:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_is_shown_and_tried_again_until_it_can(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            disk = FullDisk(coordinator)
+            disk.full = True
+            coordinator.coordinator.hear(SnapshotWanted())
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            trouble = coordinator.service.status().troubles[0]
+            assert trouble.kind == "store"
+            assert "No space left on device; make room" in trouble.problem
+            disk.full = False
+            (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert told.committed
+            assert coordinator.service.status().troubles == []
+            assert coordinator.logged("store well again")
+
+    asyncio.run(scenario())
+
+
+def test_a_commit_for_which_there_is_no_room_aborts_the_snapshot_with_that_reason(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            disk = FullDisk(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+            disk.full = True
+            a.store_part(begun)
+            b.store_part(await b.hear(SnapshotBegun))
+            await coordinator.until(lambda: coordinator.coordinator.store.problem)
+            disk.full = False
+            told = await a.outcome(begun.snapshot)
+            assert not told.committed
+            assert "No space left on device" in told.reason
+            await committed(coordinator, a, b, data=b"later")
+
+    asyncio.run(scenario())
+
+
+def test_S1_an_entry_that_was_written_although_the_disk_failed_late_counts_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            disk = FullDisk(coordinator)
+            disk.full, disk.step = True, CommitStep.ENTRY_LINKED
+            coordinator.coordinator.hear(SnapshotWanted())
+            (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert told.committed
+        entries = [entry for _, entry in Store.open(tmp_path / "store").read_log()]
+        assert len([entry for entry in entries if isinstance(entry, Begin)]) == 1
+        assert [entry for entry in entries if isinstance(entry, Abort)] == []
+
+    asyncio.run(scenario())
+
+
+def test_S1_pins_of_others_are_read_and_hinder_nobody(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            first = await committed(coordinator, a, b)
+            other = Store.open(tmp_path / "store")
+            other.append(Pin(first, True, 0), other.state().next_position)
+            await committed(coordinator, a, b, data=b"next")
+            assert coordinator.coordinator.state.pinned == {first}
+
+    asyncio.run(scenario())
+
+
+def test_S1_an_epoch_of_another_coordinator_fences_this_one_off(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+            other = Store.open(tmp_path / "store")
+            view = coordinator.coordinator.brain.view
+            other.append(EpochStart(2, 0, None, view, "another coordinator"), other.state().next_position)
+            a.store_part(begun)
+            b.store_part(begun)
+            told = await a.start_as_told()
+            assert told.epoch == 2
+            assert Store.open(tmp_path / "store").list() == []
+
+    asyncio.run(scenario())
+
+
+def test_E8_retention_keeps_the_newest_and_frees_the_blobs_of_the_others(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", retention=RetentionSettings(keep_last=1)) as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b, data=b"first")
+            coordinator.coordinator._retained_s = None  # as if some time had passed
+            newest = await committed(coordinator, a, b, data=b"second")
+            await coordinator.until(lambda: coordinator.logged("removed"))
+            assert list(coordinator.coordinator.state.committed) == [newest]
+            await committed(coordinator, a, b, data=b"third")
+        store = Store.open(tmp_path / "store")
+        assert store.verify_bytes() == []
+        assert len(list((tmp_path / "store" / "blobs").glob("*/*"))) == 2
+
+    asyncio.run(scenario())
+
+
+def test_E6_what_aborted_snapshots_left_behind_is_collected(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+            a.store_part(begun)
+            await coordinator.until(lambda: coordinator.service.status().open[0].waiting_for == ["b"])
+            assert list((tmp_path / "store" / "blobs").glob("*/*")) != []
+            await b.close()
+            await a.outcome(begun.snapshot)
+            await coordinator.until(lambda: list((tmp_path / "store" / "blobs").glob("*/*")) == [])
+
+    asyncio.run(scenario())

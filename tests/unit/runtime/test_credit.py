@@ -1,0 +1,34 @@
+"""Who waits for credit, and in which cycles nobody goes on."""
+
+from strobe.protocol import ChannelSpec, View
+from strobe.runtime.control import ChannelReport, Heartbeat
+from strobe.runtime.credit import credit_cycles, waiting_channels
+
+
+def channels(*pairs: str) -> list[ChannelSpec]:
+    return [ChannelSpec(f"{source}->{target}", source, target) for source, target in pairs]
+
+
+def named(cycles: list[tuple[ChannelSpec, ...]]) -> list[list[str]]:
+    return [[channel.id for channel in cycle] for cycle in cycles]
+
+
+def test_a_chain_that_waits_is_no_cycle() -> None:
+    assert credit_cycles(channels("ab", "bc", "cd")) == []
+
+
+def test_the_shortest_cycle_through_a_process_is_found() -> None:
+    assert named(credit_cycles(channels("ab", "bc", "ca", "cb"))) == [["a->b", "b->c", "c->a"]]
+    assert named(credit_cycles(channels("ab", "ba", "bc", "ca"))) == [["a->b", "b->a"], ["c->a", "a->b", "b->c"]]
+
+
+def test_a_process_that_waits_for_itself_and_cycles_apart_are_each_found() -> None:
+    assert named(credit_cycles(channels("aa", "bc", "cb", "xa"))) == [["a->a"], ["b->c", "c->b"]]
+
+
+def test_only_channels_of_the_view_that_have_waited_for_long_count() -> None:
+    view = View(1, ("a", "b"), tuple(channels("ab", "ba")))
+    reports = {"a->b": ChannelReport(1, waiting_s=4.0), "a->z": ChannelReport(1, waiting_s=99.0)}
+    heartbeats = {"a": Heartbeat("a", 1, 0, 0.0, 0, reports, {}, {})}
+    assert [(channel.id, waited) for channel, waited in waiting_channels(view, heartbeats)] == [("a->b", 4.0)]
+    assert waiting_channels(view, heartbeats, after_s=5.0) == []
