@@ -1,12 +1,21 @@
-"""Systems that send as fast as they can, for the measurements of the live runtime."""
+"""The systems that are measured live. Their processes run while the gate is open, and keep their gauges up to date."""
+
+import statistics
+import time
 
 import msgspec
 
+from bench.gauge import Gate, Gauge
+from bench.plain_framing import PlainFraming
 from strobe import Channel, Process, System
+
+LOOK_EVERY_S = 0.01
+MESH_EVERY_S = 0.1
+WATCHED = 255  # of so many messages, and one more, the first is looked at
 
 
 class Parcel(msgspec.Struct, array_like=True):
-    """About 100 bytes on the wire."""
+    """100 bytes on the wire."""
 
     id: int
     load: bytes
@@ -16,41 +25,128 @@ class Count(msgspec.Struct):
     messages: int
 
 
-class Pump(Process):
-    """Sends bursts without end; only back-pressure slows it down."""
+PARCEL = Parcel(1 << 20, bytes(92))
+SMALL = Parcel(1, b"ping")
 
-    def __init__(self, burst=512, load=92):
-        self.burst = burst
-        self.parcel = Parcel(1 << 20, bytes(load))
-        self.count = Count(0)
+
+class Measured(Process):
+    """A process with a gate and a gauge; `look` runs every now and then."""
+
+    def __init__(self):
+        self.messages = 0
 
     def start(self, ctx):
-        ctx.set_timer("go", 0)
+        self.gate, self.gauge = Gate(), Gauge(ctx.name)
+        ctx.set_timer("look", 0)
 
     def timer(self, ctx, name):
-        send, parcel, channel = ctx.send, self.parcel, ctx.outputs[0]
-        for _ in range(self.burst):
-            send(channel, parcel)
-        self.count.messages += self.burst
-        ctx.set_timer("go", 0)
+        self.look(ctx)
+        ctx.set_timer("look", LOOK_EVERY_S)
+
+    def look(self, ctx):
+        self.gauge.write(self.messages)
 
     def receive(self, ctx, channel, message):
-        pass
+        self.messages += 1
 
     def capture(self):
-        return self.count
+        return Count(self.messages)
 
     def restore(self, state):
-        self.count = state
+        raise AssertionError("a process was restored: what was measured is void")
 
 
-class Drain(Process):
+class Pump(Measured):
+    """Sends bursts as fast as it is let: only back-pressure slows it down."""
+
+    burst = 512
+
+    def timer(self, ctx, name):
+        if not self.gate.number:
+            super().timer(ctx, name)
+            return
+        send, parcel, channel = ctx.send, PARCEL, ctx.outputs[0]
+        for _ in range(self.burst):
+            send(channel, parcel)
+        self.messages += self.burst
+        self.gauge.write(self.messages)
+        ctx.set_timer("look", 0)
+
+
+class Drain(Measured):
     """Counts what comes."""
+
+
+class WatchedDrain(Measured):
+    """Counts what comes, and watches for the longest gap in it since the gate was opened."""
+
+    number = 0
+    gap_s_max = 0.0
+    last_s = 0.0
+
+    def receive(self, ctx, channel, message):
+        self.messages += 1
+        if not self.messages & WATCHED:
+            now = time.monotonic()
+            self.gap_s_max = max(self.gap_s_max, now - self.last_s)
+            self.last_s = now
+
+    def look(self, ctx):
+        if self.gate.number != self.number:
+            self.number, self.gap_s_max, self.last_s = self.gate.number, 0.0, time.monotonic()
+        self.gauge.write(self.messages, self.gap_s_max)
+
+
+class Ping(Measured):
+    """Sends one message, and the next when it has come back; its value is the median of the turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.playing = False
+        self.rounds_s = []
+        self.median_s = 0.0
+
+    def look(self, ctx):
+        self.gauge.write(self.messages, self.median_s)
+        if self.gate.number and not self.playing:
+            self.playing = True
+            self.say(ctx)
+
+    def say(self, ctx):
+        self.started_s = time.perf_counter()
+        ctx.send(ctx.outputs[0], SMALL)
+
+    def receive(self, ctx, channel, message):
+        self.rounds_s.append(time.perf_counter() - self.started_s)
+        self.messages += 1
+        if self.gate.number:
+            self.say(ctx)
+        else:
+            self.median_s, self.rounds_s, self.playing = statistics.median(self.rounds_s), [], False
+
+
+class Pong(Measured):
+    """Sends back what comes."""
+
+    def receive(self, ctx, channel, message):
+        self.messages += 1
+        ctx.send(ctx.outputs[0], message)
+
+
+class Member(Process):
+    """One of many that send each other a little."""
 
     def __init__(self):
         self.count = Count(0)
 
-    def receive(self, ctx, channel, parcel):
+    def start(self, ctx):
+        ctx.set_timer("talk", ctx.random.random() * MESH_EVERY_S)
+
+    def timer(self, ctx, name):
+        ctx.send(ctx.outputs[ctx.random.randrange(len(ctx.outputs))], SMALL)
+        ctx.set_timer("talk", MESH_EVERY_S)
+
+    def receive(self, ctx, channel, message):
         self.count.messages += 1
 
     def capture(self):
@@ -60,4 +156,18 @@ class Drain(Process):
         self.count = state
 
 
-pair = System({"pump": Pump(), "drain": Drain()}, [Channel("pump", "drain")], [Parcel])
+def _pair(drain, **options):
+    return System({"source": Pump(), "target": drain}, [Channel("source", "target")], [Parcel], **options)
+
+
+def _mesh(size):
+    names = [f"p{number:02d}" for number in range(size)]
+    channels = [Channel(a, b) for a in names for b in names if a != b]
+    return System({name: Member() for name in names}, channels, [Parcel])
+
+
+pair = _pair(Drain())
+plain = _pair(Drain(), protocol=PlainFraming.name)
+watched = _pair(WatchedDrain())
+ring = System({"source": Ping(), "target": Pong()}, [Channel("source", "target"), Channel("target", "source")], [Parcel])
+mesh2, mesh8, mesh32 = _mesh(2), _mesh(8), _mesh(32)

@@ -9,7 +9,7 @@ import typer
 
 from strobe.cli.commands import new_app
 from strobe.cli.lifeline import follow_lifeline
-from strobe.cli.live import LiveSystem, SystemArgument, load_live
+from strobe.cli.live import LiveSystem, SystemArgument, load_live, with_settings
 from strobe.cli.logs import start_logging
 from strobe.cli.systems import open_system
 from strobe.runtime.coordinator import Coordinator
@@ -49,6 +49,12 @@ def coordinator(
     trace: Annotated[
         str | None, typer.Option(metavar="off|ordinals|full", help="Have nodes record what happens.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="TABLE.KEY=VALUE", help="Any setting of system.toml, such as node.window_bytes=65536."
+        ),
+    ] = None,
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object a line.")] = False,
 ) -> int:
     """Run the coordinator of a system: nodes connect to it, and it takes their snapshots and rolls them back.
@@ -75,7 +81,7 @@ def coordinator(
         "node": {"trace": trace},
     }
     with open_system(system) as source:
-        live = _with_given(load_live(source), given)
+        live = with_settings(_with_given(load_live(source), given), settings or [])
         made = Coordinator(live.system, store or live.store, live.coordinator, live.node, live.retention, events)
     return run_loop(_run(made))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from strobe.cli.commands import JsonOption, new_app
-from strobe.cli.live import LiveSystem, SystemArgument, load_live
+from strobe.cli.live import LiveSystem, SystemArgument, load_live, with_settings
 from strobe.cli.output import beside_document, count, note, print_json, say
 from strobe.cli.supervisor import Gone, Supervisor
 from strobe.cli.systems import open_system
@@ -38,6 +38,12 @@ def up(
         float | None, typer.Option("--for", metavar="SECONDS", help="Stop after that long (default: when interrupted).")
     ] = None,
     trace: Annotated[str | None, typer.Option(metavar="off|ordinals|full", help="Record what happens.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="TABLE.KEY=VALUE", help="Any setting of system.toml, such as node.window_bytes=65536."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> int:
     """Run a coordinator and every process of a system on this machine, each as a program of its own.
@@ -58,7 +64,10 @@ def up(
     with (
         beside_document(json),
         Supervisor(
-            system, store or live.store, list(live.system.processes), coordinator_options(live, interval, trace)
+            system,
+            store or live.store,
+            list(live.system.processes),
+            coordinator_options(live, interval, trace, settings or []),
         ) as supervisor,
     ):
         status = Session(supervisor, quiet=json).run(seconds)
@@ -67,13 +76,16 @@ def up(
     return 1 if status is not None and status.halted else 0
 
 
-def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None) -> list[str]:
+def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> list[str]:
     """Return what the coordinator is told beside its system: what the command line says, else any free port."""
     options: list[str] = []
     if interval is not None:
         options += ["--interval", str(interval)]
     if trace is not None:
         options += ["--trace", trace]
+    with_settings(live, settings)  # said here, an error is seen at once
+    for setting in settings:
+        options += ["--set", setting]
     if not live.listens:  # no system.toml says where
         options += ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     return options

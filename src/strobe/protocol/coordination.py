@@ -58,10 +58,14 @@ class ProcessBlank(msgspec.Struct, frozen=True):
 
 
 class RestoreWanted(msgspec.Struct, frozen=True):
-    """Someone asks for a rollback to `snapshot`; None: to the newest that can be restored (R1)."""
+    """Someone asks for a rollback to `snapshot`; None: to the newest that can be restored (R1).
+
+    `fork`: also to one below released output; what follows is another history, whose output goes elsewhere (R2).
+    """
 
     snapshot: str | None
     reason: str
+    fork: bool = False
 
 
 class SnapshotChosen(msgspec.Struct, frozen=True):
@@ -213,6 +217,7 @@ class ChooseSnapshot(msgspec.Struct, frozen=True):
     """
 
     wanted: str | None
+    fork: bool = False
 
 
 class TellRestore(msgspec.Struct, frozen=True):
@@ -222,6 +227,7 @@ class TellRestore(msgspec.Struct, frozen=True):
     epoch: int
     view: View
     restored: str | None
+    fork: bool = False
 
 
 class TellBlank(msgspec.Struct, frozen=True):

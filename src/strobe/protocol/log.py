@@ -112,7 +112,7 @@ class EpochStart(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
     """A new timeline; everything older is fenced off.
 
     `restored` is the snapshot it started from, if not from the beginning, and `view` the view it starts with. `reason`
-    says why; `blamed` is the process whose crash made it necessary (R1).
+    says why; `blamed` is the process whose crash made it necessary (R1). A `fork` may start below released output (R2).
     """
 
     epoch: int
@@ -121,6 +121,7 @@ class EpochStart(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
     view: View | None = None
     reason: str = ""
     blamed: str | None = None
+    fork: bool = False
 
 
 class Pin(msgspec.Struct, frozen=True, tag="pin"):

@@ -39,12 +39,16 @@ from strobe.protocol.view import View
 
 
 class Wish(msgspec.Struct):
-    """A rollback that shall happen: to `wanted`, or to the newest. `needed`: a process cannot go on without it."""
+    """A rollback that shall happen: to `wanted`, or to the newest. `needed`: a process cannot go on without it.
+
+    `fork`: output that was released since does not stand against it.
+    """
 
     reason: str
     wanted: str | None = None
     needed: bool = False
     blamed: str | None = None
+    fork: bool = False
 
 
 class Rollback:
@@ -56,6 +60,8 @@ class Rollback:
         self.first_view = view
         self.epoch_view = view
         self.restored: str | None = None
+        # Whether it is a fork: then so is every further start from the same snapshot.
+        self.forked = False
         # The newest complete snapshot of this timeline: one that a rollback has abandoned is on none.
         self.newest: str | None = None
         self.present: set[str] = set(view.processes)
@@ -113,9 +119,9 @@ class Rollback:
     def want(self, event: RestoreWanted) -> None:
         """Someone asks for a rollback; where one is to come already, it goes where this one says."""
         if self.wish is None:
-            self.wish = Wish(event.reason, event.snapshot)
+            self.wish = Wish(event.reason, event.snapshot, fork=event.fork)
         elif event.snapshot is not None:
-            self.wish.wanted = event.snapshot
+            self.wish.wanted, self.wish.fork = event.snapshot, event.fork
             self.outdated = True
 
     def _is_blamed_too_often(self, process: str, now_us: int) -> bool:
@@ -142,7 +148,7 @@ class Rollback:
         if self.wish is None or self.choosing or self.starting is not None or not calm:
             return []
         self.choosing, self.outdated = True, False
-        return [ChooseSnapshot(self.wish.wanted)]
+        return [ChooseSnapshot(self.wish.wanted, self.wish.fork)]
 
     def chosen(self, event: SnapshotChosen, epoch: int, view: View, now_us: int) -> list[CoordinatorEffect]:
         """The host has verified a snapshot: start an epoch with it, if it still is the one to go back to."""
@@ -150,7 +156,8 @@ class Rollback:
         if not answered or self.outdated or self.wish is None:
             return []
         goal = msgspec.structs.replace(event.view or self.first_view, number=view.number + 1)
-        self.starting = EpochStart(epoch + 1, now_us, event.snapshot, goal, self.wish.reason, self.wish.blamed)
+        fork = self.wish.fork or (self.forked and event.snapshot == self.restored)
+        self.starting = EpochStart(epoch + 1, now_us, event.snapshot, goal, self.wish.reason, self.wish.blamed, fork)
         return [Append(self.starting)]
 
     def refused(self, event: RestoreRefused) -> list[CoordinatorEffect]:
@@ -206,7 +213,7 @@ class Rollback:
         if own and self.outdated and self.wish is not None:
             # Chosen in time, but overtaken on its way to the log. Nobody has been told of this epoch, nor will be: the
             # next one is chosen beginning with what overtook it.
-            self.wish = Wish(self.wish.reason, self.wish.wanted or overtook, needed=True)
+            self.wish = Wish(self.wish.reason, self.wish.wanted or overtook, needed=True, fork=entry.fork)
             return []
         if own or (self.wish is not None and self.wish.wanted is None):
             self.wish = None
@@ -222,6 +229,7 @@ class Rollback:
             self.first_view = entry.view
         self.epoch_view = view
         self.restored = self.newest = entry.restored
+        self.forked = entry.fork
 
     def _tell_everybody(self, epoch: int, leaving: Collection[str]) -> list[CoordinatorEffect]:
         """Those of the view restore; who has joined since joins again; who has left by now may go."""
@@ -237,4 +245,4 @@ class Rollback:
     def _tell(self, process: str, epoch: int) -> list[CoordinatorEffect]:
         self.started.add(process)
         self.assumed.discard(process)
-        return [TellRestore(process, epoch, self.epoch_view, self.restored)]
+        return [TellRestore(process, epoch, self.epoch_view, self.restored, self.forked)]

@@ -87,7 +87,6 @@ class Coordinator:
         # Called with each snapshot that has its outcome, and with the report where all is to be stopped.
         self.on_finished: Callable[[Any], None] = lambda finished: None
         self.on_halt: Callable[[str], None] = lambda report: None
-        self._forks: set[str | None] = set()
         self._choosing: str | None = None
         self._waking: tuple[int, asyncio.TimerHandle] | None = None
         self._retained_s: float | None = None
@@ -318,17 +317,10 @@ class Coordinator:
 
     # Rollback
 
-    def allow_fork(self, snapshot: str | None, allowed: bool) -> None:
-        """Let `snapshot` be restored even below released output: what follows is another history (R2)."""
-        if allowed:
-            self._forks.add(snapshot)
-        else:
-            self._forks.discard(snapshot)
-
     def _choose(self, order: ChooseSnapshot) -> None:
         self._choosing = order.wanted
         topology = Topology.of(self.system.protocol, self.first_view, self.brain.view)
-        self._work(self.store.desk.choose, order.wanted, topology, order.wanted in self._forks)
+        self._work(self.store.desk.choose, order.wanted, topology, order.fork)
 
     def _refused(self, refusal: RestoreRefused) -> None:
         wanted = self._choosing

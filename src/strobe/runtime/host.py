@@ -259,6 +259,7 @@ class Host:
             if order.restored is not None:
                 snapshot = order.restored
                 restored = await self.in_thread(lambda: self._load(snapshot))
+                restored.fork = order.fork
             logger.info("process %s begins epoch %d from %s", self.name, order.epoch, order.restored or "its beginning")
             timeline = Timeline(self, order.epoch, order.view, restored)
             await self.in_thread(timeline.boundary.open)

@@ -69,9 +69,11 @@ class Rejections:
         self._logged_at: dict[str, float] = {}
         self._counts_logged: Counter[str] = Counter()
 
-    def note(self, reason: str, detail: str, place: object) -> None:
-        """Count one rejection of what came from or happened at `place`."""
+    def note(self, reason: str, detail: str, place: object, quiet: bool = False) -> None:
+        """Count one rejection of what came from or happened at `place`; log it, unless it is `quiet`."""
         self.counts[reason] += 1
+        if quiet:
+            return
         now = self._clock()
         if now - self._logged_at.get(reason, float("-inf")) < LOG_EVERY_S:
             return

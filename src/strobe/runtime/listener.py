@@ -270,7 +270,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         self.write(handshake_frame(welcome))
 
     def _refuse(self, refusal: Refusal, who: str) -> None:
-        self._listener.rejections.note(refusal.reason, who, self._peer)
+        # That a peer is a little ahead is no news.
+        self._listener.rejections.note(refusal.reason, who, self._peer, quiet=not refusal.final)
         self.write(handshake_frame(refusal))
         self._forget()
         self._transport.close()  # unlike abort, lets the answer go out

@@ -7,9 +7,9 @@
             await node.send("a->b", message)         # waits where the peer is slow
 
 The messages of a frame are received when the next frame is asked for; until then no cut is made, so that all that the
-program does with them lies on one side of it. What a program does on its own, between frames, is one event from await to await:
-a message is sent as soon as `send` is called, and what it waits for is only room for more. A rollback calls `restore`,
-between two events; what an event under way still sends goes nowhere.
+program does with them lies on one side of it. What a program does on its own, between frames, is one event from await
+to await: a message is sent as soon as `send` is called, and what it waits for is only room for more. A rollback calls
+`restore`, between two events; what an event under way still sends goes nowhere.
 """
 
 import asyncio

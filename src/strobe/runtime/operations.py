@@ -73,9 +73,8 @@ class Operations:
         coordinator = self.coordinator
         wanted = resolve(coordinator.state, request.snapshot) if request.snapshot is not None else None
         wait = coordinator.requests.restore(wanted)
-        coordinator.allow_fork(wanted, request.fork)
         reason = "someone asked to fork from it" if request.fork else "someone asked for it"
-        coordinator.hear(RestoreWanted(wanted, reason))
+        coordinator.hear(RestoreWanted(wanted, reason, request.fork))
         try:
             return await asyncio.wait_for(wait.done, timeout_s)
         except TimeoutError:

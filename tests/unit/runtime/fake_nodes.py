@@ -58,6 +58,8 @@ class Running:
     def __init__(self, service: CoordinatorService, events: io.StringIO) -> None:
         self.service = service
         self.coordinator = service.coordinator
+        # Held, and closed in the end: the loop itself holds tasks only weakly.
+        self.nodes: list[FakeNode] = []
         self._events = events
 
     @property
@@ -71,6 +73,7 @@ class Running:
     async def node(self, process: str, **how: Any) -> "FakeNode":
         """Connect a node that has said who it is."""
         node = FakeNode(self, process)
+        self.nodes.append(node)
         await node.connect(**how)
         return node
 
@@ -109,11 +112,14 @@ async def running(
     ready.cancel()
     if task.done():
         await task
+    coordinated = Running(service, events)
     try:
-        yield Running(service, events)
+        yield coordinated
     finally:
         service.end(0)
         await task
+        for node in coordinated.nodes:
+            await node.close()
 
 
 class FakeNode:
