@@ -25,6 +25,14 @@ class Count(msgspec.Struct):
     messages: int
 
 
+class Membership(msgspec.Struct):
+    """1 KB, no two alike: what has not changed since the last snapshot would not be written again."""
+
+    name: str
+    events: int
+    load: bytes
+
+
 PARCEL = Parcel(1 << 20, bytes(92))
 SMALL = Parcel(1, b"ping")
 
@@ -78,22 +86,24 @@ class Drain(Measured):
 
 
 class WatchedDrain(Measured):
-    """Counts what comes, and watches for the longest gap in it since the gate was opened."""
+    """Counts what comes, and watches for the longest gap in it since the gate was opened last."""
 
     number = 0
     gap_s_max = 0.0
-    last_s = 0.0
+    last_s = None
 
     def receive(self, ctx, channel, message):
         self.messages += 1
         if not self.messages & WATCHED:
             now = time.monotonic()
-            self.gap_s_max = max(self.gap_s_max, now - self.last_s)
+            if self.last_s is not None:
+                self.gap_s_max = max(self.gap_s_max, now - self.last_s)
             self.last_s = now
 
     def look(self, ctx):
-        if self.gate.number != self.number:
-            self.number, self.gap_s_max, self.last_s = self.gate.number, 0.0, time.monotonic()
+        number = self.gate.number
+        if number and number != self.number:  # that nothing came while it was shut is no gap
+            self.number, self.gap_s_max, self.last_s = number, 0.0, None
         self.gauge.write(self.messages, self.gap_s_max)
 
 
@@ -136,24 +146,25 @@ class Pong(Measured):
 class Member(Process):
     """One of many that send each other a little."""
 
-    def __init__(self):
-        self.count = Count(0)
+    def __init__(self, name):
+        self.state = Membership(name, 0, bytes(1000))
 
     def start(self, ctx):
         ctx.set_timer("talk", ctx.random.random() * MESH_EVERY_S)
 
     def timer(self, ctx, name):
+        self.state.events += 1
         ctx.send(ctx.outputs[ctx.random.randrange(len(ctx.outputs))], SMALL)
         ctx.set_timer("talk", MESH_EVERY_S)
 
     def receive(self, ctx, channel, message):
-        self.count.messages += 1
+        self.state.events += 1
 
     def capture(self):
-        return self.count
+        return self.state
 
     def restore(self, state):
-        self.count = state
+        self.state = state
 
 
 def _pair(drain, **options):
@@ -163,7 +174,7 @@ def _pair(drain, **options):
 def _mesh(size):
     names = [f"p{number:02d}" for number in range(size)]
     channels = [Channel(a, b) for a in names for b in names if a != b]
-    return System({name: Member() for name in names}, channels, [Parcel])
+    return System({name: Member(name) for name in names}, channels, [Parcel])
 
 
 pair = _pair(Drain())

@@ -1,5 +1,6 @@
 """Consistent global snapshots of distributed systems that never stop: every process, and every message in flight."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import StrobeError
@@ -7,8 +8,11 @@ from strobe.errors import StrobeError
 if TYPE_CHECKING:
     from strobe.keyed_state import KeyedState
     from strobe.process import Channel, Context, Process, System, Waits
+    from strobe.runtime.node import Node
 
-__all__ = ["Channel", "Context", "KeyedState", "Process", "StrobeError", "System", "Waits", "__version__"]
+__all__ = ["Channel", "Context", "KeyedState", "Node", "Process", "StrobeError", "System", "Waits", "__version__"]
+
+_ELSEWHERE = {"KeyedState": "strobe.keyed_state", "Node": "strobe.runtime.node"}
 
 __version__ = "0.1.0"
 
@@ -17,6 +21,4 @@ def __getattr__(name: str) -> Any:
     # Imported when first asked for: `strobe --help` needs none of it.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from strobe import keyed_state, process
-
-    return getattr(keyed_state if name == "KeyedState" else process, name)
+    return getattr(import_module(_ELSEWHERE.get(name, "strobe.process")), name)

@@ -3,16 +3,25 @@
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import patch
+
+import msgspec
+from tests.live import ledger as clerks
+from tests.live.proxy import Proxy
 
 from strobe.causality.proof import verify
-from strobe.cli.supervisor import Supervisor
-from strobe.errors import TransportError
-from strobe.storage import Store
+from strobe.cli import supervisor as supervising
+from strobe.cli.supervisor import COORDINATOR, PROGRAM, Supervisor
+from strobe.errors import StrobeError, TransportError
+from strobe.runtime.client import Client
+from strobe.storage import Store, collect
 
 LEDGER = Path(__file__).parent / "ledger.py"
 DEADLINE_S = 60.0
+RESTART_S_MAX = 0.1
+MANY_ROLLBACKS = {"coordinator.rollbacks_max": 100_000}
 
 
 def wait_until(what, check, seconds=DEADLINE_S, between=lambda: None):
@@ -27,12 +36,30 @@ def wait_until(what, check, seconds=DEADLINE_S, between=lambda: None):
     raise AssertionError(f"waited {seconds:g} s in vain for: {what}")
 
 
+class Footprint(msgspec.Struct):
+    """What a process of the operating system occupies."""
+
+    memory_bytes: int
+    descriptors: int
+    threads: int
+
+    @classmethod
+    def of(cls, pid):
+        place = Path("/proc") / str(pid)
+        pages = int((place / "statm").read_text().split()[1])
+        count = len(list((place / "fd").iterdir()))
+        return cls(pages * os.sysconf("SC_PAGE_SIZE"), count, len(list((place / "task").iterdir())))
+
+
 class Live:
     """A running system; children that end are started again while something is waited for."""
 
-    def __init__(self, supervisor):
+    def __init__(self, supervisor, proxy, names):
         self.supervisor = supervisor
+        self.proxy = proxy
+        self.names = tuple(names)
         self.store = supervisor.store
+        self.client = supervisor.client
         self.gone = []
 
     def tick(self):
@@ -42,9 +69,14 @@ class Live:
         """Return the status, or None while no coordinator answers."""
         self.tick()
         try:
-            return self.supervisor.client.status()
+            return self.client.status()
         except TransportError:
             return None
+
+    def process(self, name):
+        """Return the status of one process, or None."""
+        status = self.status()
+        return next((one for one in status.processes if one.name == name), None) if status else None
 
     def wait(self, what, check, seconds=DEADLINE_S):
         """Wait until `check(status)` is true, and return that status."""
@@ -53,18 +85,42 @@ class Live:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
+    def committed(self):
+        return len(Store.open(self.store).list())
+
     def wait_committed(self, more):
         """Wait for `more` snapshots to commit from now on."""
-        before = len(Store.open(self.store).list())
-        wait_until(
-            f"{more} more snapshots", lambda: len(Store.open(self.store).list()) >= before + more, between=self.tick
-        )
+        before = self.committed()
+        try:
+            wait_until(f"{more} more snapshots", lambda: self.committed() >= before + more, between=self.tick)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
 
     def wait_running(self):
         return self.wait("everybody running", lambda s: s.settled and all(p.state == "running" for p in s.processes))
 
+    def wait_rolled_back(self, epoch):
+        """Wait until a later epoch than `epoch` runs."""
+        return self.wait("a rollback", lambda s: s.epoch > epoch and s.settled and not s.rolling_back)
+
+    def wait_progress(self, more=100):
+        """Wait until every process has had `more` events from now on."""
+        before = {process.name: process.position for process in self.wait_running().processes}
+        return self.wait(
+            "events of everybody",
+            lambda s: all(one.position >= before.get(one.name, 0) + more for one in s.processes),
+        )
+
     def kill(self, name, number=signal.SIGKILL):
         assert self.supervisor.kill(name, number), f"{name} is not running"
+
+    def aborts(self, *words):
+        """Return the reasons of aborted snapshots that have one of these words, as far as the status has them."""
+        status = self.status()
+        finished = status.finished if status else []
+        return [
+            one.reason for one in finished if one.outcome == "aborted" and any(word in one.reason for word in words)
+        ]
 
     def last_snapshot(self):
         """Take one more snapshot, and return it, loaded and verified."""
@@ -77,12 +133,23 @@ class Live:
         def take():
             self.tick()
             try:
-                taken = self.supervisor.client.take(wait=True, timeout_s=20.0)
-            except TransportError:
+                taken = self.client.take(wait=True, timeout_s=20.0)
+            except StrobeError:
                 return None
             return taken.id if taken.outcome == "committed" else None
 
-        return wait_until("a snapshot on demand", take)
+        try:
+            return wait_until("a snapshot on demand", take)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
+
+    def footprints(self):
+        """Return what each process of the system occupies now."""
+        pids = {name: self.supervisor.pid(name) for name in (*self.names, COORDINATOR)}
+        return {name: Footprint.of(pid) for name, pid in pids.items() if pid is not None}
+
+    def log(self, name):
+        return (self.store / "run" / "log" / f"{name}.log").read_text("utf-8", "replace")
 
     def logs(self):
         paths = sorted((self.store / "run" / "log").glob("*.log"))
@@ -94,30 +161,87 @@ def _tail(path):
 
 
 @contextmanager
-def running(directory, system, processes, *options, environment=None):
-    """Run `system` in `directory`; at the end nothing of it is left."""
-    before = dict(os.environ)
-    os.environ.update(environment or {})
-    supervisor = Supervisor(
-        system, str(directory / "store"), processes, ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", *options]
-    )
-    try:
-        with supervisor:
-            supervisor.start()
-            live = Live(supervisor)
-            yield live
-            supervisor.stop()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+def running(
+    directory, system, processes, *options, environment=None, settings=None, through_proxy=False, program=PROGRAM
+):
+    """Run `system` in `directory`; at the end nothing of it is left.
+
+    `settings` are those of system.toml, as table.key. What was killed is started again sooner than usual.
+    """
+    chosen = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
+    addresses = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    with ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, environment or {}))
+        stack.enter_context(patch.object(supervising, "RESTART_S_MAX", RESTART_S_MAX))
+        proxy = stack.enter_context(Proxy()) if through_proxy else None
+        # Behind a proxy, nodes are started when the proxy knows where the coordinator is.
+        at_once = [] if proxy else processes
+        supervisor = Supervisor(system, str(directory / "store"), at_once, [*addresses, *chosen, *options], program)
+        stack.enter_context(supervisor)
+        supervisor.start()
+        supervisor.client = Client(supervisor.client.api, timeout_s=5.0)
+        live = Live(supervisor, proxy, processes)
+        if proxy is not None:
+            listen = proxy.before(live.client.status().listen)
+            for name in processes:
+                supervisor.add_node(name, listen)
+        yield live
+        supervisor.stop()
+
+
+def complete_snapshots(store):
+    """Return every complete snapshot, loaded: each byte is checked by that."""
+    opened = Store.open(store)
+    return [opened.load(name) for _, name, _ in opened.list()]
 
 
 def verify_all(store):
     """Check the proof and every byte of every complete snapshot; return how many there are."""
+    assert Store.open(store).verify_bytes() == []
+    snapshots = complete_snapshots(store)
+    for snapshot in snapshots:
+        verdict = verify(snapshot)
+        assert verdict.holds, (snapshot.id, verdict.findings)
+    return len(snapshots)
+
+
+class Checked(msgspec.Struct):
+    """What was found in order after a run."""
+
+    snapshots: int
+    messages: int
+    lines: int
+
+
+def check_everything(system, store, output=None):
+    """Check all there is to check of a system that has ended, and that nothing is left over.
+
+    Every complete snapshot's bytes, its proof, and that it has each message exactly once; what was released, byte for
+    byte; that nothing is left in tmp/, nor of snapshots that were aborted once they are collected.
+    """
+    verify_all(store)
+    snapshots = complete_snapshots(store)
+    messages = [clerks.assert_exactly_once(system, snapshot) for snapshot in snapshots]
+    lines = clerks.assert_released(system, snapshots, output) if output is not None else 0
+    assert_nothing_left(store)
+    return Checked(len(snapshots), messages[-1] if messages else 0, lines)
+
+
+def assert_nothing_left(store):
+    """Nobody works on a store any more: nothing is spilled or unfinished, and what is not needed can be collected."""
     opened = Store.open(store)
-    assert opened.verify_bytes() == []
-    names = [name for _, name, _ in opened.list()]
-    for name in names:
-        verdict = verify(opened.load(name))
-        assert verdict.holds, (name, verdict.findings)
-    return len(names)
+    collect(opened)
+    assert list((store / "tmp").iterdir()) == []
+    spill = store / "run" / "spill"
+    assert not spill.exists() or list(spill.iterdir()) == []
+    kept = {ref.begin for _, _, manifest in opened.list() for ref in _blobs(manifest)}
+    kept |= {one.position for one in opened.state().open.values()}
+    found = {int(place.name) for place in (store / "blobs").iterdir()}
+    assert found <= kept, f"blobs of no snapshot are left: {sorted(found - kept)}"
+
+
+def _blobs(manifest):
+    for record in manifest.processes.values():
+        yield from (record.state, *record.deltas)
+        if record.frames is not None:
+            yield record.frames

@@ -1,33 +1,57 @@
 """Processes whose messages all have ids of their own, and which remember every one they applied: for exactly-once (R1).
 
-Each message on a channel has the next id of its channel. A process keeps how many it has sent on each channel, and how
-often it has applied each id. So for every channel of a snapshot: the multiset of ids applied and in flight must be the
-multiset of ids sent. What is applied is also emitted, line by line.
+Each message on a channel has the next id of its channel, and says in which run of its sender's it was sent: a process
+that joins again begins anew. A process keeps how many it has sent on each channel, and the multiset of ids it has
+applied, as a `Tally`: so it stays small however long the system runs, and loses nothing. So for every channel of a
+snapshot: the multiset of ids applied and in flight must be that of the ids sent. What is applied is also emitted, line
+by line, and the state has a hash of all these lines in their order: so it says what the released file must be.
 """
 
 import os
 from collections import Counter
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
 from strobe import Channel, KeyedState, Process, System
 from strobe.runtime import FileSink
+from strobe.storage.states import decode_state
 
 NAMES = ("a", "b", "c")
+BUCKETS = 64
 
 
 class Note(msgspec.Struct, tag=True):
-    """A message: its id on its channel, and something to carry."""
+    """A message: its id on its channel, the run of its sender's, and something to carry."""
 
     id: int
+    run: int
     load: bytes = b""
 
 
+class Tally(msgspec.Struct):
+    """A multiset of ids: those above `before` up to `upto`, each once, and the `others`, each so many times."""
+
+    before: int
+    upto: int
+    others: dict[int, int] = {}
+
+    def add(self, number):
+        if number == self.upto + 1 and number not in self.others:
+            self.upto = number
+        else:
+            self.others[number] = self.others.get(number, 0) + 1
+
+
 class Book(msgspec.Struct):
-    sent: dict[str, int]
-    applied: dict[str, dict[int, int]]
+    """What a clerk knows. `applied` is by channel and run."""
+
+    run: int = 0
+    sent: dict[str, int] = {}
+    applied: dict[str, Tally] = {}
     emitted: int = 0
+    digest: bytes = b""
 
 
 class Clerk(Process):
@@ -37,24 +61,29 @@ class Clerk(Process):
         self.burst = burst
         self.every_s = every_s
         self.load = bytes(load)
-        self.book = Book({}, {})
+        self.book = Book()
 
     def start(self, ctx):
+        self.book.run = int(ctx.now() * 1e6)
         ctx.set_timer("send", self.every_s)
 
     def timer(self, ctx, name):
-        for _ in range(self.burst):
+        for _ in range(self.burst if ctx.outputs else 0):
             channel = ctx.random.choice(ctx.outputs)
             number = self.book.sent.get(channel, 0) + 1
             self.book.sent[channel] = number
-            ctx.send(channel, Note(number, self.load))
+            ctx.send(channel, Note(number, self.book.run, self.load))
         ctx.set_timer("send", self.every_s)
 
     def receive(self, ctx, channel, note):
-        applied = self.book.applied.setdefault(channel, {})
-        applied[note.id] = applied.get(note.id, 0) + 1
+        key = f"{channel} {note.run}"
+        if key not in self.book.applied:
+            self.book.applied[key] = Tally(note.id - 1, note.id - 1)
+        self.book.applied[key].add(note.id)
+        record = {"channel": channel, "id": note.id}
         self.book.emitted += 1
-        ctx.emit({"channel": channel, "id": note.id})
+        self.book.digest = chained(self.book.digest, msgspec.json.encode(record) + b"\n")
+        ctx.emit(record)
 
     def capture(self):
         return self.book
@@ -64,23 +93,40 @@ class Clerk(Process):
 
 
 class KeyedClerk(Clerk):
-    """The same with a keyed state: what was applied is written as deltas."""
+    """The same with a keyed state, of a bounded number of keys.
+
+    For each channel and run, ids fall into buckets; a bucket keeps its first and last id, and what does not follow the
+    last is noted apart. The newest ids are kept one by one as well: so there are deletions.
+    """
 
     def __init__(self, burst=8, every_s=0.002, load=64):
         super().__init__(burst, every_s, load)
         self.keyed = KeyedState(int)
 
+    def start(self, ctx):
+        self.keyed["run"] = int(ctx.now() * 1e6)
+        ctx.set_timer("send", self.every_s)
+
     def timer(self, ctx, name):
-        for _ in range(self.burst):
+        for _ in range(self.burst if ctx.outputs else 0):
             channel = ctx.random.choice(ctx.outputs)
             number = self.keyed.get(f"sent {channel}", 0) + 1
             self.keyed[f"sent {channel}"] = number
-            ctx.send(channel, Note(number, self.load))
+            ctx.send(channel, Note(number, self.keyed["run"], self.load))
         ctx.set_timer("send", self.every_s)
 
     def receive(self, ctx, channel, note):
-        key = f"applied {channel} {note.id}"
-        self.keyed[key] = self.keyed.get(key, 0) + 1
+        keyed, bucket = self.keyed, note.id % BUCKETS
+        place = f"{channel} {note.run}"
+        last = keyed.get(f"last {place} {bucket}")
+        if last is None:
+            keyed[f"first {place} {bucket}"] = note.id
+        elif note.id != last + BUCKETS:
+            keyed[f"wrong {place} {note.id}"] = keyed.get(f"wrong {place} {note.id}", 0) + 1
+            return
+        keyed[f"last {place} {bucket}"] = note.id
+        keyed[f"newest {place} {note.id}"] = 1
+        keyed.pop(f"newest {place} {note.id - BUCKETS}", None)
 
     def capture(self):
         return self.keyed
@@ -89,10 +135,15 @@ class KeyedClerk(Clerk):
         self.keyed = state
 
 
-def wired(clerk, names=NAMES, protocol="chandy-lamport", kind="fifo", sinks=None):
+def chained(digest, line):
+    """Return the hash of all lines up to `line`, where `digest` is that of those before."""
+    return blake2b(digest + line, digest_size=16).digest()
+
+
+def wired(clerks, protocol="chandy-lamport", kind="fifo", sinks=None):
     return System(
-        processes={name: clerk() for name in names},
-        channels=[Channel(p, q, kind=kind) for p in names for q in names if p != q],
+        processes=clerks,
+        channels=[Channel(p, q, kind=kind) for p in clerks for q in clerks if p != q],
         messages=[Note],
         protocol=protocol,
         sinks=sinks,
@@ -104,57 +155,131 @@ def output(name):
     return Path(os.environ.get("STROBE_TEST_OUTPUT", "output")) / f"{name}.jsonl"
 
 
-ledger = wired(Clerk)
-ledger_unordered = wired(Clerk, protocol="lai-yang", kind="unordered")
-keyed = wired(KeyedClerk)
-with_sinks = wired(Clerk, sinks={f"out-{name}": FileSink(output(name), process=name) for name in NAMES})
+def sinks_of(*names):
+    return {f"out-{name}": FileSink(output(name), process=name) for name in names}
 
 
-def books(system, snapshot):
-    """Return, by channel, the ids sent, and the multiset of those applied and in flight, of a loaded snapshot."""
-    from strobe.storage.states import decode_state
-
-    sent, found = Counter(), {}
-    for name, fragment in snapshot.fragments.items():
-        state = decode_state(system.processes[name], fragment.state)
-        if isinstance(state, KeyedState):
-            _read_keyed(state, sent, found)
-        else:
-            sent.update(state.sent)
-            for channel, applied in state.applied.items():
-                found.setdefault(channel, Counter()).update(applied)
-        for channel, items in fragment.in_flight.items():
-            for item in items:
-                messages = system.decoder.decode(item.frame.body)[item.consumed :]
-                found.setdefault(channel, Counter()).update(message.id for message in messages)
-    return sent, found
+ledger = wired({name: Clerk() for name in NAMES})
+ledger_unordered = wired({name: Clerk() for name in NAMES}, protocol="lai-yang", kind="unordered")
+keyed = wired({name: KeyedClerk() for name in NAMES})
+with_sinks = wired({name: Clerk() for name in NAMES}, sinks=sinks_of(*NAMES))
+# One more, which joins `ledger`.
+ledger_and_d = wired({name: Clerk() for name in (*NAMES, "d")})
+# All kinds of state and output in one.
+mixed = wired(
+    {"a": Clerk(), "b": KeyedClerk(), "c": Clerk(), "d": KeyedClerk(burst=4, load=2000)}, sinks=sinks_of("a", "c")
+)
+mixed_unordered = wired(
+    {"a": Clerk(), "b": KeyedClerk(), "c": Clerk(), "d": KeyedClerk(burst=4, load=2000)},
+    protocol="lai-yang",
+    kind="unordered",
+    sinks=sinks_of("a", "c"),
+)
 
 
-def _read_keyed(state, sent, found):
+def read_state(state):
+    """Return the run, the numbers sent by channel, and the tallies by channel and run, of what a clerk captured."""
+    if isinstance(state, KeyedState):
+        return _read_keyed(state)
+    return state.run, state.sent, state.applied
+
+
+def _read_keyed(state):
+    sent, found = {}, {}
     for key, value in state.items():
-        words = key.split(" ")
-        if words[0] == "sent":
-            sent[words[1]] += value
-        else:
-            found.setdefault(words[1], Counter())[int(words[2])] += value
+        what, *place = key.split(" ")
+        if what == "sent":
+            sent[place[0]] = value
+        elif what != "run":
+            parts = found.setdefault(f"{place[0]} {place[1]}", {"first": [], "last": [], "newest": [], "wrong": {}})
+            if what == "wrong":
+                parts["wrong"][int(place[2])] = value
+            else:
+                parts[what].append(int(place[2]) if what == "newest" else value)
+    return state.get("run", 0), sent, {place: _tally_of(parts) for place, parts in found.items()}
+
+
+def _tally_of(parts):
+    """Return the multiset that buckets, the newest ids and the wrong ones make; each id has to be in its place."""
+    first, last = sorted(parts["first"]), sorted(parts["last"])
+    consecutive = all(ids == list(range(ids[0], ids[0] + len(ids))) for ids in (first, last))
+    assert sorted(parts["newest"]) == last, "what was deleted is back, or what is new is missing"
+    if consecutive:
+        return Tally(first[0] - 1, last[-1], parts["wrong"])
+    others = Counter(parts["wrong"])
+    for begin, end in zip(
+        sorted(parts["first"], key=lambda number: number % BUCKETS),
+        sorted(parts["last"], key=lambda number: number % BUCKETS),
+        strict=True,
+    ):
+        others.update(range(begin, end + 1, BUCKETS))
+    return Tally(0, 0, dict(others))
 
 
 def assert_exactly_once(system, snapshot):
-    """Every id sent was applied or is in flight, once; nothing else was. Return how many there were."""
-    sent, found = books(system, snapshot)
-    for channel in {*sent, *found}:
-        expected = Counter(range(1, sent[channel] + 1))
-        seen = found.get(channel, Counter())
-        assert seen == expected, (
-            f"{snapshot.id}, channel {channel}: {sent[channel]} sent; lost {list(expected - seen)[:5]}, "
-            f"twice or never sent {list(seen - expected)[:5]}"
+    """Every id sent was applied or is in flight, once; nothing else was. Return how many there were on all channels.
+
+    A channel that was opened again, because an end of it left and joined, begins with the id that was next then.
+    """
+    books = {
+        name: read_state(decode_state(system.processes[name], fragment.state))
+        for name, fragment in snapshot.fragments.items()
+    }
+    for spec in snapshot.view.channels:
+        run, sent, _ = books[spec.source]
+        number, count = sent.get(spec.id, 0), snapshot.fragments[spec.source].sent[spec.id].count
+        found = _found(system, snapshot, books, spec, run)
+        expected = Tally(number - count, number)
+        assert spec.incarnation > 1 or number == count, f"{snapshot.id}, {spec.id}: state {number}, channel {count}"
+        assert found == expected or (count == 0 and found is None), (
+            f"{snapshot.id}, channel {spec.id}: {expected} were sent, {found} applied or in flight"
         )
-    return sum(sent.values())
+    for _, _, applied in books.values():
+        broken = {place: tally for place, tally in applied.items() if tally.others}
+        assert not broken, f"{snapshot.id}: lost, twice or out of order: {broken}"
+    return sum(sum(sent.values()) for _, sent, _ in books.values())
+
+
+def _found(system, snapshot, books, spec, run):
+    """Return the multiset of ids of a channel that its target has applied, or will."""
+    place = f"{spec.id} {run}"
+    found = books[spec.target][2].get(place)
+    found = msgspec.structs.replace(found, others=dict(found.others)) if found is not None else None
+    for item in snapshot.fragments[spec.target].in_flight[spec.id]:
+        for note in system.decoder.decode(item.frame.body)[item.consumed :]:
+            assert note.run == run, f"{snapshot.id}, {spec.id}: a note of run {note.run} is in flight, not of {run}"
+            found = found or Tally(note.id - 1, note.id - 1)
+            found.add(note.id)
+    return found
+
+
+def assert_released(system, snapshots, directory):
+    """Each released file is, byte for byte, what the states of these snapshots say; return how many lines there are."""
+    lines = 0
+    for sink in system.sinks.values():
+        name, path = sink.process, directory / sink.path.name
+        covered = {}
+        for snapshot in snapshots:
+            if name in snapshot.fragments:
+                local = snapshot.fragments[name].state
+                book = decode_state(system.processes[name], local)
+                covered[local.sinks[f"out-{name}"]] = (str(snapshot.id), book.emitted, book.digest)
+        lines += _check_file(path, covered)
+    return lines
+
+
+def _check_file(path, covered):
+    released = path.read_bytes() if path.exists() else b""
+    assert not released or len(released) in covered, f"{path}: {len(released)} bytes are what no snapshot covers"
+    count, position, digest = 0, 0, b""
+    for line in released.splitlines(keepends=True):
+        count, position, digest = count + 1, position + len(line), chained(digest, line)
+        if position in covered:
+            snapshot, emitted, said = covered[position]
+            assert (count, digest) == (emitted, said), f"{path} is not what snapshot {snapshot} says up to {position}"
+    return count
 
 
 def applied_count(system, snapshot, name):
     """Return how many notes process `name` had applied."""
-    from strobe.storage.states import decode_state
-
-    state = decode_state(system.processes[name], snapshot.fragments[name].state)
-    return sum(sum(applied.values()) for applied in state.applied.values())
+    return decode_state(system.processes[name], snapshot.fragments[name].state).emitted

@@ -21,6 +21,7 @@ from strobe.runtime.client import Client
 from strobe.runtime.discovery import discover
 
 COORDINATOR = "coordinator"
+PROGRAM = (sys.executable, "-m", "strobe.cli")
 START_S_MAX = 30.0
 STOP_S_MAX = 15.0
 RESTART_S_MIN = 0.05
@@ -44,8 +45,9 @@ class Gone(NamedTuple):
 class Child:
     """One program, and how often it was started."""
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, name: str, program: Sequence[str], arguments: Sequence[str], log: Path) -> None:
         self.name = name
+        self.program = list(program)
         self.arguments = list(arguments)
         self.log = log
         self.starts = 0
@@ -64,7 +66,7 @@ class Child:
         environment = os.environ | {VARIABLE: str(lifeline), "PYTHONUNBUFFERED": "1"}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "strobe.cli", *self.arguments],
+                [*self.program, *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -95,12 +97,23 @@ class Child:
 
 
 class Supervisor:
-    """The children of one system. `options` are the coordinator's, beside SYSTEM and the store."""
+    """The children of one system. `options` are the coordinator's, beside SYSTEM and the store.
 
-    def __init__(self, system: str, store: str, processes: Sequence[str], options: Sequence[str] = ()) -> None:
+    `program` is what runs as `strobe`.
+    """
+
+    def __init__(
+        self,
+        system: str,
+        store: str,
+        processes: Sequence[str],
+        options: Sequence[str] = (),
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         self.system = system
         self.store = Path(store).absolute()
         self.options = list(options)
+        self.program = program
         self.client: Client
         self.stopping = False
         self._names = list(processes)
@@ -191,7 +204,7 @@ class Supervisor:
         self.close()
 
     def _add(self, name: str, arguments: list[str]) -> Child:
-        child = Child(name, arguments, self.store / "run" / "log" / f"{name}.log")
+        child = Child(name, self.program, arguments, self.store / "run" / "log" / f"{name}.log")
         self._children[name] = child
         return child
 

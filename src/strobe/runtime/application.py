@@ -118,6 +118,10 @@ class LiveContext(Context):
     def send(self, channel: str, message: Any) -> None:
         self._application.timeline.outbox.send(channel, message)
 
+    def live_on(self, timeline: "Timeline") -> None:
+        """Send there from now on, without a call in between."""
+        self.send = timeline.outbox.send  # type: ignore[method-assign]
+
     def set_timer(self, name: str, after_s: float) -> None:
         self._application.set_timer(name, after_s)
 
@@ -163,6 +167,7 @@ class ProcessApplication(Application):
     def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
         self.timeline = timeline
         context = self.context
+        context.live_on(timeline)
         context.requested = []
         context.at_s = None
         if local is None:

@@ -330,6 +330,10 @@ class Host:
         except Exception as error:  # noqa: BLE001
             self.fail(error)
 
+    def taken(self) -> None:
+        if self.timeline is not None:
+            self.timeline.outbox.flush()
+
     @property
     def _living(self) -> Timeline:
         assert self.timeline is not None, "links are dropped with their timeline"

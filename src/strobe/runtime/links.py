@@ -42,6 +42,9 @@ class Gate(Protocol):
 
     def take_view(self, inlet: "Inlet", view: View, sent_count: int) -> None: ...
 
+    def taken(self) -> None:
+        """All that was read at once has been given: the time to send what it has led to."""
+
 
 def refuse_hello(hello: Hello, system: str, epoch: int) -> Refusal | None:
     """Return why a node of `system`, now in `epoch`, has nothing to do with whoever says `hello`; None where it has.

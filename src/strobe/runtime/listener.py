@@ -144,6 +144,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._hello_timer = loop.call_later(listener.hello_timeout_s, self._hello_missed)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._end and self in self._listener.unknown:
+            self._listener.rejections.note("no hello", f"{self._end} bytes, then it hung up", self._peer)
         self._forget()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -159,6 +161,7 @@ class LinkConnection(asyncio.BufferedProtocol):
             self._reject(rejected.reason, rejected.detail)
         else:
             self._make_room(needed_bytes)
+            self._listener.gate.taken()
 
     def write(self, data: bytes | bytearray) -> None:
         self._transport.write(data)

@@ -4,7 +4,7 @@ The buffer begins with room for the header of the wire and for the header of the
 in when the frame is sealed. The protocol hashes the body where it lies (`wire.messages_frame` finds the buffer again).
 """
 
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -31,7 +31,6 @@ class OpenFrame:
 
     __slots__ = (
         "_encode_into",
-        "_size",
         "buffer",
         "bytes_max",
         "channel",
@@ -40,6 +39,7 @@ class OpenFrame:
         "message_bytes_max",
         "messages_max",
         "position",
+        "size",
     )
 
     def __init__(self, channel: str, encoder: msgspec.msgpack.Encoder, settings: NodeSettings) -> None:
@@ -49,7 +49,7 @@ class OpenFrame:
         self.message_bytes_max = settings.message_bytes_max
         self._encode_into = encoder.encode_into
         self.buffer = bytearray(_EMPTY)
-        self._size = BODY_START
+        self.size = BODY_START
         self.count = 0
         self.position = 0
         self.events: list[int] = []
@@ -61,12 +61,12 @@ class OpenFrame:
         try:
             self._encode_into(message, buffer, -1)
         except BaseException:
-            del buffer[self._size :]
+            del buffer[self.size :]
             raise
         size = len(buffer)
-        if size >= self.bytes_max and size - self._size > self.message_bytes_max:
-            self._refuse(message)
-        self._size = size
+        if size >= self.bytes_max and size - self.size > self.message_bytes_max:
+            self.refuse(message)
+        self.size = size
         self.count = count = self.count + 1
         return count >= self.messages_max or size >= self.bytes_max
 
@@ -86,7 +86,7 @@ class OpenFrame:
         assert count > 0, "an empty frame is never sealed"
         buffer[HEADER_BYTES + 1 : BODY_START] = count.to_bytes(ARRAY_HEADER_BYTES - 1, "big")
         self.buffer = bytearray(_EMPTY)
-        self._size = BODY_START
+        self.size = BODY_START
         self.count = 0
         return count, memoryview(buffer)[HEADER_BYTES:].toreadonly()
 
@@ -95,9 +95,10 @@ class OpenFrame:
         """How long the body would be if it were sealed now."""
         return len(self.buffer) - HEADER_BYTES
 
-    def _refuse(self, message: Any) -> None:
-        size = len(self.buffer) - self._size
-        del self.buffer[self._size :]
+    def refuse(self, message: Any) -> NoReturn:
+        """Take the newest message back: it is too long."""
+        size = len(self.buffer) - self.size
+        del self.buffer[self.size :]
         raise UsageError(
             f"a {type(message).__name__} of {size} bytes was sent on {self.channel}, where {self.message_bytes_max} "
             "are the most; send it in parts, or raise message_bytes_max"

@@ -20,6 +20,7 @@ from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import messages_frame
 
 _ENCODER = msgspec.msgpack.Encoder()
+_encode_into = _ENCODER.encode_into
 
 Sealed = Callable[[str, int, int, list[int], Any], None]
 """Told of each sealed frame: its channel, the ordinal of its first message, how many, their events, its body."""
@@ -36,6 +37,7 @@ class Outbox:
         self.on_seal: Sealed | None = None
         self._protocol = protocol
         self._settings = settings
+        self._messages_max = settings.frame_messages_max
         self._open: dict[str, OpenFrame] = {}
         self._dirty: list[str] = []
         self._full: set[str] = set()
@@ -55,26 +57,45 @@ class Outbox:
         return self.outlets.pop(channel)
 
     def send(self, channel: str, message: Any) -> None:
-        frame = self._open.get(channel)
-        if frame is None:
-            raise UsageError(
-                f"process {self.name!r} sends on {channel!r}, which is not an output of it; "
-                f"outputs: {', '.join(self._open) or 'none'}"
-            )
-        full = frame.append(message)
+        """Send `message`: it is sent when this returns, and may be changed afterwards."""
+        try:
+            frame = self._open[channel]
+        except KeyError:
+            raise self._unknown(channel) from None
+        # As `OpenFrame.append`, in place: the call alone is a third of what a message costs here.
+        buffer = frame.buffer
+        try:
+            _encode_into(message, buffer, -1)
+        except BaseException:
+            del buffer[frame.size :]
+            raise
+        size = len(buffer)
+        if size >= frame.bytes_max and size - frame.size > frame.message_bytes_max:
+            frame.refuse(message)
+        frame.size = size
+        frame.count = count = frame.count + 1
         if self.counted is not None and self.counted.position != frame.position:
             frame.note_event(self.counted.position)
-        if full:
+        if count >= self._messages_max or size >= frame.bytes_max:
             self._seal(frame)
-        elif frame.count == 1:
+        elif count == 1:
             self._dirty.append(channel)
             if not self._scheduled:
                 self._scheduled = True
-                self._call_soon(self.flush)
+                self._call_soon(self._flush_late)
+
+    def _unknown(self, channel: str) -> UsageError:
+        known = ", ".join(self._open) or "none"
+        return UsageError(f"process {self.name!r} sends on {channel!r}, which is not an output of it; outputs: {known}")
+
+    def _flush_late(self) -> None:
+        self._scheduled = False
+        self.flush()
 
     def flush(self) -> None:
         """Seal every open frame."""
-        self._scheduled = False
+        if not self._dirty:
+            return
         dirty, self._dirty = self._dirty, []
         for channel in dirty:
             frame = self._open.get(channel)

@@ -92,6 +92,7 @@ class Timeline:
         if self.tracer is not None:
             self.outbox.counted, self.outbox.on_seal = self.application, self.tracer.sent
         self.inlets: dict[tuple[str, int], Inlet] = {}
+        self._targets: dict[str, str] = {}
         self.inbox: deque[tuple[bool, Callable[[], None]]] = deque()
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
@@ -147,9 +148,10 @@ class Timeline:
 
     def _open_channels(self) -> None:
         """Open links for channels that the view has and this timeline has not."""
-        self._targets = {spec.id: spec.target for spec in self.protocol.view.channels}
         for outgoing in self.protocol.outgoing.values():
             if outgoing.id not in self.outbox.outlets:
+                # Kept when the view has the channel no more: what was sent on it must still arrive.
+                self._targets[outgoing.id] = outgoing.spec.target
                 self.outbox.add(outgoing.id, self._open_outlet(outgoing.spec))
         inputs, outputs = tuple(self.protocol.incoming), tuple(self.protocol.outgoing)
         self.application.view_changed(inputs, outputs)

@@ -130,6 +130,8 @@ class Target:
     def take_marker(self, inlet: Inlet, said: Marker) -> None:
         self.heard.append(said)
 
+    def taken(self) -> None: ...
+
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
         self.heard.append((view, sent_count))
 

@@ -1,0 +1,191 @@
+"""Pairs of programs that take turns: all are up at once, and one at a time is let run. Noise hits all alike."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from bench.gauge import VARIABLE, Gate, Gauge, Reading
+from strobe.cli.supervisor import Supervisor
+
+START_S_MAX = 60.0
+RAMP_S = 0.2
+QUIET_S = 0.1
+
+
+class Turn(NamedTuple):
+    """What a pair did in its turn; `value` is what its processes measured themselves, at source and target."""
+
+    messages_per_s: float
+    source_ns: float
+    target_ns: float
+    source_value: float = 0.0
+    target_value: float = 0.0
+
+    @property
+    def cpu_ns(self) -> float:
+        """The processor time of one message, at both ends."""
+        return self.source_ns + self.target_ns
+
+
+class Pair(AbstractContextManager["Pair"]):
+    """Two programs with a gate and gauges in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.gate = Gate(folder)
+        self._gauges = Gauge("source", folder), Gauge("target", folder)
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise where a program has ended."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        os.environ[VARIABLE] = str(self.folder)
+        try:
+            self.start()
+            _await(lambda: self.check() or all(gauge.read() for gauge in self._gauges), f"{self.folder.name} to start")
+            self.turn(RAMP_S)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read(self) -> tuple[Reading, Reading]:
+        source, target = (gauge.read() for gauge in self._gauges)
+        assert source is not None and target is not None, "both have begun"
+        return source, target
+
+    def turn(self, seconds: float) -> Turn:
+        """Let the pair run for so long, and say what it did."""
+        self.gate.open()
+        try:
+            time.sleep(RAMP_S)
+            turn = self.watch(seconds)
+        finally:
+            self.gate.shut()
+        self._await_quiet()
+        # What they measure themselves they tell at the end of their turn.
+        source, target = self.read()
+        return turn._replace(source_value=source.value, target_value=target.value)
+
+    def watch(self, seconds: float) -> Turn:
+        """Say what the pair does in so many seconds, while it runs."""
+        before = self.read()
+        time.sleep(seconds)
+        self.check()
+        after = self.read()
+        source_ns, target_ns = (
+            1e9 * (late.cpu_s - early.cpu_s) / max(1, late.messages - early.messages)
+            for early, late in zip(before, after, strict=True)
+        )
+        passed_s = after[1].at_s - before[1].at_s
+        if not passed_s:
+            raise RuntimeError(f"{self.folder.name} took no message in {seconds} s")
+        rate = (after[1].messages - before[1].messages) / passed_s
+        return Turn(rate, source_ns, target_ns, after[0].value, after[1].value)
+
+    def _await_quiet(self) -> None:
+        """What is on the way arrives; then nobody disturbs whose turn is next."""
+        counts: list[tuple[int, int]] = []
+
+        def quiet() -> bool:
+            time.sleep(QUIET_S)
+            source, target = self.read()
+            counts.append((source.messages, target.messages))
+            return len(counts) > 1 and counts[-1] == counts[-2]
+
+        _await(quiet, f"{self.folder.name} to come to rest")
+
+
+class StrobePair(Pair):
+    """A system of bench/live_systems.py under a coordinator that takes snapshots when asked."""
+
+    def __init__(self, folder: Path, system: str, options: Sequence[str] = ()) -> None:
+        super().__init__(folder)
+        self.supervisor = supervise(system, folder / "store", ("source", "target"), options)
+
+    def start(self) -> None:
+        self.supervisor.start()
+
+    def check(self) -> None:
+        check(self.supervisor)
+
+    def close(self) -> None:
+        self.supervisor.close()
+
+
+class PeerPair(Pair):
+    """One of bench/peers.py."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        super().__init__(folder)
+        self._kind = kind
+        self._programs: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        for end in ("target", "source"):
+            command = [sys.executable, "-m", "bench.peers", self._kind, end]
+            self._programs.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
+
+    def check(self) -> None:
+        for program in self._programs:
+            if program.poll() is not None:
+                raise RuntimeError(f"{self._kind} has ended with exit code {program.returncode}; its messages are above")
+
+    def close(self) -> None:
+        for program in self._programs:
+            program.kill()
+            program.wait()
+
+
+def supervise(system: str, store: Path, processes: Sequence[str], options: Sequence[str] = ()) -> Supervisor:
+    """Return a system of bench/live_systems.py, not started yet: at any free port, snapshots only on demand."""
+    anywhere = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--interval", "0")
+    return Supervisor(f"bench.live_systems:{system}", str(store), processes, [*anywhere, *options])
+
+
+def check(supervisor: Supervisor) -> None:
+    """Raise where a program of the system has ended: what is measured then is void."""
+    for gone in supervisor.tick():
+        log = supervisor.store / "run" / "log" / f"{gone.name}.log"
+        raise RuntimeError(f"{gone}; its log ends:\n{log.read_text()[-2000:]}")
+
+
+def medians(turns: Iterable[Turn]) -> Turn:
+    return Turn(*(statistics.median(column) for column in zip(*turns, strict=True)))
+
+
+def take_turns(pairs: dict[str, Pair], rounds: int, seconds: float) -> dict[str, Turn]:
+    """Let every pair run in turn, `rounds` times; return the medians of each."""
+    taken: dict[str, list[Turn]] = {name: [] for name in pairs}
+    for _ in range(rounds):
+        for name, pair in pairs.items():
+            taken[name].append(pair.turn(seconds))
+    return {name: medians(turns) for name, turns in taken.items()}
+
+
+def _await(done: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + START_S_MAX
+    while not done():
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"waited {START_S_MAX:g} s for {what}")
+        time.sleep(0.02)

@@ -1,0 +1,99 @@
+"""How long a snapshot takes where everybody is connected to everybody: 2, 8 and 32 nodes, a program each.
+
+A snapshot sends one marker on every channel, so its time is set beside the number of channels.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.contest import check, supervise
+from bench.figures import Figure, at_most, shown
+from bench.live_systems import MESH_EVERY_S
+from strobe.cli.supervisor import Supervisor
+from strobe.errors import TransportError
+from strobe.runtime.documents import COMMITTED, Status
+
+COMMAND = "python -m bench mesh"
+_SIZES = (2, 8, 32)
+_SNAPSHOTS = 9
+_START_S_MAX = 180.0
+_PATIENCE_S = 60.0
+
+
+class Mesh(NamedTuple):
+    """What the snapshots of one size came to: medians of those that were committed at the first attempt."""
+
+    channels: int
+    completion_ms: float
+    written_bytes: float
+    aborted: int
+
+
+def _measure(size: int, folder: Path) -> Mesh:
+    patient = ("--timeout", f"{_PATIENCE_S:g}", "--silence", f"{_PATIENCE_S:g}")
+    names = [f"p{number:02d}" for number in range(size)]
+    with supervise(f"mesh{size}", folder / f"store{size}", names, patient) as system:
+        system.start()
+        _await_settled(system)
+        for _ in range(1 + _SNAPSHOTS):
+            taken = system.client.take(timeout_s=_PATIENCE_S)
+            if taken.outcome != COMMITTED:
+                raise RuntimeError(f"a snapshot of {size} nodes was not taken: {taken.outcome} {taken.reason}")
+            time.sleep(2 * MESH_EVERY_S)  # by then every state is another
+        check(system)
+        return _summary(system.client.status())
+
+
+def _summary(status: Status) -> Mesh:
+    # The first of all makes folders and imports modules. An attempt that was aborted is cheap and proves nothing.
+    counted = [one for one in status.finished[1:] if one.outcome == COMMITTED and one.attempt == 1]
+    return Mesh(
+        len(status.channels),
+        statistics.median(snapshot.duration_us for snapshot in counted) / 1e3,
+        statistics.median(snapshot.written_bytes for snapshot in counted),
+        status.aborted,
+    )
+
+
+def _await_settled(system: Supervisor) -> None:
+    def settled() -> bool:
+        check(system)
+        try:
+            status = system.client.status()
+        except TransportError:  # it is busy welcoming everybody
+            return False
+        return (
+            status.settled
+            and all(process.state == "running" for process in status.processes)
+            and all(channel.connected for channel in status.channels)
+        )
+
+    _await(settled)
+
+
+def _await(done: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + _START_S_MAX
+    while not done():
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"the nodes of a mesh were not all connected within {_START_S_MAX:g} s")
+        time.sleep(0.25)
+
+
+def measure() -> list[Figure]:
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # where stores go: /tmp may be in memory
+        meshes = {size: _measure(size, Path(place)) for size in _SIZES}
+    figures = []
+    for size, mesh in meshes.items():
+        title = f"snapshot of {size} nodes, {mesh.channels} markers"
+        figures += [
+            shown(f"{title}: completion", mesh.completion_ms, "ms", COMMAND),
+            shown(f"{title}: written", mesh.written_bytes, "bytes", COMMAND),
+            shown(f"{title}: attempts aborted", mesh.aborted, "", COMMAND),
+        ]
+    small, large = meshes[8], meshes[32]
+    growth = (large.completion_ms / small.completion_ms) / (large.channels / small.channels)
+    return [*figures, at_most("completion from 8 to 32 nodes, against channels", growth, "x", 1.5, COMMAND)]

@@ -1,0 +1,190 @@
+"""A proxy that a live system's connections go through, so that tests can cut, block and slow them.
+
+Nodes are told that the coordinator is at the proxy. The first thing a node says there is where its peers reach it; the
+proxy opens a door of its own for the process, and says that instead. So nobody but the proxy knows the node's own port.
+Each link begins with a hello that names its channel: that is the name by which links are cut. The control connection of
+process a is called `control a`.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+
+import msgspec
+
+from strobe.errors import TransportError
+from strobe.runtime.control import FROM_NODE, LENGTH, pack, unpack
+from strobe.runtime.wire import HEADER, HEADER_BYTES, HELLO, read_control
+
+CHUNK_BYTES = 64 << 10
+CONNECT_S_MAX = 5.0
+SLICES_PER_S = 50
+
+
+class Pair:
+    """Two connections of which each gets what the other sends."""
+
+    def __init__(self, name, near, far):
+        self.name = name
+        self.ends = (near, far)
+
+    def reset(self):
+        """Cut both at once, without a word: the peers get a reset, not an end."""
+        for _, writer in self.ends:
+            with contextlib.suppress(OSError):
+                sock = writer.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+
+
+class Proxy:
+    """Runs in a thread of its own. Use it as a context manager; every method may be called from the tests' thread."""
+
+    def __init__(self):
+        self.resets = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy")
+        self._coordinator = None
+        self._servers = []
+        self._doors = {}
+        self._addresses = {}
+        self._pairs = set()
+        self._blocked = set()
+        self._unblocked = asyncio.Event()
+        self._rates = {}
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # What tests ask for
+
+    def before(self, coordinator):
+        """Stand before the coordinator that listens at `coordinator`; return where nodes are to connect."""
+        host, _, port = coordinator.rpartition(":")
+        self._coordinator = (host, int(port))
+        return f"127.0.0.1:{self._call(self._listen(self._serve_control))}"
+
+    def names(self):
+        """Return the names of the connections that stand now."""
+        return sorted(self._ask(lambda: [pair.name for pair in self._pairs]))
+
+    def reset(self, *names):
+        """Cut the connections of these names, or all; return how many there were. They may be opened again."""
+        return self._ask(lambda: self._reset(names))
+
+    def block(self, *names):
+        """Let nothing through on these connections, nor on new ones of the same name."""
+        self._ask(lambda: self._blocked.update(names))
+
+    def unblock(self, *names):
+        """Let these through again, or all."""
+        self._ask(lambda: self._unblock(names))
+
+    def slow(self, bytes_per_s, *names):
+        """Let so many bytes a second through, each way; None: as many as come."""
+        self._ask(lambda: self._rates.update(dict.fromkeys(names, bytes_per_s)))
+
+    # In the proxy's thread
+
+    def _ask(self, question):
+        async def answer():
+            return question()
+
+        return self._call(answer())
+
+    def _call(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def _reset(self, names):
+        pairs = [pair for pair in self._pairs if not names or pair.name in names]
+        for pair in pairs:
+            pair.reset()
+        self.resets += len(pairs)
+        return len(pairs)
+
+    def _unblock(self, names):
+        self._blocked.difference_update(names or set(self._blocked))
+        self._unblocked.set()
+        self._unblocked = asyncio.Event()
+
+    async def _close(self):
+        for server in self._servers:
+            server.close()
+        self._unblock(())
+        self._reset(())
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.sleep(0)  # for transports to be told that they are gone
+
+    async def _listen(self, serve):
+        async def accept(reader, writer):
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError, TransportError):
+                await serve(reader, writer)
+            writer.transport.abort()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        self._servers.append(server)
+        return server.sockets[0].getsockname()[1]
+
+    async def _serve_control(self, reader, writer):
+        (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        register = unpack(await reader.readexactly(size), FROM_NODE)
+        self._addresses[register.process] = register.address
+        if register.process not in self._doors:
+            serve = self._door(register.process)
+            self._doors[register.process] = await self._listen(serve)
+        door = ("127.0.0.1", self._doors[register.process])
+        first = pack(msgspec.structs.replace(register, address=door))
+        await self._join(f"control {register.process}", (reader, writer), self._coordinator, first)
+
+    def _door(self, process):
+        async def serve(reader, writer):
+            header = await reader.readexactly(HEADER_BYTES)
+            length, _, kind, *_ = HEADER.unpack(header)
+            body = await reader.readexactly(length) if kind == HELLO else b""
+            name = read_control(HELLO, body).channel if kind == HELLO else "stranger"
+            await self._join(name, (reader, writer), self._addresses[process], header + body)
+
+        return serve
+
+    async def _join(self, name, near, address, first):
+        await self._let_through(name)
+        async with asyncio.timeout(CONNECT_S_MAX):
+            far = await asyncio.open_connection(*address)
+        pair = Pair(name, near, far)
+        self._pairs.add(pair)
+        try:
+            far[1].write(first)
+            pumps = [self._pump(name, near[0], far[1]), self._pump(name, far[0], near[1])]
+            await asyncio.gather(*pumps)
+        finally:
+            self._pairs.discard(pair)
+            pair.reset()
+
+    async def _pump(self, name, reader, writer):
+        """Hand on what comes until either end is gone; then both are."""
+        while True:
+            rate = self._rates.get(name)
+            data = await reader.read(CHUNK_BYTES if rate is None else max(1, rate // SLICES_PER_S))
+            if not data:
+                raise ConnectionError(f"{name} has ended")
+            if rate is not None:
+                await asyncio.sleep(len(data) / rate)
+            await self._let_through(name)
+            writer.write(data)
+            await writer.drain()
+
+    async def _let_through(self, name):
+        while name in self._blocked:
+            await self._unblocked.wait()

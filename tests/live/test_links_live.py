@@ -1,0 +1,125 @@
+"""Links of a live system that break, block and crawl, and what strangers throw at its ports: nothing is lost."""
+
+import random
+import socket
+import time
+
+import pytest
+from tests.live import ledger
+from tests.live.harness import LEDGER, check_everything, running, wait_until
+
+from strobe.runtime.control import LENGTH, Register, pack
+from strobe.runtime.wire import Hello, handshake_frame
+
+LINKS = [f"{p}->{q}" for p in ledger.NAMES for q in ledger.NAMES if p != q]
+THROWS = 140
+
+
+@pytest.mark.parametrize("name", ["ledger", "ledger_unordered"])
+def test_links_that_are_reset_again_and_again_go_on_where_they_broke_off(tmp_path, name):
+    """M2, R1: a reset is no crash; frames are sent again byte for byte, and received once."""
+    with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1", through_proxy=True) as live:
+        live.wait_running()
+        wait_until("every link", lambda: set(LINKS) <= set(live.proxy.names()), between=live.tick)
+        chance = random.Random(name)
+        for _ in range(60):
+            live.proxy.reset(*chance.sample(LINKS, 3))
+            live.tick()
+            time.sleep(chance.uniform(0, 0.04))
+        live.wait_committed(2)
+        status = live.wait("links that came back", lambda s: all(one.reconnects for one in s.channels))
+        assert status.epoch == 1
+        assert live.proxy.resets >= 60
+        ledger.assert_exactly_once(getattr(ledger, name), live.last_snapshot())
+    check_everything(getattr(ledger, name), tmp_path / "store")
+
+
+def test_control_connections_that_are_reset_cost_no_rollback(tmp_path):
+    """E7: what a node misses while it is away it is told when it returns."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.05", through_proxy=True) as live:
+        live.wait_running()
+        chance = random.Random(7)
+        for _ in range(30):
+            live.proxy.reset(f"control {chance.choice(ledger.NAMES)}")
+            live.tick()
+            time.sleep(chance.uniform(0, 0.1))
+        live.wait_running()
+        live.wait_committed(3)
+        assert live.status().epoch == 1
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+def test_E6_a_blocked_link_aborts_snapshots_and_nothing_else(tmp_path):
+    """E6: snapshots that wait for it time out and are tried again; when it opens, all goes on without a rollback."""
+    with running(
+        tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--timeout", "0.5", through_proxy=True
+    ) as live:
+        live.wait_running()
+        live.wait_committed(2)
+        live.proxy.block("a->b")
+        wait_until("a snapshot that times out", lambda: live.aborts("timed out"), between=live.tick)
+        live.wait_progress()
+        live.proxy.unblock()
+        live.wait_committed(3)
+        assert live.status().epoch == 1
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+def test_a_crawling_link_delays_snapshots_and_loses_nothing(tmp_path):
+    """C7: the marker waits behind what is on the way; all go on, and the channel's state is what crawls there."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.2", through_proxy=True) as live:
+        live.wait_running()
+        live.proxy.slow(100_000, "a->b", "b->c")
+        live.wait_committed(3)
+        live.wait_progress()
+        live.proxy.slow(None, "a->b", "b->c")
+        live.wait_committed(2)
+        assert live.status().epoch == 1
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+def test_strangers_and_garbage_at_every_port_are_rejected_and_counted_while_all_goes_on(tmp_path):
+    """What is not of this system ends its own connection; the run goes on, and says how much it has turned away."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        status = live.wait_running()
+        live.wait_committed(1)
+        nodes = [one.address for one in status.processes]
+        chance = random.Random(11)
+        for number in range(THROWS):
+            for address in (*nodes, status.listen):
+                throw(address, garbage(chance, number))
+            live.tick()
+        live.wait(
+            "each throw to be counted",
+            lambda s: s.rejected >= THROWS * 3 // 4 and all(sum(p.rejected.values()) >= THROWS for p in s.processes),
+        )
+        live.wait_progress()
+        live.wait_committed(2)
+        assert live.status().epoch == 1
+        assert live.gone == []
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+def garbage(chance, number):
+    """Return something that is no frame, no message, or one of somebody else's."""
+    kinds = [
+        lambda: chance.randbytes(chance.randrange(1, 400)),
+        lambda: b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        lambda: bytes(handshake_frame(Hello(system="other", epoch=1, source="a", channel="a->b", incarnation=1))),
+        lambda: bytes(handshake_frame(Hello(system="other", epoch=1, source="a", channel="a->b", incarnation=1)))[:-3],
+        lambda: LENGTH.pack(0xFFFFFFFF) + b"x" * 100,
+        lambda: LENGTH.pack(20) + chance.randbytes(20),
+        lambda: pack(Register(99, "a", "stranger", 0, ("127.0.0.1", 1), (), "chandy-lamport")),
+    ]
+    return kinds[number % len(kinds)]()
+
+
+def throw(address, data):
+    """Connect, say `data`, and hang up, or be hung up on."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        try:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it has been hung up on already

@@ -1,0 +1,241 @@
+"""A coordinator made by hand, which speaks the real control protocol to real hosts and says what a test wants said.
+
+Hosts run in this process, on one loop, with real links between them and a real store. Nothing happens by itself: a test
+starts, photographs and rolls back.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from strobe.process import Process, System
+from strobe.protocol import SnapshotId, View
+from strobe.protocol.coordination import AskToRecord, Drained, TellOutcome, TellRestore
+from strobe.protocol.log import Begin, Manifest, ProcessRecord
+from strobe.protocol.systems import first_view
+from strobe.runtime.application import Application, ProcessApplication
+from strobe.runtime.control import (
+    FROM_NODE,
+    LENGTH,
+    AddressBook,
+    FragmentStored,
+    Register,
+    SnapshotBegun,
+    Welcome,
+    pack,
+    unpack,
+)
+from strobe.runtime.host import Host
+from strobe.runtime.settings import NodeSettings
+from strobe.storage import Store
+
+PATIENCE_S = 20.0
+
+
+class Link:
+    """One connection of a node; what it says is kept in order."""
+
+    def __init__(self, register: Register, writer: asyncio.StreamWriter) -> None:
+        self.register = register
+        self.heard: list[Any] = []
+        self.ended = asyncio.Event()
+        self.writer = writer
+        self.news = asyncio.Condition()
+        self._taken = 0
+
+    def say(self, *orders: msgspec.Struct) -> None:
+        """Give orders, so that they arrive together."""
+        self.writer.write(b"".join(pack(order) for order in orders))
+
+    async def hear(self, kind: Any) -> Any:
+        """Return the next message of this kind, skipping others; fail where the connection ends before."""
+        async with asyncio.timeout(PATIENCE_S), self.news:
+            while True:
+                while self._taken < len(self.heard):
+                    self._taken += 1
+                    if isinstance(self.heard[self._taken - 1], kind):
+                        return self.heard[self._taken - 1]
+                assert not self.ended.is_set(), f"{self.register.process} is gone after it said {self.heard[-5:]}"
+                await self.news.wait()
+
+    def said(self, kind: Any) -> list[Any]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    async def note(self, message: Any) -> None:
+        async with self.news:
+            if message is None:
+                self.ended.set()
+            else:
+                self.heard.append(message)
+            self.news.notify_all()
+
+
+class FakeCoordinator:
+    """Lets every node in. `links` are the newest connections, by process."""
+
+    def __init__(self, store: Store, system: System, settings: NodeSettings) -> None:
+        self.store = store
+        self.system = system
+        self.settings = settings
+        self.view = first_view(system)
+        self.epoch = 1
+        self.counter = 0
+        self.position = 0
+        self.newest: str | None = None
+        self.address = ("127.0.0.1", 0)
+        self.links: dict[str, Link] = {}
+        self.hosts: dict[str, Host] = {}
+        self.running: dict[str, asyncio.Task[int]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
+        self._registered = asyncio.Condition()
+
+    # Nodes
+
+    def run(self, name: str, application: Application | None = None, **how: Any) -> Host:
+        """Run a host for process `name` of the system."""
+        application = application or application_of(self.system, name)
+        host = Host(name, self.system, application, self.address, **how)
+        self.hosts[name] = host
+        self.running[name] = asyncio.get_running_loop().create_task(host.run())
+        return host
+
+    async def registered(self, name: str, after: Link | None = None) -> Link:
+        """Return the connection of `name`, or the one that comes after that one."""
+        async with asyncio.timeout(PATIENCE_S), self._registered:
+            while self.links.get(name) is after:
+                await self._registered.wait()
+            return self.links[name]
+
+    async def started(self, *names: str) -> list[Host]:
+        """Run hosts for these processes, and let them begin."""
+        hosts = [self.run(name) for name in names]
+        await self.begin(names)
+        return hosts
+
+    async def begin(self, names: Iterable[str], restored: str | None = None, epoch: int = 1, **how: Any) -> None:
+        """Let these begin an epoch, and wait until they say that they have."""
+        self.epoch = epoch
+        for name in names:
+            self.restore(await self.registered(name), epoch, restored, **how)
+        for name in names:
+            await self.links[name].hear(Drained)
+
+    def restore(
+        self, link: Link, epoch: int, restored: str | None = None, view: View | None = None, **how: Any
+    ) -> None:
+        link.say(TellRestore(link.register.process, epoch, view or self.view, restored, **how))
+
+    async def end(self, name: str, code: int = 0) -> None:
+        self.hosts[name].end(code)
+        await self.running.pop(name)
+
+    async def ended(self, name: str) -> int:
+        """Wait until the host ends by itself; return its exit code."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.running.pop(name)
+
+    # Snapshots
+
+    def log_begin(self, *initiators: str, snapshot: SnapshotId | None = None) -> SnapshotBegun:
+        """Log the begin of a snapshot, and return what nodes are told of it."""
+        self.counter += 1
+        snapshot = snapshot or SnapshotId(self.epoch, self.counter, "coordinator")
+        begin = Begin(str(snapshot), self.view.number, self.system.protocol, initiators, 1, self.newest)
+        self.store.append(begin, self.position)
+        self.position += 1
+        return SnapshotBegun(snapshot, self.position - 1, self.newest)
+
+    async def photograph(self, initiator: str) -> str:
+        """Take a snapshot of everybody in the view, and commit it."""
+        begun = self.log_begin(initiator)
+        for name in self.view.processes:
+            self.links[name].say(begun)
+        self.links[initiator].say(AskToRecord(initiator, begun.snapshot, self.view.number))
+        return await self.commit(begun)
+
+    async def commit(self, begun: SnapshotBegun) -> str:
+        parts = {name: await self.stored(name, begun.snapshot) for name in self.view.processes}
+        protocol, number = self.system.protocol, self.view.number
+        assert all(part.view == number for part in parts.values())
+        records = {name: part.record for name, part in parts.items()}
+        manifest = Manifest(protocol, (), self.view, self.epoch, 1, 2, records, parent=begun.parent)
+        self.store.commit(str(begun.snapshot), manifest, self.position, 2)
+        self.position += 1
+        self.newest = str(begun.snapshot)
+        for name in self.view.processes:
+            self.links[name].say(TellOutcome(name, begun.snapshot, True))
+        return self.newest
+
+    async def stored(self, name: str, snapshot: SnapshotId) -> FragmentStored:
+        while True:
+            part: FragmentStored = await self.links[name].hear(FragmentStored)
+            if part.snapshot == snapshot:
+                return part
+
+    def record_of(self, snapshot: str, process: str) -> ProcessRecord:
+        return self.store.state().committed[snapshot].manifest.processes[process]
+
+    # The server
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        register = await _message(reader)
+        assert isinstance(register, Register)
+        link = Link(register, writer)
+        link.say(Welcome(self.store.header.store, self.store.url, self.settings, self.epoch))
+        async with self._registered:
+            self.links[register.process] = link
+            self._registered.notify_all()
+        self._tell_addresses()
+        message: Any = register
+        while message is not None:
+            message = await _message(reader)
+            await link.note(message)
+        writer.close()
+        self._serving.discard(task)
+
+    def _tell_addresses(self) -> None:
+        book = AddressBook({name: link.register.address for name, link in self.links.items()})
+        for link in self.links.values():
+            link.say(book)
+
+    async def close(self) -> None:
+        for name in list(self.running):
+            if not self.running[name].done():
+                await self.end(name)
+        await asyncio.gather(*self._serving)
+
+
+@asynccontextmanager
+async def coordinating(directory: Path, system: System, **settings: Any) -> AsyncIterator[FakeCoordinator]:
+    """Run a coordinator by hand, on a new store in `directory`; in the end all of its hosts are ended."""
+    store = Store.create(directory / "store")
+    coordinator = FakeCoordinator(store, system, NodeSettings(**settings))
+    server = await asyncio.start_server(coordinator.serve, "127.0.0.1", 0)
+    coordinator.address = server.sockets[0].getsockname()
+    try:
+        yield coordinator
+    finally:
+        await coordinator.close()
+        server.close()
+        await server.wait_closed()
+
+
+def application_of(system: System, name: str) -> ProcessApplication:
+    process: Process = system.processes[name]
+    return ProcessApplication(name, process, system.decoder.decode)
+
+
+async def _message(reader: asyncio.StreamReader) -> Any:
+    """Return the next message; None where the node is gone."""
+    try:
+        (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        return unpack(await reader.readexactly(size), FROM_NODE)
+    except (OSError, asyncio.IncompleteReadError):
+        return None

@@ -1,0 +1,53 @@
+"""docs/operations.md says what there is to set and to watch; it is compared with what there is."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from tests.unit.runtime.fake_nodes import running
+
+from strobe.runtime.client import Client
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings
+
+TEXT = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def table(title):
+    """Return (names, defaults) of each row of the table of settings called `title`."""
+    rows = re.search(rf"^\| `\[{title}\]` .*?\n\|---.*?\n(.*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)[1]
+    for row in rows.splitlines():
+        names, defaults = (cell.strip() for cell in row.split("|")[1:3])
+        yield re.findall(r"`(\w+)`", names), [word.strip() for word in defaults.split(",")]
+
+
+def as_written(text):
+    number, _, unit = text.partition(" ")
+    return float(number) * UNITS[unit] if unit else float(number)
+
+
+@pytest.mark.parametrize(("title", "settings"), [("coordinator", CoordinatorSettings()), ("node", NodeSettings())])
+def test_every_setting_is_described_with_its_default(title, settings):
+    described = {name: value for names, values in table(title) for name, value in zip(names, values, strict=True)}
+    assert set(described) == set(settings.__struct_fields__)
+    for name, text in described.items():
+        default = getattr(settings, name)
+        if isinstance(default, str):
+            assert default.endswith(text)
+        else:
+            assert as_written(text) == default, name
+
+
+def test_every_metric_that_it_names_exists(tmp_path):
+    async def scenario():
+        async with running(tmp_path / "store", http=True) as coordinator:
+            await coordinator.living("a")
+            client = Client(coordinator.service.api)
+            return await asyncio.to_thread(client.metrics)
+
+    there = asyncio.run(scenario())
+    named = set(re.findall(r"`(strobe_\w+)", TEXT))
+    assert len(named) > 3
+    for metric in named:
+        assert f"\n{metric}" in there or f"# TYPE {metric} " in there, metric
