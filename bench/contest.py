@@ -149,7 +149,9 @@ class PeerPair(Pair):
     def check(self) -> None:
         for program in self._programs:
             if program.poll() is not None:
-                raise RuntimeError(f"{self._kind} has ended with exit code {program.returncode}; its messages are above")
+                raise RuntimeError(
+                    f"{self._kind} has ended with exit code {program.returncode}; its messages are above"
+                )
 
     def close(self) -> None:
         for program in self._programs:

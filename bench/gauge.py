@@ -36,6 +36,7 @@ class Gauge:
         self._number = 0
 
     def write(self, messages: int, value: float = 0.0) -> None:
+        """Write a reading. Asking for the processor time is a call of the system: not to be done for every frame."""
         self._number += 1
         number = self._number
         _FORMAT.pack_into(self._memory, 0, number, messages, time.monotonic(), time.process_time(), value, number)

@@ -47,7 +47,7 @@ class Snapshots(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        due_s = time.monotonic()
+        due_s = time.monotonic() + self._every_s / 2  # so that a turn has as many as it is long
         while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
             due_s = max(due_s + self._every_s, time.monotonic())
             taken = self._client.take(timeout_s=_TAKE_TIMEOUT_S)
@@ -141,16 +141,13 @@ def _snapshot_figures(folder: Path) -> list[Figure]:
     figures = []
     for (every_s, turns), goal in zip(on.items(), (0.95, 0.85), strict=True):
         throughput, cpu = (_median_ratio(turns, off, what) for what in ("messages_per_s", "cpu_ns"))
+        rate = committed[every_s] / (_SNAPSHOT_ROUNDS * _SNAPSHOT_TURN_S)
         title = f"with a snapshot every {every_s:g} s"
         figures += [
             at_least(f"throughput {title}, against none", throughput, "x", goal, COMMAND),
             shown(f"CPU of a message {title}, against none", cpu, "x", COMMAND),
-            shown(
-                f"snapshots committed {title}",
-                committed[every_s] / (_SNAPSHOT_ROUNDS * _SNAPSHOT_TURN_S),
-                "1/s",
-                COMMAND,
-            ),
+            # Snapshots that are late cost less: throughput says nothing unless they were taken.
+            at_least(f"snapshots that were complete, one due every {every_s:g} s", rate, "1/s", 0.9 / every_s, COMMAND),
         ]
     return figures
 

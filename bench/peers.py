@@ -13,23 +13,23 @@ python -m bench.peers KIND source|target    with STROBE_BENCH naming a folder
 """
 
 import asyncio
-import os
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import uvloop
 
 from bench.gauge import Gate, Gauge, given_folder
-from bench.live_systems import LOOK_EVERY_S, PARCEL, SMALL, Parcel
+from bench.live_systems import LOOK_EVERY_S, PARCEL, SMALL, Parcel, Pump
 from strobe.runtime.wire import ARRAY_HEADER_BYTES, HEADER_BYTES
 
 BATCH = 256
+WRITTEN_EVERY = Pump.written_every
+WRITTEN_EVERY_SLOW = 64
 LENGTH_BYTES = 4
 _CALLS = 64
 _METHOD = ("bench.Sink", "Take")
@@ -39,10 +39,12 @@ _MIB = 1 << 20
 class Source:
     """The sending end: encoded messages while the gate is open."""
 
-    def __init__(self, batched: bool) -> None:
+    def __init__(self, batched: bool, written_every: int) -> None:
         self.gate, self.gauge = Gate(), Gauge("source")
         self.batched = batched
         self.messages = 0
+        self._every = written_every
+        self._due = 0
         self._encode = msgspec.msgpack.Encoder().encode
 
     def next(self) -> bytes:
@@ -54,9 +56,12 @@ class Source:
         return self._encode([PARCEL for _ in range(BATCH)])
 
     def may_go_on(self) -> bool:
-        """Look at the gate, and write the gauge."""
-        self.gauge.write(self.messages)
-        return bool(self.gate.number)
+        """Look at the gate, and write the gauge when that is due."""
+        is_open = bool(self.gate.number)
+        if self.messages >= self._due or not is_open:
+            self._due = self.messages + self._every
+            self.gauge.write(self.messages)
+        return is_open
 
 
 class Target:
@@ -91,7 +96,7 @@ class Target:
 def zmq_source(batched: bool) -> None:
     import zmq
 
-    source = Source(batched)
+    source = Source(batched, WRITTEN_EVERY)
     with zmq.Context() as context, context.socket(zmq.PUSH) as sock:
         sock.set_hwm(100_000)
         sock.connect(f"tcp://127.0.0.1:{await_port()}")
@@ -109,7 +114,7 @@ def zmq_target(batched: bool) -> None:
     with zmq.Context() as context, context.socket(zmq.PULL) as sock:
         sock.set_hwm(100_000)
         tell_port(sock.bind_to_random_port("tcp://127.0.0.1"))
-        target = Target(batched, BATCH)
+        target = Target(batched, WRITTEN_EVERY)
         while True:
             target.take(sock.recv())
 
@@ -118,7 +123,7 @@ def zmq_target(batched: bool) -> None:
 
 
 async def streams_source(batched: bool) -> None:
-    source = Source(batched)
+    source = Source(batched, WRITTEN_EVERY)
     _, writer = await asyncio.open_connection("127.0.0.1", await_port())
     while True:
         while source.may_go_on():
@@ -130,7 +135,7 @@ async def streams_source(batched: bool) -> None:
 
 
 async def streams_target(batched: bool) -> None:
-    target = Target(batched, BATCH)
+    target = Target(batched, WRITTEN_EVERY)
 
     async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         while True:
@@ -147,7 +152,7 @@ async def streams_target(batched: bool) -> None:
 
 async def grpc_calls_source(batched: bool) -> None:
     """A call for each message, many under way at once."""
-    source = Source(batched)
+    source = Source(batched, WRITTEN_EVERY_SLOW)
 
     async def call_on(call: Callable[[bytes], Awaitable[bytes]]) -> None:
         while source.may_go_on():
@@ -162,7 +167,7 @@ async def grpc_calls_source(batched: bool) -> None:
 
 async def grpc_stream_source(batched: bool) -> None:
     """One call for everything, to which each message is written."""
-    source = Source(batched)
+    source = Source(batched, WRITTEN_EVERY_SLOW)
     async with _grpc_channel() as channel:
         call = channel.stream_unary(f"/{'/'.join(_METHOD)}")()
         while True:
@@ -181,7 +186,7 @@ def _grpc_channel() -> Any:
 async def grpc_calls_target(batched: bool) -> None:
     import grpc
 
-    target = Target(batched, 16)
+    target = Target(batched, WRITTEN_EVERY_SLOW)
 
     async def take(request: bytes, _: Any) -> bytes:
         target.take(request)
@@ -193,7 +198,7 @@ async def grpc_calls_target(batched: bool) -> None:
 async def grpc_stream_target(batched: bool) -> None:
     import grpc
 
-    target = Target(batched, 16)
+    target = Target(batched, WRITTEN_EVERY_SLOW)
 
     async def take(requests: Any, _: Any) -> bytes:
         async for request in requests:

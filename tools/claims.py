@@ -1,4 +1,4 @@
-"""Joins the promises (docs/promises.toml) with the tests that show them (tests/claims) into docs/claims.md.
+"""Joins the promises (docs/promises.toml) with the tests that show them (tests/claims, tests/live) into docs/claims.md.
 
 A test cites promises by id, first thing in its name (`test_C3_first_marker_...`, `test_E6_E7_...`) or first thing in
 its docstring (`C3: ...`, `E6, E7: ...`). Tests are read as text and never imported.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMISES = Path("docs/promises.toml")
-TESTS = Path("tests/claims")
+TESTS = (Path("tests/claims"), Path("tests/live"))
 CLAIMS = Path("docs/claims.md")
 
 STATUSES = ("built", "planned")
@@ -81,7 +81,7 @@ def tests_in(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str
 
 def tests_by_promise(root: Path, promises: Promises) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {id_: [] for id_ in promises.by_id}
-    for path in sorted((root / TESTS).rglob("test_*.py")):
+    for path in sorted(path for place in TESTS for path in (root / place).rglob("test_*.py")):
         for test, ids in tests_in(ast.parse(path.read_text(encoding="utf-8")), path.relative_to(root).as_posix()):
             for id_ in ids:
                 if id_ not in found:
@@ -113,7 +113,7 @@ def _row(promise: Promise, tests: list[str]) -> str:
 def problems(root: Path, promises: Promises, tests: dict[str, list[str]]) -> list[str]:
     """Why the claims cannot stand as they are; empty when they can."""
     found = [
-        f"{id_} is built, but no test in {TESTS.as_posix()} cites it: {promise.short}"
+        f"{id_} is built, but no test in {' or '.join(map(str, TESTS))} cites it: {promise.short}"
         for id_, promise in promises.by_id.items()
         if promise.status == "built" and not tests[id_]
     ]

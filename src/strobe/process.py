@@ -155,12 +155,16 @@ class Process:
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """A directed channel between two processes; two between the same pair need ids of their own."""
+    """A directed channel between two processes; two between the same pair need ids of their own.
+
+    `hash` is what the proof chains its frames by: "xxh3", or "blake3" against liars (P1); without one, the system's.
+    """
 
     source: str
     target: str
     kind: str = "fifo"
     id: str = ""
+    hash: str = ""
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -174,7 +178,7 @@ class System:
     never changes, such as the total of money. It is checked on every snapshot.
 
     `sources` and `sinks` join live processes to the outside (R2): a record of a source is received under the source's
-    name, as from a channel.
+    name, as from a channel. `hash` is that of every channel which does not have its own.
     """
 
     def __init__(
@@ -186,12 +190,14 @@ class System:
         conserved: Callable[[Mapping[str, Any], Sequence[Any]], Any] | None = None,
         sources: Mapping[str, Source] | None = None,
         sinks: Mapping[str, Sink] | None = None,
+        hash: str = "xxh3",  # noqa: A002
     ) -> None:
         self.processes = dict(processes)
         self.channels = tuple(channels)
         self.messages = tuple(messages)
         self.protocol = protocol
         self.conserved = conserved
+        self.hash = hash
         self.sources = dict(sources or {})
         self.sinks = dict(sinks or {})
         for name, process in self.processes.items():

@@ -66,12 +66,16 @@ class Live:
         self.gone += self.supervisor.tick()
 
     def status(self):
-        """Return the status, or None while no coordinator answers."""
+        """Return the status, or None while no coordinator answers. Who had left and is needed again is started."""
         self.tick()
         try:
-            return self.client.status()
+            status = self.client.status()
         except TransportError:
             return None
+        for process in status.processes:
+            if process.state == "missing":
+                self.supervisor.needed(process.name)
+        return status
 
     def process(self, name):
         """Return the status of one process, or None."""
@@ -113,6 +117,18 @@ class Live:
 
     def kill(self, name, number=signal.SIGKILL):
         assert self.supervisor.kill(name, number), f"{name} is not running"
+
+    def end(self, name):
+        """Kill a program, and do not start it again."""
+        self.kill(name)
+        self._child(name).ended = True
+
+    def start_again(self, name):
+        """Start a program that was ended."""
+        self._child(name).ended = False
+
+    def _child(self, name):
+        return self.supervisor._children[name]
 
     def aborts(self, *words):
         """Return the reasons of aborted snapshots that have one of these words, as far as the status has them."""

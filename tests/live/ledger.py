@@ -135,6 +135,72 @@ class KeyedClerk(Clerk):
         self.keyed = state
 
 
+class Hoard(Book):
+    """A book with something heavy in it."""
+
+    weight: bytes = b""
+
+
+class Hoarder(Clerk):
+    """Has a state of two megabytes, different each time."""
+
+    def capture(self):
+        weight = blake2b(str(self.book.sent).encode()).digest() * 32768
+        return Hoard(*(getattr(self.book, field) for field in self.book.__struct_fields__), weight=weight)
+
+
+class Poisoned(Clerk):
+    """Fails after a while, and right after every restore."""
+
+    patience = 100
+
+    def timer(self, ctx, name):
+        super().timer(ctx, name)
+        self.patience -= 1
+        if not self.patience:
+            raise RuntimeError("there is poison in the state")
+
+    def restore(self, state):
+        super().restore(state)
+        self.patience = 1
+
+
+class OtherBook(msgspec.Struct):
+    """Another version of the state, which the old one cannot be read as."""
+
+    pages: list[str]
+
+
+class OtherClerk(Clerk):
+    def capture(self):
+        return OtherBook([])
+
+
+class Beating(Clerk):
+    """Writes down how often its timer has fired, for whoever wants to see it alive without asking anybody."""
+
+    beats = 0
+
+    def timer(self, ctx, name):
+        super().timer(ctx, name)
+        self.beats += 1
+        path = Path(os.environ["STROBE_TEST_PULSE"]) / ctx.name
+        path.with_suffix(".new").write_text(str(self.beats))
+        path.with_suffix(".new").rename(path)
+
+
+class Doubling(Clerk):
+    """Sends two notes for each that comes."""
+
+    def timer(self, ctx, name):
+        super().timer(ctx, name)
+        ctx.cancel_timer("send")
+
+    def receive(self, ctx, channel, note):
+        for _ in range(2):
+            self.timer(ctx, "send")
+
+
 def chained(digest, line):
     """Return the hash of all lines up to `line`, where `digest` is that of those before."""
     return blake2b(digest + line, digest_size=16).digest()
@@ -165,6 +231,16 @@ keyed = wired({name: KeyedClerk() for name in NAMES})
 with_sinks = wired({name: Clerk() for name in NAMES}, sinks=sinks_of(*NAMES))
 # One more, which joins `ledger`.
 ledger_and_d = wired({name: Clerk() for name in (*NAMES, "d")})
+# What `ledger` became later.
+ledger_without_c = wired({name: Clerk() for name in ("a", "b")})
+other_schema = wired({"a": Clerk(), "b": OtherClerk(), "c": Clerk()})
+poisoned = wired({"a": Clerk(), "b": Poisoned(), "c": Clerk()})
+# One floods the other.
+flooded = wired({"a": Clerk(burst=1), "b": Clerk(burst=32, load=1000)})
+doubling = wired({name: Doubling(burst=1, load=1000) for name in ("a", "b")})
+beating = wired({name: Beating(every_s=0.01) for name in NAMES})
+# States that take some room on a disk.
+hoarders = wired({"a": Hoarder(), "b": Hoarder()})
 # All kinds of state and output in one.
 mixed = wired(
     {"a": Clerk(), "b": KeyedClerk(), "c": Clerk(), "d": KeyedClerk(burst=4, load=2000)}, sinks=sinks_of("a", "c")
@@ -278,6 +354,11 @@ def _check_file(path, covered):
             snapshot, emitted, said = covered[position]
             assert (count, digest) == (emitted, said), f"{path} is not what snapshot {snapshot} says up to {position}"
     return count
+
+
+def read_sent(system, snapshot, name):
+    """Return how many notes process `name` had sent."""
+    return sum(read_state(decode_state(system.processes[name], snapshot.fragments[name].state))[1].values())
 
 
 def applied_count(system, snapshot, name):

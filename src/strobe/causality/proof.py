@@ -20,7 +20,16 @@ import msgspec
 
 from strobe.errors import SnapshotInconsistent
 from strobe.protocol.fragment import Fragment, Snapshot
-from strobe.protocol.frames import FIFO, Frontier, InFlight, array_headers, extend_fifo, extend_unordered, seed_hash
+from strobe.protocol.frames import (
+    CHAINS,
+    FIFO,
+    Frontier,
+    InFlight,
+    array_headers,
+    can_hash,
+    extend_unordered,
+    seed_hash,
+)
 from strobe.protocol.view import ChannelSpec, View
 
 ORDINAL_MAX = (1 << 64) - 1
@@ -109,9 +118,16 @@ def _channel(channel: ChannelSpec, sender: Fragment, receiver: Fragment) -> Iter
         who = channel.source if sent is None else channel.target
         yield Finding("forgotten", channel.id, f"is in the view but not in the fragment of {who}")
         return
-    seed = seed_hash(channel.id, channel.incarnation)
+    if not can_hash(channel.kind, channel.hash):
+        yield Finding("hash", channel.id, f"cannot be checked: no {channel.kind} channel has the hash {channel.hash}")
+        return
+    seed = seed_hash(channel.id, channel.incarnation, channel.hash)
     for who, frontier in ((channel.source, sent), (channel.target, received)):
-        if frontier.count == 0 and frontier.hash != seed:
+        # A longer one could have the beginning of the next frame in it, and hash the rest of that as a frame.
+        if len(frontier.hash) != len(seed):
+            problem = f"{who} has a hash of {len(frontier.hash)} bytes, and {channel.hash} gives {len(seed)}"
+            yield Finding("hash", channel.id, problem)
+        elif frontier.count == 0 and frontier.hash != seed:
             yield Finding("hash", channel.id, f"{who} counts no message, but its hash is not that of an unused channel")
     walked = _walk(channel, seed, received, in_flight)
     yield from walked.findings
@@ -134,13 +150,13 @@ def _walk(channel: ChannelSpec, seed: bytes, received: Frontier, in_flight: tupl
     if channel.kind != FIFO:
         return _walk_unordered(channel, seed, received, in_flight)
     findings: list[Finding] = []
-    due, messages, running = received.count + 1, 0, received.hash
+    due, messages, running, extend = received.count + 1, 0, received.hash, CHAINS[channel.hash]
     for place, item in enumerate(in_flight):
         frame, consumed = item.frame, item.consumed
         first, count, body = frame.first_ordinal, frame.count, frame.body
         right = first + consumed == due > 0 and 0 <= consumed < count and not (consumed and place)
         if right and bytes(body[:5]).startswith(array_headers(count)) and not findings:
-            running = extend_fifo(running, first, count, body)
+            running = extend(running, first, count, body)
         else:
             findings += _in_order(channel, place, item, due)
             findings += _frame(channel, place, item)

@@ -16,9 +16,10 @@ from blake3 import blake3
 
 from strobe.causality.proof import Finding
 from strobe.errors import MissingExtra
+from strobe.protocol.frames import XXH3
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, FrontierRecord, Manifest, ProcessRecord
-from strobe.protocol.view import View
+from strobe.protocol.view import ChannelSpec, View
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -68,7 +69,7 @@ def check_signatures(
 
 def view_hash(view: View) -> str:
     """Return the BLAKE3 of a view: its number, processes and channels, in their order."""
-    channels = [(one.id, one.source, one.target, one.kind, one.incarnation) for one in view.channels]
+    channels = [(one.id, one.source, one.target, one.kind, one.incarnation, *_hash(one)) for one in view.channels]
     return blake3(_encode((VIEW, view.number, view.processes, channels))).hexdigest()
 
 
@@ -134,7 +135,15 @@ def _unexpected(view: View, expected: View) -> Iterator[Finding]:
 
 
 def _name(one: Any) -> str:
-    return one if isinstance(one, str) else f"{one.id} ({one.source} to {one.target}, {one.kind}, {one.incarnation})"
+    if isinstance(one, str):
+        return one
+    what = (f"{one.source} to {one.target}", one.kind, str(one.incarnation), *_hash(one))
+    return f"{one.id} ({', '.join(what)})"
+
+
+def _hash(channel: ChannelSpec) -> tuple[str, ...]:
+    """Return the hash of a channel where it is not the usual one: signed, so that nobody can make it a weaker one."""
+    return (channel.hash,) if channel.hash != XXH3 else ()
 
 
 def _blob(ref: BlobRef | None) -> tuple[str, int] | None:

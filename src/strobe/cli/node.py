@@ -59,7 +59,7 @@ def node(
     start_logging(json_logs, name)
     with open_system(system) as source:
         live = load_live(source)
-        host = _make_host(live, name, coordinator, listen, advertise, store, key)
+        host = _make_host(live, name, coordinator, listen, advertise, store, key, lambda: _renew(source, name))
         return run_loop(_run(host))
 
 
@@ -71,13 +71,14 @@ def _make_host(
     advertise: str | None,
     store: str | None,
     key: Path | None,
+    renew: Renew,
 ) -> Host:
     process = live.system.processes.get(name)
     if process is None:
         raise UsageError(f"the system has no process {name!r}; there are: {', '.join(live.system.processes)}")
     if isinstance(process, ProgramWithOwnLoop):
         raise UsageError(f"process {name!r} has no class: it is a program of its own, which joins by Node.connect")
-    application = ProcessApplication(name, process, live.system.decoder.decode)
+    application = ProcessApplication(name, process, live.system.decoder.decode, renew)
     return Host(
         name,
         live.system,
@@ -88,6 +89,11 @@ def _make_host(
         store=store,
         sign=_signer(key) if key is not None else None,
     )
+
+
+def _renew(source: SystemSource, name: str) -> tuple[Process, Decode]:
+    system = source.load()
+    return system.processes[name], system.decoder.decode
 
 
 def _signer(path: Path) -> Signer:

@@ -10,6 +10,9 @@ from strobe.runtime.documents import FinishedSnapshot, ProcessStatus, RollbackRe
 
 EVENTS_SHOWN = 6
 SNAPSHOTS_SHOWN = 5
+STARTING_US = 5_000_000
+"""For so long it is no news that not all processes are there yet."""
+_WORDS = ("process", "state", "outcome", "snapshot")
 _STATE_STYLES = {"running": "green", "missing": "bold red", "waiting": "yellow"}
 
 
@@ -61,7 +64,8 @@ class Watch:
                 if self._live is None or finished.outcome == "aborted":
                     self.tell(snapshot_text(finished))
         for trouble in status.troubles:
-            if trouble.problem not in self._seen:
+            starting = trouble.kind == "missing" and status.now_us - status.started_us < STARTING_US
+            if trouble.problem not in self._seen and not starting:
                 self._seen.add(trouble.problem)
                 self.tell(f"{trouble.kind}: {trouble.problem}")
         self._draw()
@@ -137,5 +141,5 @@ def _table(*titles: str) -> Any:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in titles:
-        table.add_column(title, no_wrap=True, justify="left" if title in ("process", "state", "outcome") else "right")
+        table.add_column(title, no_wrap=True, justify="left" if title in _WORDS else "right")
     return table

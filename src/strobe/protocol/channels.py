@@ -11,20 +11,21 @@ from collections.abc import Sequence
 
 from strobe.errors import ProtocolViolation
 from strobe.protocol.events import Breakpoint
-from strobe.protocol.frames import FIFO, Frame, Frontier, InFlight, extend_fifo, extend_unordered, seed_hash
+from strobe.protocol.frames import CHAINS, FIFO, Frame, Frontier, InFlight, extend_unordered, seed_hash
 from strobe.protocol.view import ChannelSpec
 
 
 class Outgoing:
     """The sender's end: numbers messages and hashes the frames they travel in."""
 
-    __slots__ = ("count", "fifo", "hash", "id", "seed", "spec")
+    __slots__ = ("count", "extend", "fifo", "hash", "id", "seed", "spec")
 
     def __init__(self, spec: ChannelSpec) -> None:
         self.spec = spec
         self.id = spec.id
         self.fifo = spec.kind == FIFO
-        self.seed = seed_hash(spec.id, spec.incarnation)
+        self.extend = CHAINS[spec.hash]
+        self.seed = seed_hash(spec.id, spec.incarnation, spec.hash)
         self.count = 0
         self.hash = self.seed
 
@@ -36,7 +37,7 @@ class Outgoing:
         """Return the next frame of this channel."""
         first = self.count + 1
         if self.fifo:
-            self.hash = extend_fifo(self.hash, first, count, body)
+            self.hash = self.extend(self.hash, first, count, body)
         else:
             self.hash = extend_unordered(self.hash, self.seed, first, count, body)
         self.count += count
@@ -54,6 +55,7 @@ class Incoming:
         "begun",
         "count",
         "ended_at",
+        "extend",
         "fifo",
         "hash",
         "hash_before_last",
@@ -69,7 +71,8 @@ class Incoming:
         self.spec = spec
         self.id = spec.id
         self.fifo = spec.kind == FIFO
-        self.seed = seed_hash(spec.id, spec.incarnation)
+        self.extend = CHAINS[spec.hash]
+        self.seed = seed_hash(spec.id, spec.incarnation, spec.hash)
         self.count = 0
         self.hash = self.seed
         self.hash_before_last = self.seed
@@ -117,7 +120,7 @@ class Incoming:
         self.check(frame, process, consumed)
         if self.fifo:
             self.next_ordinal += frame.count
-            received = extend_fifo(self.hash, frame.first_ordinal, frame.count, frame.body)
+            received = self.extend(self.hash, frame.first_ordinal, frame.count, frame.body)
         else:
             self._note_ordinals(frame)
             received = extend_unordered(self.hash, self.seed, frame.first_ordinal, frame.count, frame.body)

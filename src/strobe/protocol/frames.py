@@ -4,25 +4,34 @@ Messages travel in frames: many messages, one header, one hash. The body is a Me
 frame says how many there are and the ordinal of the first. Frames are kept and hashed byte for byte, and never
 re-encoded.
 
-For a channel c of incarnation k, with H = xxh3-128 and integers little-endian (u64, u64, u32):
+For a channel c of incarnation k, with H = xxh3-128 or BLAKE3 and integers little-endian (u64, u64, u32):
 
     fifo       h(0) = H(c, 0x00, k)      h(i) = H(h(i-1), first_ordinal, count, body)
     unordered  h(0) = H(c, 0x00, k)      h(i) = h(i-1) + H(h(0), first_ordinal, count, body)   modulo 2^128
 
 The sum does not depend on the order of the frames, the chain does. The epoch, the view and the cut index stay outside,
 so that a frame hashes the same wherever it is replayed.
+
+xxh3 guards against accidents, and so do sums: both can be made to come out as wished. BLAKE3 chains guard against liars
+too. There are no BLAKE3 sums, which would only look as if they did.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import msgspec
 import xxhash
+from blake3 import blake3
 
 FIFO = "fifo"
 UNORDERED = "unordered"
+XXH3 = "xxh3"
+BLAKE3 = "blake3"
 HASH_BYTES = 16
+"""Of xxh3-128, and so of every sum."""
+
+Extend = Callable[[bytes, int, int, bytes | memoryview], bytes]
 
 _HEADER = struct.Struct("<QI")
 _MODULUS = 1 << 128
@@ -65,19 +74,37 @@ class Frontier(msgspec.Struct, frozen=True, gc=False):
     hash: bytes
 
 
-def seed_hash(channel: str, incarnation: int) -> bytes:
+def seed_hash(channel: str, incarnation: int, hashed_by: str = XXH3) -> bytes:
     """Return h(0), the hash of a channel on which nothing has been sent yet."""
-    return xxhash.xxh3_128_digest(channel.encode() + b"\0" + incarnation.to_bytes(8, "little"))
+    name = channel.encode() + b"\0" + incarnation.to_bytes(8, "little")
+    return blake3(name).digest() if hashed_by == BLAKE3 else xxhash.xxh3_128_digest(name)
 
 
 def extend_fifo(previous: bytes, first_ordinal: int, count: int, body: bytes | memoryview) -> bytes:
-    """Return the chain extended by one frame."""
+    """Return the xxh3 chain extended by one frame."""
     header = previous + _HEADER.pack(first_ordinal, count)
     if len(body) <= _COPY_BYTES_MAX:
         return xxhash.xxh3_128_digest(header + body)
     digest = xxhash.xxh3_128(header)
     digest.update(body)
     return digest.digest()
+
+
+def extend_blake3(previous: bytes, first_ordinal: int, count: int, body: bytes | memoryview) -> bytes:
+    """Return the BLAKE3 chain extended by one frame."""
+    header = previous + _HEADER.pack(first_ordinal, count)
+    if len(body) <= _COPY_BYTES_MAX:
+        return blake3(header + body).digest()
+    return blake3(header).update(body).digest()
+
+
+CHAINS: dict[str, Extend] = {XXH3: extend_fifo, BLAKE3: extend_blake3}
+"""What extends the hash of a FIFO channel by a frame, by the name of its hash."""
+
+
+def can_hash(kind: str, hashed_by: str) -> bool:
+    """Tell whether channels of this kind can have this hash."""
+    return hashed_by in CHAINS and (kind == FIFO or hashed_by == XXH3)
 
 
 def extend_unordered(previous: bytes, seed: bytes, first_ordinal: int, count: int, body: bytes | memoryview) -> bytes:
@@ -87,11 +114,18 @@ def extend_unordered(previous: bytes, seed: bytes, first_ordinal: int, count: in
     return total.to_bytes(HASH_BYTES, "big")
 
 
-def extend_all(kind: str, seed: bytes, received: bytes, frames: Iterable[tuple[int, int, bytes | memoryview]]) -> bytes:
+def extend_all(
+    kind: str,
+    seed: bytes,
+    received: bytes,
+    frames: Iterable[tuple[int, int, bytes | memoryview]],
+    hashed_by: str = XXH3,
+) -> bytes:
     """Return `received` extended by every (first_ordinal, count, body) of `frames`."""
     if kind == FIFO:
+        extend = CHAINS[hashed_by]
         for first_ordinal, count, body in frames:
-            received = extend_fifo(received, first_ordinal, count, body)
+            received = extend(received, first_ordinal, count, body)
     else:
         for first_ordinal, count, body in frames:
             received = extend_unordered(received, seed, first_ordinal, count, body)

@@ -2,13 +2,15 @@
 
 from strobe.process import System
 from strobe.protocol.registry import check_channels
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.view import ChannelSpec, View, check_hash
 
 
 def first_view(system: System) -> View:
     """Return view 1 of `system`, or raise UsageError where its topology is wrong."""
+    check_hash("the system", system.hash)
     channels = tuple(
-        ChannelSpec(channel.id, channel.source, channel.target, channel.kind) for channel in system.channels
+        ChannelSpec(channel.id, channel.source, channel.target, channel.kind, hash=channel.hash or system.hash)
+        for channel in system.channels
     )
     view = View(1, tuple(system.processes), channels)
     view.check()

@@ -5,18 +5,27 @@ from collections.abc import Iterable
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.protocol.frames import FIFO, UNORDERED
+from strobe.protocol.frames import CHAINS, FIFO, UNORDERED, XXH3, can_hash
 from strobe.protocol.ids import COORDINATOR
 
 
-class ChannelSpec(msgspec.Struct, frozen=True):
-    """A directed channel of a view. Ordinals count from 1 in each incarnation."""
+class ChannelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A directed channel of a view. Ordinals count from 1 in each incarnation.
+
+    In stored JSON `hash` is absent where it is xxh3, and all else is there: what comes from a factory is never omitted.
+    """
 
     id: str
     source: str
     target: str
-    kind: str = FIFO
-    incarnation: int = 1
+    kind: str = msgspec.field(default_factory=lambda: FIFO)
+    incarnation: int = msgspec.field(default_factory=lambda: 1)
+    hash: str = XXH3
+
+    def __post_init__(self) -> None:
+        # Defaults are recognized by identity, and an equal string from a file is another object.
+        if self.hash == XXH3:
+            msgspec.structs.force_setattr(self, "hash", XXH3)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -53,6 +62,18 @@ class View(msgspec.Struct, frozen=True):
                 raise UsageError(
                     f"channel {channel.id!r} has the kind {channel.kind!r}; kinds are: {FIFO}, {UNORDERED}"
                 )
+            check_hash(f"channel {channel.id!r}", channel.hash)
+            if not can_hash(channel.kind, channel.hash):
+                raise UsageError(
+                    f"channel {channel.id!r} is {channel.kind}, and {channel.hash} is for fifo channels: the hash of any "
+                    f"other is a sum, which a liar can make come out right; make it fifo, or give it hash='{XXH3}'"
+                )
+
+
+def check_hash(what: str, name: str) -> None:
+    """Raise UsageError where there is no such hash."""
+    if name not in CHAINS:
+        raise UsageError(f"{what} has the hash {name!r}; hashes are: {', '.join(CHAINS)}")
 
 
 def _refuse_duplicates(what: str, names: Iterable[str]) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
 
 Decode = Callable[[Any], list[Any]]
+Renew = Callable[[], tuple[Process, Decode]]
+"""Makes the process anew, as it is in the beginning, and what decodes its messages."""
 
 
 class Captured(msgspec.Struct):
@@ -145,10 +147,12 @@ class LiveContext(Context):
 class ProcessApplication(Application):
     """Runs the handlers of a user's process. An exception in one of them ends the node: state is lost with it."""
 
-    def __init__(self, name: str, process: Process, decode: Decode) -> None:
+    def __init__(self, name: str, process: Process, decode: Decode, renew: Renew | None = None) -> None:
         self.name = name
         self.process = process
         self.decode = decode
+        self._renew = renew
+        self._used = False
         self.context = LiveContext(self, name)
         self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
         self.timeline: Timeline
@@ -170,7 +174,10 @@ class ProcessApplication(Application):
         context.live_on(timeline)
         context.requested = []
         context.at_s = None
+        used, self._used = self._used, True
         if local is None:
+            if used and self._renew is not None:
+                self.process, self.decode = self._renew()  # all that it has become is undone
             self.position = 0
             context.random = Random(f"{timeline.system}/{self.name}")
             self._run("start", lambda: self.process.start(context))

@@ -17,8 +17,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 def measure(host: "Host") -> Heartbeat:
     """Return the node as it is now."""
     timeline = host.timeline
-    position = host.application.position if timeline is not None else 0
-    common = (host.name, host.epoch, position, time.process_time(), _memory_bytes())
+    # While it is being restored it has no position: to say one would look like a leap.
+    epoch, position = (host.epoch, host.application.position) if timeline is not None else (0, 0)
+    common = (host.name, epoch, position, time.process_time(), _memory_bytes())
     rejected = dict(host.rejected)
     if timeline is None:
         return Heartbeat(*common, {}, {}, rejected)

@@ -11,19 +11,20 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from strobe.errors import StrobeError
+from strobe.errors import StrobeError, TransportError
 from strobe.process import System
 from strobe.protocol import ChannelSpec, Frame, View
 from strobe.protocol.coordination import LetGo, TellBlank, TellRestore, TellSettled, TellView
 from strobe.protocol.events import Marker, SnapshotsSettled
 from strobe.protocol.log import ProcessRecord
 from strobe.protocol.systems import first_view
+from strobe.runtime.addresses import print_address
 from strobe.runtime.application import Application
 from strobe.runtime.control import (
     VERSION,
@@ -44,10 +45,10 @@ from strobe.runtime.restoring import Restored, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
+from strobe.runtime.user_code import place_of, summary_of
 from strobe.runtime.wire import Hello, Refusal
 from strobe.storage import Store
 from strobe.storage.blobs import Blobs
-from strobe.storage.states import decode_captured
 
 logger = logging.getLogger("strobe.node")
 
@@ -103,6 +104,7 @@ class Host:
         # Orders of an epoch whose timeline is still being read from the store.
         self._held: list[Any] = []
         self._restoring: asyncio.Task[None] | None = None
+        self._making: Timeline | None = None
         self._settled = 0
         self._current = 0
         self._done: asyncio.Future[int] | None = None
@@ -111,7 +113,7 @@ class Host:
         """Live until told to stop; return the exit code."""
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
-        self._listener = await Listener.open(*self._listen, gate=self)
+        self._listener = await self._open_listener()
         self.rejected = self._listener.rejected
         self._port = self._listener.port
         self._link.start()
@@ -122,11 +124,18 @@ class Host:
             beating.cancel()
             await self._close()
 
+    async def _open_listener(self) -> Listener:
+        try:
+            return await Listener.open(*self._listen, gate=self)
+        except OSError as error:
+            place = print_address(*self._listen)
+            raise TransportError(
+                f"process {self.name} cannot listen at {place}: {error.strerror or error}; free it, or choose another: "
+                "--listen"
+            ) from error
+
     async def _close(self) -> None:
-        if self._restoring is not None:
-            self._restoring.cancel()
-        if self.timeline is not None:
-            self.timeline.close()
+        self._end_timeline()
         if self._listener is not None:
             await self._listener.close()
         await self._link.close()
@@ -146,7 +155,7 @@ class Host:
             logger.error("process %s ends: %r", self.name, error, exc_info=error)
         if self.timeline is not None:
             self.timeline.closed = True
-        self.problem = str(error) or repr(error)
+        self.problem = _explain(error)
         self.say(Failed(self.name, self.problem))
         self.end(1)
 
@@ -202,6 +211,7 @@ class Host:
                 self.end(0)
             case Stop():
                 logger.info("process %s stops: %s", self.name, order.reason)
+                self.problem = order.reason if order.code else None
                 self.end(order.code)
             case _:
                 self._obey(order)
@@ -237,46 +247,52 @@ class Host:
 
     def _restore(self, order: TellRestore) -> None:
         """End the timeline there is, and begin that of a later epoch."""
-        if order.epoch <= self.epoch and self.timeline is not None:
-            self.timeline.report()
-            return
-        self._end_timeline()
-        self.epoch = order.epoch
-        self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
+        if order.epoch > self.epoch:
+            self._end_timeline()
+            self.epoch = order.epoch
+            self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
+        elif self.timeline is not None:
+            self.timeline.obey(TellView(self.name, order.view))  # asked once more: say that it is there
 
     def _end_timeline(self) -> None:
         if self._restoring is not None:
             self._restoring.cancel()
             self._restoring = None
-        if self.timeline is not None:
-            self.timeline.close()
-            self.timeline = None
+        for timeline in (self.timeline, self._making):
+            if timeline is not None:
+                timeline.close()
+        self.timeline = self._making = None
         self._held.clear()
 
-    async def _begin(self, order: TellRestore) -> None:
+    async def _begin(self, order: TellRestore | TellView) -> None:
         try:
             restored = None
-            if order.restored is not None:
-                snapshot = order.restored
-                restored = await self.in_thread(lambda: self._load(snapshot))
+            if isinstance(order, TellRestore) and order.restored is not None:
+                restored = await self._load(order.restored)
                 restored.fork = order.fork
-            logger.info("process %s begins epoch %d from %s", self.name, order.epoch, order.restored or "its beginning")
-            timeline = Timeline(self, order.epoch, order.view, restored)
+            origin = restored.snapshot if restored is not None else "its beginning"
+            logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
+            # One that joins begins with no channels at all, and installs its first view like any other.
+            view = order.view if isinstance(order, TellRestore) else View(order.view.number - 1, (), ())
+            self._making = timeline = Timeline(self, self.epoch, view, restored)
             await self.in_thread(timeline.boundary.open)
             await self.application.until_quiet()
-            self._live(timeline, restored)
+            self._live(timeline, restored, order)
         except Exception as error:  # noqa: BLE001 -- the state could not be restored: say why, and end
             self.fail(error)
 
-    def _load(self, snapshot: str) -> Restored:
-        restored = load_part(Store.open(self._store), snapshot, self.name)
-        restored.state = decode_captured(self.application.example(), restored.local)
-        return restored
+    async def _load(self, snapshot: str) -> Restored:
+        await self.application.until_quiet()
+        example = self.application.example()
+        return await self.in_thread(lambda: load_part(Store.open(self._store), snapshot, self.name, example))
 
-    def _live(self, timeline: Timeline, restored: Restored | None) -> None:
-        self.timeline = timeline
+    def _live(self, timeline: Timeline, restored: Restored | None, order: TellRestore | TellView) -> None:
+        self.timeline, self._making = timeline, None
         self._restoring = None
         timeline.reach_peers()  # addresses may have come while it was made
+        if isinstance(order, TellView):
+            timeline.tell(SnapshotsSettled(self._settled))
+            timeline.obey(order)
         timeline.live(restored)
         held, self._held = self._held, []
         for order in held:
@@ -287,13 +303,8 @@ class Host:
         if isinstance(order, TellSettled):
             self._settled = order.counter
         elif isinstance(order, TellView) and self.name in order.view.processes:
-            before = View(order.view.number - 1, (), ())
             self.epoch = self._current
-            timeline = Timeline(self, self.epoch, before, None)
-            self.timeline = timeline
-            timeline.tell(SnapshotsSettled(self._settled))
-            timeline.obey(order)
-            timeline.live(None)
+            self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
 
     def _become_blank(self) -> None:
         """The system was rolled back to before this process joined: join again."""
@@ -351,13 +362,7 @@ class Host:
 
     def do_later(self, work: Callable[[], None]) -> None:
         """Do `work` in that thread some time; a failure is told and not fatal: it is done again with the next."""
-        asyncio.get_running_loop().create_task(self._do(work))
-
-    async def _do(self, work: Callable[[], None]) -> None:
-        try:
-            await self.in_thread(work)
-        except (StrobeError, OSError) as error:
-            logger.warning("%s", error)
+        self.writer.submit(work).add_done_callback(_tell_failure)
 
     async def in_writer(self, work: Callable[[Blobs], Result]) -> Result:
         """Do `work` on the store's blobs, in that thread."""
@@ -375,9 +380,25 @@ class Host:
         return self._sign(snapshot, view, self.name, record) if self._sign is not None else record
 
     async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self.settings.heartbeat_s)
-            self.say(measure(self))
+        try:
+            while True:
+                await asyncio.sleep(self.settings.heartbeat_s)
+                self.say(measure(self))
+        except Exception as error:  # noqa: BLE001 -- without a sign of life the node would count as failed anyway
+            self.fail(error)
+
+
+def _explain(error: BaseException) -> str:
+    """Return the error in one line, and where in the user's code it happened, if it was there."""
+    place = place_of(error)
+    what = str(error) if isinstance(error, StrobeError) else summary_of(error)
+    return f"{what} ({place})" if place else what
+
+
+def _tell_failure(done: "Future[None]") -> None:
+    error = done.exception()
+    if error is not None:
+        logger.warning("%s", _explain(error))
 
 
 def _channels_of(system: System, name: str) -> tuple[ChannelSpec, ...]:

@@ -25,6 +25,7 @@ from strobe.runtime.addresses import parse_address
 from strobe.runtime.application import Application, Captured, decode_frame
 from strobe.runtime.host import Host
 from strobe.runtime.system_file import parse_system_file, read_system_file
+from strobe.storage.states import decode_captured, encode_captured
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -48,6 +49,7 @@ class Program(Application):
         self._decode = system.decoder.decode
         self._capture = capture
         self._restore = restore
+        self._initial: tuple[str, bytes] | None = None
         self._asking: asyncio.Future[Delivery] | None = None
         self._in_event = False
         self._quiet = asyncio.Event()
@@ -69,6 +71,12 @@ class Program(Application):
         self.position = local.position if local is not None else 0
         if local is not None:
             self._restore(state)
+        elif self._initial is None:
+            self._initial = encode_captured(self._capture())
+        else:
+            # Everybody begins anew: so does this program, which cannot be made anew.
+            encoding, data = self._initial
+            self._restore(decode_captured(self._capture(), LocalState(0, encoding, data)))
         self.living.set()
 
     def end(self) -> None:

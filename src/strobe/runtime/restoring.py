@@ -4,11 +4,12 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import SnapshotIncomplete
+from strobe.errors import SnapshotError, SnapshotIncomplete
 from strobe.protocol import PROTOCOLS, ChandyLamport, Fragment, LaiYang, LocalState, View
 from strobe.protocol.log import ProcessRecord
 from strobe.storage import Store
 from strobe.storage.manifests import to_snapshot
+from strobe.storage.states import decode_captured, encoding_of
 
 
 class Restored(msgspec.Struct):
@@ -26,8 +27,8 @@ class Restored(msgspec.Struct):
     fork: bool = False
 
 
-def load_part(store: Store, snapshot: str, process: str) -> Restored:
-    """Read the part of `process` from the store, every byte verified."""
+def load_part(store: Store, snapshot: str, process: str, example: Any) -> Restored:
+    """Read the part of `process` from the store, every byte verified; `example` is such a state as it captures now."""
     identity = store.resolve(snapshot)
     manifest = store.state().committed[identity].manifest
     record = manifest.processes.get(process)
@@ -40,7 +41,20 @@ def load_part(store: Store, snapshot: str, process: str) -> Restored:
         channel.id: manifest.processes[channel.source].sent[channel.id].count
         for channel in manifest.view.incoming(process)
     }
-    return Restored(identity, fragment, fragment.state, record, sent)
+    state = _decode(identity, process, fragment.state, example)
+    return Restored(identity, fragment, fragment.state, record, sent, state)
+
+
+def _decode(snapshot: str, process: str, local: LocalState, example: Any) -> Any:
+    """Return the state; raise SnapshotError where it is not such a one as the process has now (E9)."""
+    try:
+        encoding = encoding_of(example)
+        if encoding != local.encoding:
+            raise ValueError(f"it was captured as {local.encoding}, and capture() now gives {encoding}")
+        return decode_captured(example, local)
+    except ValueError as error:  # msgspec's are ValueErrors
+        way_out = "restore a snapshot of the same program, or run the program that took this one"
+        raise SnapshotError(snapshot, f"the state of process {process!r} does not fit: {error}; {way_out}") from error
 
 
 def new_endpoint(

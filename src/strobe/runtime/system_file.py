@@ -4,6 +4,7 @@
     protocol = "chandy-lamport"
     messages = ["bank:Transfer"]         # msgspec structs; without them, messages are plain values
     conserved = "bank:total"             # what never changes, checked on every snapshot
+    hash = "xxh3"                        # or "blake3": what proofs chain the frames of channels by
     [coordinator]                        # see `CoordinatorSettings`
     listen = "127.0.0.1:7400"
     interval_s = 1.0
@@ -18,6 +19,7 @@
     [[channel]]
     from = "a"
     to = "b"
+    hash = "blake3"                      # of this channel
     [source.orders]                      # kinds: file, ingress
     kind = "file"
     path = "orders.jsonl"
@@ -61,6 +63,7 @@ class ChannelTable(msgspec.Struct, forbid_unknown_fields=True):
     target: str = msgspec.field(name="to")
     kind: str = "fifo"
     id: str = ""
+    hash: str = ""
 
 
 class SourceTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,6 +91,7 @@ class SystemFile(msgspec.Struct, forbid_unknown_fields=True):
     protocol: str = "chandy-lamport"
     messages: list[str] = []
     conserved: str | None = None
+    hash: str = "xxh3"
     store: str | None = None
     coordinator: CoordinatorSettings = CoordinatorSettings()
     node: NodeSettings = NodeSettings()
@@ -104,7 +108,7 @@ def read_system_file(path: Path) -> System:
     """Return the system that `path` describes, its processes newly made."""
     file = parse_system_file(path)
     processes = {name: _make(path, name, table) for name, table in file.process.items()}
-    channels = [Channel(table.source, table.target, table.kind, table.id) for table in file.channel]
+    channels = [Channel(table.source, table.target, table.kind, table.id, table.hash) for table in file.channel]
     messages = [_find(path, "messages", reference) for reference in file.messages]
     conserved = _find(path, "conserved", file.conserved) if file.conserved else None
     sources = {name: _source(path, name, table) for name, table in file.source.items()}
@@ -112,7 +116,7 @@ def read_system_file(path: Path) -> System:
         name: FileSink(path.parent / table.path, process=table.process) for name, table in file.sink.items()
     }
     try:
-        return System(processes, channels, messages, file.protocol, conserved, sources, sinks)
+        return System(processes, channels, messages, file.protocol, conserved, sources, sinks, file.hash)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 

@@ -132,11 +132,13 @@ class Timeline:
     def admit(self, hello: Hello) -> Inlet | Refusal:
         """Let a peer in that has a channel to this process in this epoch."""
         incoming = self.protocol.incoming.get(hello.channel) or self.protocol.ending.get(hello.channel)
+        key = (hello.channel, hello.incarnation)
+        if incoming is None and key in self.inlets:
+            return self.inlets[key]  # it has ended, and its source does not know that all has come
         if incoming is None or incoming.spec.incarnation < hello.incarnation:
             return Refusal("not in view yet", final=False)
         if incoming.spec.incarnation > hello.incarnation or incoming.spec.source != hello.source:
             return Refusal("unknown channel", final=True)
-        key = (hello.channel, hello.incarnation)
         if key not in self.inlets:
             self.inlets[key] = Inlet(hello.channel, self.host.settings)
         return self.inlets[key]

@@ -22,7 +22,7 @@ from strobe.protocol.events import (
     SnapshotRequested,
     SnapshotsSettled,
 )
-from strobe.protocol.frames import Frame, InFlight, extend_fifo
+from strobe.protocol.frames import Frame, InFlight
 from strobe.simulation.node import Node
 from strobe.simulation.rollback_mutants import (
     CountersNotRestored,
@@ -115,7 +115,7 @@ class _Unchecked(Incoming):
 
     def accept(self, frame: Frame, process: str, consumed: int = 0) -> None:
         self.hash_before_last = self.hash
-        self.hash = extend_fifo(self.hash, frame.first_ordinal, frame.count, frame.body)
+        self.hash = self.extend(self.hash, frame.first_ordinal, frame.count, frame.body)
         self.count += frame.count
         self.last = frame
 

@@ -16,8 +16,10 @@ SOURCE: Final = "source"
 TARGET: Final = "target"
 KIND: Final = "kind"
 INCARNATION: Final = "incarnation"
+HASH: Final = "hash"
+"""What the frames of a channel are hashed by."""
 UNUSED_HASH: Final = "unused_hash"
-"""The hash of a channel on which nothing was sent yet: h(0) of `strobe.protocol.frames`."""
+"""The hash of a channel on which nothing was sent yet: h(0) of `strobe.protocol.frames`. NULL: `hash` cannot be its."""
 SENT_COUNT: Final = "sent_count"
 SENT_HASH: Final = "sent_hash"
 RECEIVED_COUNT: Final = "received_count"
@@ -108,6 +110,7 @@ FRONTIERS: Columns = {
     SOURCE: "string",
     TARGET: "string",
     INCARNATION: "bigint",
+    HASH: "string",
     UNUSED_HASH: "binary",
 }
 
@@ -119,6 +122,7 @@ VIEW_CHANNELS: Columns = {
     TARGET: "string",
     KIND: "string",
     INCARNATION: "bigint",
+    HASH: "string",
     UNUSED_HASH: "binary",
 }
 FRAGMENTS: Columns = {

@@ -40,7 +40,7 @@ def hashed_frames(frames: DataFrame) -> DataFrame:
     `frames` are those of channel_frames joined with what frontiers says of their channels.
     """
     return (
-        frames.select(*_KEPT, c.UNUSED_HASH, c.RECEIVED_HASH, c.BYTES)
+        frames.select(*_KEPT, c.HASH, c.UNUSED_HASH, c.RECEIVED_HASH, c.BYTES)
         .repartition(c.SNAPSHOT_ID, c.CHANNEL)
         .sortWithinPartitions(c.SNAPSHOT_ID, c.CHANNEL, c.FRAME)
         .mapInArrow(extend_sorted, spark_schema(HASHED_FRAMES))
@@ -58,7 +58,7 @@ def extend_sorted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             if (row[c.SNAPSHOT_ID], row[c.CHANNEL]) != current:
                 current, extended = (row[c.SNAPSHOT_ID], row[c.CHANNEL]), row[c.RECEIVED_HASH]
             frame = row[c.FIRST_ORDINAL], row[c.MESSAGE_COUNT], row[c.BYTES]
-            extended = extend_all(row[c.KIND], row[c.UNUSED_HASH], extended, [frame])
+            extended = extend_all(row[c.KIND], row[c.UNUSED_HASH], extended, [frame], row[c.HASH])
             announced.append(body_count(row[c.BYTES]))
             hashes.append(extended)
         columns = [

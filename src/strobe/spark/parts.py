@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from strobe.errors import SnapshotError
 from strobe.protocol.fragment import Fragment, Snapshot
-from strobe.protocol.frames import seed_hash
+from strobe.protocol.frames import can_hash, seed_hash
+from strobe.protocol.view import ChannelSpec
 from strobe.spark import columns as c
 
 PART_BYTES_MAX = 8 << 20
@@ -51,6 +52,7 @@ _VIEW_CHANNEL = pa.struct(
         (c.TARGET, pa.string()),
         (c.KIND, pa.string()),
         (c.INCARNATION, pa.int64()),
+        (c.HASH, pa.string()),
         (c.UNUSED_HASH, pa.binary()),
     ]
 )
@@ -152,11 +154,18 @@ def _head(snapshot: Snapshot, log_position: int, parent: str | None) -> Row:
                 c.TARGET: channel.target,
                 c.KIND: channel.kind,
                 c.INCARNATION: channel.incarnation,
-                c.UNUSED_HASH: seed_hash(channel.id, channel.incarnation),
+                c.HASH: channel.hash,
+                c.UNUSED_HASH: _unused_hash(channel),
             }
             for channel in view.channels
         ],
     }
+
+
+def _unused_hash(channel: ChannelSpec) -> bytes | None:
+    if not can_hash(channel.kind, channel.hash):
+        return None
+    return seed_hash(channel.id, channel.incarnation, channel.hash)
 
 
 def _rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, int]]:

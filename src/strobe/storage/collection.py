@@ -32,13 +32,14 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = None) -> Collected:
-    """Remove abandoned files of tmp/ and the blobs that nothing keeps.
+    """Remove abandoned files of tmp/, the blobs that nothing keeps, and the directories that they leave empty.
 
     A dry run may ask what would go if the log said what is `foreseen`.
     """
     assert foreseen is None or dry_run, "only what is logged is ever removed"
     state = foreseen or store.state()
-    doomed = _unneeded(_listed_blobs(store), state)
+    listed = _over(_listed_blobs(store), state)
+    doomed = _unneeded(listed, state)
     removed: dict[str, int] = {}
     for name in (f"{UNFINISHED}/{name}" for name in store.disk.names(UNFINISHED)):
         size = store.disk.remove_abandoned(name, dry_run)
@@ -48,6 +49,8 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
         removed[name] = store.disk.size(name) or 0
         if not dry_run:
             _remove_blob(store, name)
+    if not dry_run:
+        _remove_empty(store, listed)
     return Collected(tuple(removed), sum(removed.values()), dry_run)
 
 
@@ -57,22 +60,33 @@ def _listed_blobs(store: Store) -> dict[int, list[str]]:
     return {begin: store.disk.names(blob_directory(begin)) for begin in begins if begin is not None}
 
 
-def _unneeded(listed: dict[int, list[str]], state: LogState) -> list[str]:
-    kept = {blob_name(ref) for manifest in state.roots() for ref in blobs_of(manifest)}
+def _over(listed: dict[int, list[str]], state: LogState) -> dict[int, list[str]]:
+    """Leave out where somebody may still write."""
     open_begins = {opened.position for opened in state.open.values()}
-    return [
-        name
+    return {
+        begin: digests
         for begin, digests in listed.items()
         # From beyond the end: it began after the log was read, or the log has lost entries. Either way, hands off.
         if begin not in open_begins and begin < state.next_position
+    }
+
+
+def _unneeded(listed: dict[int, list[str]], state: LogState) -> list[str]:
+    kept = {blob_name(ref) for manifest in state.roots() for ref in blobs_of(manifest)}
+    return [
+        name
+        for begin, digests in listed.items()
         for name in (f"{blob_directory(begin)}/{digest}" for digest in digests)
         if name not in kept
     ]
 
 
 def _remove_blob(store: Store, name: str) -> None:
-    path = Path(store.disk.path(name))
     with store.disk.faults(name, "remove"):
-        path.unlink(missing_ok=True)
-    with suppress(OSError):  # the directory still has blobs that are kept
-        path.parent.rmdir()
+        Path(store.disk.path(name)).unlink(missing_ok=True)
+
+
+def _remove_empty(store: Store, listed: dict[int, list[str]]) -> None:
+    for begin in listed:
+        with suppress(OSError):  # it still has blobs that are kept
+            Path(store.disk.path(blob_directory(begin))).rmdir()

@@ -13,6 +13,13 @@ from strobe.storage.segments import keyed_items
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def encoding_of(captured: Any) -> str:
+    """Return how what `capture` returned is encoded."""
+    if isinstance(captured, KeyedState):
+        return KEYED
+    return OPAQUE if isinstance(captured, (bytes, bytearray, memoryview)) else MSGPACK
+
+
 def encode_captured(captured: Any) -> tuple[str, bytes]:
     """Return the encoding and the bytes of what `capture` returned; a keyed state becomes a base segment, in one go."""
     if isinstance(captured, KeyedState):

@@ -88,7 +88,7 @@ def test_M2_nothing_is_lost_and_nothing_comes_twice_however_often_the_connection
         assert target.heard == source.said
         assert target.incoming.frontier() == source.outgoing.frontier()
         assert source.outlet.reconnects >= 50
-        assert set(listener.rejected) == set()
+        assert set(listener.rejected) <= {"no hello"}  # the connection was cut within it
         source.outlet.close()
         await proxy.close()
         await listener.close()

@@ -1,0 +1,304 @@
+"""A live system under faults: kills and stops at any moment, members that come and go, poison, damage, strange stores."""
+
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from tests.live import ledger
+from tests.live.harness import (
+    LEDGER,
+    MANY_ROLLBACKS,
+    check_everything,
+    running,
+    verify_all,
+    wait_until,
+)
+
+from strobe.cli.supervisor import COORDINATOR, PROGRAM, ChildFailed
+from strobe.errors import StrobeError
+from strobe.storage import Store
+from strobe.storage.blobs import blob_name
+
+EVERYBODY = (*ledger.NAMES, COORDINATOR)
+
+
+@pytest.mark.parametrize(("name", "seed"), [("with_sinks", 1), ("keyed", 2), ("ledger_unordered", 3)])
+def test_R1_whoever_is_killed_or_stopped_at_whatever_moment_nothing_is_lost_or_done_twice(tmp_path, name, seed):
+    """R1, R2, E6, E7: every complete snapshot has each message once, and what was released is what states say."""
+    output = tmp_path / "output"
+    output.mkdir()
+    system, chance = getattr(ledger, name), random.Random(seed)
+    with running(
+        tmp_path,
+        f"{LEDGER}:{name}",
+        ledger.NAMES,
+        *("--interval", "0.05", "--silence", "0.5"),
+        settings=MANY_ROLLBACKS,
+        environment={"STROBE_TEST_OUTPUT": str(output)},
+    ) as live:
+        live.wait_running()
+        for _ in range(8):
+            victim = chance.choice(EVERYBODY)
+            if chance.random() < 0.5:
+                live.kill(victim)
+            else:
+                live.kill(victim, signal.SIGSTOP)
+                pause(live, chance.uniform(0, 0.8))
+                live.kill(victim, signal.SIGCONT)
+            if chance.random() < 0.7:
+                live.wait_committed(1)
+            else:
+                pause(live, chance.uniform(0, 0.3))
+            live.wait_running()
+        live.wait_committed(2)
+        ledger.assert_exactly_once(system, live.last_snapshot())
+    checked = check_everything(system, tmp_path / "store", output)
+    assert checked.snapshots > 8
+    assert checked.lines > 0 or not system.sinks
+
+
+def pause(live, seconds):
+    """Let some time go by at which nothing in particular happens."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        live.tick()
+        time.sleep(0.01)
+
+
+def test_R1_before_the_first_snapshot_everybody_goes_back_to_the_beginning(tmp_path):
+    """R1: also those whose program was not killed begin anew, as if nothing had happened."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
+        live.wait_running()
+        live.wait_progress()
+        live.kill("b")
+        status = live.wait_rolled_back(1)
+        assert status.rollbacks[-1].restored is None
+        ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+def test_R1_several_are_killed_at_once(tmp_path):
+    """R1: one rollback, or some, and then all is well; also where the coordinator is among them."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", settings=MANY_ROLLBACKS) as live:
+        live.wait_running()
+        for victims in (("a", "b", "c"), ("b", COORDINATOR), EVERYBODY):
+            live.wait_committed(1)
+            for victim in victims:
+                live.kill(victim)
+            live.wait_committed(2)
+            live.wait_running()
+        ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+# Members
+
+
+def test_E2_a_process_joins_and_leaves_under_load_and_is_there_again_after_a_rollback(tmp_path):
+    """E2, R1: snapshots before, between and after each have one view and every message once."""
+    system = ledger.ledger_and_d
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(2)
+        join(live)
+        live.wait_committed(2)
+        with_d = live.last_snapshot()
+        assert set(with_d.fragments) == {"a", "b", "c", "d"}
+        assert ledger.read_sent(system, with_d, "d") > 0
+        live.client.leave("d")
+        live.wait("d to be gone", lambda s: {one.name for one in s.processes} == set(ledger.NAMES) and s.settled)
+        wait_until("its program to end", lambda: live.supervisor.pid("d") is None, between=live.tick)
+        assert live.gone[-1] == ("d", 0)
+        live.wait_committed(2)
+        assert set(live.last_snapshot().fragments) == set(ledger.NAMES)
+        live.client.restore(str(with_d.id))
+        live.wait("d to be back", lambda s: s.epoch == 2 and s.settled and len(s.processes) == 4)
+        live.wait_committed(2)
+        last = live.last_snapshot()
+        assert ledger.read_sent(system, last, "d") > ledger.read_sent(system, with_d, "d")
+    check_everything(system, tmp_path / "store")
+
+
+@pytest.mark.parametrize("victim", ["d", "a", COORDINATOR])
+def test_E2_a_crash_during_a_join_or_a_leave_leaves_one_view_or_the_other(tmp_path, victim):
+    """E2: a crash is not a leave; whoever is killed meanwhile, the system settles and d is in, and out again."""
+    chance = random.Random(victim)
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.05", settings=MANY_ROLLBACKS) as live:
+        live.wait_running()
+        live.wait_committed(1)
+        start_d(live)
+        wait_until("d to be on its way", lambda: (d := live.process("d")) and d.state != "missing")
+        pause(live, chance.uniform(0, 0.05))
+        live.kill(victim)
+        live.wait("d to be in", lambda s: "d" in running_of(s) and s.settled)
+        live.wait_committed(1)
+        wait_until("the word that d may go", lambda: asked_to_leave(live, "d"), between=live.tick)
+        pause(live, chance.uniform(0, 0.05))
+        live.supervisor.kill(victim)
+        live.wait("d to be out, or back", lambda s: s.settled and set(running_of(s)) >= set(ledger.NAMES))
+        live.wait_committed(2)
+    check_everything(ledger.ledger_and_d, tmp_path / "store")
+
+
+def start_d(live):
+    """Start a program for d, which the system does not have yet."""
+    live.supervisor.system = f"{LEDGER}:ledger_and_d"
+    live.supervisor.add_node("d", live.client.status().listen)
+
+
+def join(live):
+    start_d(live)
+    live.wait("d to be in", lambda s: "d" in running_of(s) and s.settled)
+
+
+def running_of(status):
+    return [one.name for one in status.processes if one.state == "running"]
+
+
+def asked_to_leave(live, name):
+    try:
+        return live.client.leave(name)
+    except StrobeError:
+        return None
+
+
+# Restoring
+
+
+def test_R1_a_process_that_crashes_after_every_restore_stops_everything_with_a_report(tmp_path):
+    """R1: not looped on; `strobe up` names the process, and ends with 1."""
+    done = subprocess.run(
+        [*PROGRAM, "up", f"{LEDGER}:poisoned", "--store", "store", "--interval", "0.1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 1, said
+    assert "process b has crashed again, after it made everybody roll back 3 times" in said
+    assert "there is poison in the state" in said
+    verify_all(tmp_path / "store")
+
+
+def test_E9_a_damaged_newest_snapshot_is_passed_over_after_a_crash_and_refused_when_asked_for(tmp_path):
+    """E9, S2: the one before is taken, and both are said."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
+        live.wait_running()
+        taken = [live.wait_taken() for _ in range(3)]
+        damage(live.store, taken[-1], "b")
+        with pytest.raises(StrobeError, match=f"snapshot {taken[-1]} is corrupt"):
+            live.client.restore(taken[-1])
+        assert live.status().epoch == 1
+        live.kill("c")
+        status = live.wait_rolled_back(1)
+        assert status.rollbacks[-1].restored == taken[-2]
+        assert f'passed over reason="snapshot {taken[-1]} is corrupt' in live.log(COORDINATOR)
+        ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
+
+
+def damage(store, snapshot, name):
+    """Change one byte of the state of process `name`."""
+    opened = Store.open(store)
+    record = next(manifest for _, known, manifest in opened.list() if known == snapshot).processes[name]
+    path = store / blob_name(record.state)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_E9_what_is_unknown_or_incomplete_or_of_another_topology_is_not_restored(tmp_path):
+    """E9, R3: each is refused with its reason, and the system goes on as it was."""
+    with running(
+        tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0", "--timeout", "0.3", through_proxy=True
+    ) as live:
+        live.wait_running()
+        with_c = live.wait_taken()
+        live.proxy.block("a->b")
+        live.client.take(wait=False, initiators=("a",))
+        [aborted] = wait_until(
+            "an aborted one", lambda: (s := live.status()) and [f.id for f in s.finished if f.outcome == "aborted"][:1]
+        )
+        live.proxy.unblock()
+        for wanted, reason in ((aborted, "aborted"), ("000009-00000001-x", "there is no")):
+            with pytest.raises(StrobeError, match=reason):
+                live.client.restore(wanted)
+        assert live.status().epoch == 1
+        live.client.leave("c")
+        live.wait("c to be gone", lambda s: len(s.processes) == 2 and s.settled)
+        live.wait_taken()
+    with running(tmp_path, f"{LEDGER}:ledger_without_c", ("a", "b"), "--interval", "0") as live:
+        live.wait_running()
+        epoch = live.status().epoch
+        with pytest.raises(StrobeError, match="is of another topology: the system has no process c"):
+            live.client.restore(with_c)
+        live.wait_progress()
+        assert live.status().epoch == epoch
+
+
+def test_E9_a_state_of_another_schema_is_not_restored_and_the_reason_is_told(tmp_path):
+    """E9, R3: the process says what it cannot read; the system stops with that, instead of going on without it."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(1)
+    with (
+        pytest.raises(ChildFailed) as failed,
+        running(tmp_path, f"{LEDGER}:other_schema", ledger.NAMES, "--interval", "0.1") as live,
+    ):
+        live.wait("it to be stopped", lambda s: False)
+    assert failed.value.exit_code == 1
+    assert "process b" in str(failed.value)
+    assert "schema" in str(failed.value)
+    verify_all(tmp_path / "store")
+
+
+# Leaks
+
+
+@pytest.mark.parametrize("name", ["mixed", "mixed_unordered"])
+def test_hundreds_of_snapshots_and_dozens_of_resets_leave_nothing_behind(tmp_path, name):
+    """No memory, no descriptors, no threads, no files: what is there after many is what was there after some."""
+    output = tmp_path / "output"
+    output.mkdir()
+    system = getattr(ledger, name)
+    with running(
+        tmp_path,
+        f"{LEDGER}:{name}",
+        tuple("abcd"),
+        *("--interval", "0.001", "--keep-last", "5"),
+        environment={"STROBE_TEST_OUTPUT": str(output)},
+        through_proxy=True,
+    ) as live:
+        live.wait_running()
+        many(live, 60)
+        before = live.footprints()
+        many(live, 200)
+        after = live.footprints()
+        for who, now in after.items():
+            assert now.memory_bytes < before[who].memory_bytes + 12_000_000, (who, before[who], now)
+            assert now.descriptors <= before[who].descriptors + 8, (who, before[who], now)
+            assert now.threads <= before[who].threads + 1, (who, before[who], now)
+        assert live.status().epoch == 1
+    check_everything(system, tmp_path / "store")
+
+
+def many(live, count):
+    """Let `count` snapshots commit, and reset a link now and then."""
+    goal = live.status().log_position + 2 * count
+    while (status := live.status()) is None or status.log_position < goal:
+        live.proxy.reset("a->b", "control c")
+        pause(live, 0.2)
+
+
+def test_nothing_of_an_aborted_snapshot_or_of_a_killed_writer_is_left_when_it_is_collected(tmp_path):
+    """E8, S2: blobs, unfinished files and spilled channels of those who were killed while they wrote."""
+    with running(tmp_path, f"{LEDGER}:hoarders", ("a", "b"), "--interval", "0.01", settings=MANY_ROLLBACKS) as live:
+        live.wait_running()
+        for victim in ("a", "b", COORDINATOR, "a"):
+            live.wait_committed(1)
+            live.kill(victim)
+        live.wait_committed(2)
+    check_everything(ledger.hoarders, tmp_path / "store")

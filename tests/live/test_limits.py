@@ -1,0 +1,173 @@
+"""Limits of a live system: what channel recording may hold, a full disk, credit, patience. The application goes on."""
+
+import os
+import resource
+import subprocess
+from contextlib import suppress
+
+import pytest
+from tests.live import ledger
+from tests.live.harness import LEDGER, check_everything, complete_snapshots, running, wait_until
+
+MIB = 1 << 20
+PAIR = ("a", "b")
+
+
+@pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
+def test_E3_past_its_bounds_recording_spills_and_then_aborts_the_snapshot_while_all_goes_on(tmp_path, bound):
+    """E3: the marker that would end the recording is held back, and the channel is flooded meanwhile."""
+    settings = {"node.recording_bytes_max": bound, "node.spill_bytes_max": 2 * bound}
+    with running(
+        tmp_path, f"{LEDGER}:flooded", PAIR, "--interval", "0.1", settings=settings, through_proxy=True
+    ) as live:
+        live.wait_running()
+        live.wait_committed(1)
+        live.proxy.block("a->b")
+        reason = f"recording its channels took more than {bound:,} bytes of memory and {2 * bound:,} bytes of disk"
+        wait_until("recording to be given up", lambda: live.aborts(reason), between=live.tick)
+        assert "bytes of channel state on disk" in live.log("a")
+        live.wait_progress(1000)
+        live.proxy.unblock()
+        live.wait_committed(3)
+        assert live.status().epoch == 1
+    check_everything(ledger.flooded, tmp_path / "store")
+
+
+@pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
+def test_E3_what_was_spilled_is_part_of_the_snapshot(tmp_path, bound):
+    """E3, P1: recorded channels that had to go to disk are committed byte for byte."""
+    settings = {"node.recording_bytes_max": bound}
+    with running(tmp_path, f"{LEDGER}:flooded", PAIR, "--interval", "0", settings=settings, through_proxy=True) as live:
+        live.wait_running()
+        live.proxy.block("a->b")
+        live.client.take(wait=False, initiators=("a",))
+        wait_until(
+            "the heartbeat to tell of it",
+            lambda: (a := live.process("a")) and a.spilled_bytes > bound and a.recording_bytes <= 2 * bound,
+        )
+        live.proxy.unblock()
+        live.wait_committed(1)
+        live.wait(
+            "memory and disk to be freed", lambda s: not any(p.recording_bytes or p.spilled_bytes for p in s.processes)
+        )
+    [snapshot] = complete_snapshots(tmp_path / "store")
+    assert snapshot.in_flight_bytes > bound
+    check_everything(ledger.flooded, tmp_path / "store")
+
+
+class SmallDisk:
+    """A store on a file system of its own, of 64 MiB, that can be filled."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", directory], check=True)
+
+    def fill(self, live, leave_bytes):
+        with (self.directory / "ballast").open("wb", buffering=0) as file:
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(MIB))
+            file.truncate(file.tell() - leave_bytes)
+
+    def make_room(self, live):
+        (self.directory / "ballast").unlink()
+
+    def close(self):
+        subprocess.run(["umount", "-l", self.directory], check=True)
+
+
+class SmallFiles:
+    """The same for whoever may not mount: files cannot grow any more."""
+
+    def __init__(self, directory):
+        pass
+
+    def fill(self, live, leave_bytes):
+        for name in ("a", "b", *(() if leave_bytes else ("coordinator",))):
+            self._limit(live, name, leave_bytes)
+
+    def make_room(self, live):
+        for name in ("a", "b", "coordinator"):
+            self._limit(live, name, resource.RLIM_INFINITY)
+
+    def close(self):
+        pass
+
+    def _limit(self, live, name, limit_bytes):
+        resource.prlimit(live.supervisor.pid(name), resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
+
+
+def may_mount():
+    return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"], check=False).returncode == 0
+
+
+DISKS = {"files that cannot grow": SmallFiles} | ({"a full disk": SmallDisk} if may_mount() else {})
+
+
+@pytest.mark.parametrize("kind", DISKS)
+def test_a_full_disk_aborts_snapshots_with_the_reason_and_all_goes_on_until_there_is_room(tmp_path, kind):
+    """E3: first states find no room, then the log itself; the application goes on, and snapshots do when it can be."""
+    disk = DISKS[kind](tmp_path)
+    try:
+        with running(tmp_path, f"{LEDGER}:hoarders", PAIR, "--interval", "0.1", "--keep-last", "2") as live:
+            live.wait_running()
+            live.wait_committed(1)
+            disk.fill(live, 500_000)
+            wait_until("a snapshot without room", lambda: live.aborts("make room, then try again"), between=live.tick)
+            live.wait_progress()
+            disk.make_room(live)
+            live.wait_committed(1)
+            disk.fill(live, 0)
+            live.wait("trouble with the store", lambda s: any(one.kind == "store" for one in s.troubles))
+            live.wait_progress()
+            disk.make_room(live)
+            live.wait("no trouble", lambda s: not s.troubles)
+            live.wait_committed(1)
+            assert live.status().epoch == 1
+            assert live.gone == []
+        check_everything(ledger.hoarders, tmp_path / "store")
+    finally:
+        disk.close()
+
+
+def test_E7_without_a_coordinator_nodes_free_what_they_hold_and_go_on(tmp_path):
+    """E7: a snapshot is under way whose marker is held back, and the coordinator does not return in time."""
+    pulse = tmp_path / "pulse"
+    pulse.mkdir()
+    with running(
+        tmp_path,
+        f"{LEDGER}:beating",
+        ledger.NAMES,
+        "--interval",
+        "0",
+        settings={"node.patience_s": 0.5, "coordinator.timeout_s": 3},
+        environment={"STROBE_TEST_PULSE": str(pulse)},
+        through_proxy=True,
+    ) as live:
+        live.wait_running()
+        live.proxy.block("a->b")
+        live.client.take(wait=False, initiators=("a",))
+        live.wait("everybody recording", lambda s: s.open and all(part.recorded for part in s.open[0].parts))
+        live.end("coordinator")
+        live.proxy.unblock()
+        for name in ledger.NAMES:
+            wait_until(f"{name} to free it", lambda name=name: "no outcome for 0.5 s, freeing it" in live.log(name))
+        before = {name: int((pulse / name).read_text()) for name in ledger.NAMES}
+        wait_until("life", lambda: all(int((pulse / name).read_text() or 0) > before[name] + 10 for name in before))
+        live.start_again("coordinator")
+        status = live.wait_running()
+        assert status.epoch == 1
+        assert not any(one.recording_bytes or one.spilled_bytes for one in status.processes)
+        ledger.assert_exactly_once(ledger.beating, live.last_snapshot())
+    check_everything(ledger.beating, tmp_path / "store")
+
+
+def test_a_cycle_of_processes_that_wait_for_credit_is_reported_within_seconds(tmp_path):
+    """Both send two messages for each that they receive, through windows too small for that: it is said."""
+    settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000}
+    with running(tmp_path, f"{LEDGER}:doubling", PAIR, "--interval", "0", settings=settings) as live:
+        status = live.wait("the deadlock to be told of", lambda s: any(one.kind == "credit" for one in s.troubles), 20)
+        [trouble] = [one for one in status.troubles if one.kind == "credit"]
+        assert "a->b" in trouble.problem
+        assert "b->a" in trouble.problem
+        assert all(one.state == "running" for one in status.processes)
