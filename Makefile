@@ -1,6 +1,6 @@
 # Every target does its own set-up (tools/setup) and is quick about it when nothing changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format claims lock clean
+.PHONY: help demo test soak check bench format claims lock clean
 
 BIN := .venv/bin
 
@@ -14,6 +14,10 @@ demo: ## run the demonstration: a bank that never stops, its snapshots, proofs a
 test: ## run every test; a skipped test fails the run
 	@tools/setup test
 	@$(BIN)/python -m pytest
+
+soak: ## ten minutes of faults: kills, stops, resets, full disks, garbage, members that come and go
+	@tools/setup test
+	@$(BIN)/python -m tests.live.soak --minutes 10
 
 check: ## lint, format, types, import rules and claims: seconds
 	@tools/setup check

@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +53,16 @@ class Pair(AbstractContextManager["Pair"]):
     def close(self) -> None:
         raise NotImplementedError
 
+    def pids(self) -> tuple[int, int]:
+        """Return the programs at source and target."""
+        raise NotImplementedError
+
+    def place(self, source: set[int], target: set[int]) -> None:
+        """Let the two programs run on these processors only."""
+        for pid, processors in zip(self.pids(), (source, target), strict=True):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), processors)
+
     def __enter__(self) -> Self:
         os.environ[VARIABLE] = str(self.folder)
         try:
@@ -71,7 +81,8 @@ class Pair(AbstractContextManager["Pair"]):
 
     def read(self) -> tuple[Reading, Reading]:
         source, target = (gauge.read() for gauge in self._gauges)
-        assert source is not None and target is not None, "both have begun"
+        assert source is not None, "it has begun"
+        assert target is not None, "it has begun"
         return source, target
 
     def turn(self, seconds: float) -> Turn:
@@ -132,6 +143,12 @@ class StrobePair(Pair):
     def close(self) -> None:
         self.supervisor.close()
 
+    def pids(self) -> tuple[int, int]:
+        source, target = self.supervisor.pid("source"), self.supervisor.pid("target")
+        assert source is not None, "it runs"
+        assert target is not None, "it runs"
+        return source, target
+
 
 class PeerPair(Pair):
     """One of bench/peers.py."""
@@ -153,6 +170,10 @@ class PeerPair(Pair):
                     f"{self._kind} has ended with exit code {program.returncode}; its messages are above"
                 )
 
+    def pids(self) -> tuple[int, int]:
+        target, source = self._programs
+        return source.pid, target.pid
+
     def close(self) -> None:
         for program in self._programs:
             program.kill()
@@ -172,17 +193,43 @@ def check(supervisor: Supervisor) -> None:
         raise RuntimeError(f"{gone}; its log ends:\n{log.read_text()[-2000:]}")
 
 
-def medians(turns: Iterable[Turn]) -> Turn:
-    return Turn(*(statistics.median(column) for column in zip(*turns, strict=True)))
+class Turns(list[Turn]):
+    """The turns of one pair, or of several that are the same, round by round."""
+
+    def median(self, what: str) -> float:
+        return statistics.median(getattr(turn, what) for turn in self)
+
+    def against(self, other: "Turns", what: str) -> float:
+        """Return the median of the ratios of each round: turns of one round have the same neighbours."""
+        return statistics.median(getattr(a, what) / getattr(b, what) for a, b in zip(self, other, strict=True))
+
+    def beside(self, other: "Turns") -> "Turns":
+        """Return the means of two pairs that are the same: one may by chance lie better in memory than another."""
+        return Turns(Turn(*map(statistics.fmean, zip(a, b, strict=True))) for a, b in zip(self, other, strict=True))
 
 
-def take_turns(pairs: dict[str, Pair], rounds: int, seconds: float) -> dict[str, Turn]:
-    """Let every pair run in turn, `rounds` times; return the medians of each."""
-    taken: dict[str, list[Turn]] = {name: [] for name in pairs}
-    for _ in range(rounds):
-        for name, pair in pairs.items():
-            taken[name].append(pair.turn(seconds))
-    return {name: medians(turns) for name, turns in taken.items()}
+def take_turns(pairs: Mapping[str, Pair], rounds: int, seconds: float) -> dict[str, Turns]:
+    """Let every pair run in turn, `rounds` times, each time beginning with another."""
+    taken = {name: Turns() for name in pairs}
+    names = list(pairs)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            taken[name].append(pairs[name].turn(seconds))
+    return taken
+
+
+def others_cores(seconds: float = 1.0) -> float:
+    """Return how many processors are busy while nothing is measured: with any, throughput is not to be trusted."""
+
+    def busy() -> float:
+        user, nice, system, idle, waiting, *rest = map(int, Path("/proc/stat").read_text().split()[1:9])
+        del idle, waiting
+        return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+    before = busy()
+    time.sleep(seconds)
+    return (busy() - before) / seconds
 
 
 def _await(done: Callable[[], object], what: str) -> None:

@@ -1,8 +1,9 @@
-"""The live runtime: what a message costs, against the same framing without Strobe and against others; what snapshots do.
+"""The live runtime: what a message costs, against framing without Strobe and against others; what snapshots do.
 
 Everything that is compared is up at the same time and takes turns; figures are medians of the turns.
 """
 
+import os
 import statistics
 import sys
 import tempfile
@@ -11,19 +12,22 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.contest import Pair, PeerPair, StrobePair, Turn, take_turns
+from bench.contest import Pair, PeerPair, StrobePair, Turn, Turns, others_cores, take_turns
 from bench.figures import Figure, at_least, at_most, shown
 from bench.peers import versions
 from strobe.runtime.client import Client
 from strobe.runtime.documents import COMMITTED
 
 COMMAND = "python -m bench live"
-_ROUNDS, _TURN_S = 9, 1.0
+_ROUNDS, _TURN_S = 9, 0.7
 _SNAPSHOT_ROUNDS, _SNAPSHOT_TURN_S = 5, 3.0
 _GAP_ROUNDS, _GAP_TURN_S = 4, 2.0
+_RING_ROUNDS, _RING_TURN_S = 7, 0.4
 _TAKE_TIMEOUT_S = 30.0
 
-_STROBE, _PLAIN, _TRACED, _RING, _RAW = "strobe", "plain framing", "strobe, traced", "strobe ring", "raw"
+# Two of those that are set against each other most closely: how much the same differs from itself is shown too.
+_STROBE, _AGAIN, _PLAIN, _PLAIN_AGAIN = "strobe", "strobe again", "plain framing", "plain framing again"
+_TRACED = "strobe, traced"
 _PEERS = {
     "pyzmq": ("zmq:single", 3),
     "asyncio streams": ("streams:single", 6),
@@ -65,14 +69,14 @@ class Snapshots(threading.Thread):
         self.join()
 
 
-def _turns(folder: Path) -> dict[str, Turn]:
-    """Return the medians of everything that is compared message by message."""
+def _turns(folder: Path) -> dict[str, Turns]:
+    """Let everything that is compared message by message take turns."""
     pairs: dict[str, Pair] = {
         _STROBE: StrobePair(folder / "pair", "pair"),
         _PLAIN: StrobePair(folder / "plain", "plain"),
         _TRACED: StrobePair(folder / "traced", "pair", ("--trace", "ordinals")),
-        _RING: StrobePair(folder / "ring", "ring"),
-        _RAW: PeerPair(folder / "raw", "raw"),
+        _AGAIN: StrobePair(folder / "pair-again", "pair"),
+        _PLAIN_AGAIN: StrobePair(folder / "plain-again", "plain"),
     }
     for name, (kind, _) in _PEERS.items():
         pairs[name] = PeerPair(folder / kind.replace(":", "-"), kind)
@@ -82,72 +86,109 @@ def _turns(folder: Path) -> dict[str, Turn]:
         return take_turns(pairs, _ROUNDS, _TURN_S)
 
 
-def _message_figures(turns: dict[str, Turn]) -> list[Figure]:
-    strobe, plain, traced = turns[_STROBE], turns[_PLAIN], turns[_TRACED]
+def _message_figures(turns: dict[str, Turns]) -> list[Figure]:
+    strobe, plain = turns[_STROBE].beside(turns[_AGAIN]), turns[_PLAIN].beside(turns[_PLAIN_AGAIN])
+    traced = turns[_TRACED]
+    same = turns[_AGAIN].against(turns[_STROBE], "cpu_ns")
     return [
-        shown("messages of 100 bytes, from process to process", strobe.messages_per_s, "messages/s", COMMAND),
-        shown("the same, the sender's part", strobe.source_ns, "ns CPU/message", COMMAND),
-        shown("the same, the receiver's part", strobe.target_ns, "ns CPU/message", COMMAND),
-        shown("framing without ordinals, hash, recording: sender", plain.source_ns, "ns CPU/message", COMMAND),
-        shown("framing without ordinals, hash, recording: receiver", plain.target_ns, "ns CPU/message", COMMAND),
-        at_most("CPU of a message against that framing", strobe.cpu_ns / plain.cpu_ns, "x", 1.15, COMMAND),
+        shown("messages of 100 bytes, process to process", strobe.median("messages_per_s"), "messages/s", COMMAND),
+        shown("the same, the sender's part", strobe.median("source_ns"), "ns CPU/message", COMMAND),
+        shown("the same, the receiver's part", strobe.median("target_ns"), "ns CPU/message", COMMAND),
+        shown(
+            "framing without ordinals, hash, recording: sender", plain.median("source_ns"), "ns CPU/message", COMMAND
+        ),
+        shown("the same, the receiver", plain.median("target_ns"), "ns CPU/message", COMMAND),
+        at_most("CPU of a message against that framing", strobe.against(plain, "cpu_ns"), "x", 1.15, COMMAND),
+        shown("CPU of a message against the very same once more", same, "x", COMMAND),
         at_least(
             "throughput with a trace of ordinals, against none",
-            traced.messages_per_s / strobe.messages_per_s,
+            traced.against(strobe, "messages_per_s"),
             "x",
             0.9,
             COMMAND,
         ),
-        shown("CPU of a message with a trace, against none", traced.cpu_ns / strobe.cpu_ns, "x", COMMAND),
+        shown("CPU of a message with that trace, against none", traced.against(strobe, "cpu_ns"), "x", COMMAND),
     ]
 
 
-def _peer_figures(turns: dict[str, Turn]) -> list[Figure]:
-    strobe = turns[_STROBE]
+def _peer_figures(turns: dict[str, Turns]) -> list[Figure]:
+    strobe = turns[_STROBE].beside(turns[_AGAIN])
     figures = []
     for name, (_, goal) in _PEERS.items():
         peer = turns[name]
-        ratio = strobe.messages_per_s / peer.messages_per_s
+        ratio = strobe.against(peer, "messages_per_s")
         title = f"messages/s against {name}"
         figures.append(at_least(title, ratio, "x", goal, COMMAND) if goal else shown(title, ratio, "x", COMMAND))
-        figures.append(shown(f"{name}: messages", peer.messages_per_s, "messages/s", COMMAND))
-        figures.append(shown(f"{name}: CPU", peer.cpu_ns, "ns CPU/message", COMMAND))
+        figures.append(shown(f"{name}: messages", peer.median("messages_per_s"), "messages/s", COMMAND))
+        figures.append(shown(f"{name}: CPU", peer.median("cpu_ns"), "ns CPU/message", COMMAND))
     return figures
 
 
-def _round_trip_figures(turns: dict[str, Turn]) -> list[Figure]:
-    ring, raw = turns[_RING], turns[_RAW]
+def _placements() -> dict[str, tuple[set[int], set[int]]]:
+    """Return where two programs may run: waking somebody on another processor takes several times as long."""
+    everywhere = os.sched_getaffinity(0)
+    placements = {"": (everywhere, everywhere)}
+    if len(everywhere) > 1:
+        first, second, *_ = sorted(everywhere)
+        placements |= {", a processor each": ({first}, {second}), ", one processor": ({first}, {first})}
+    return placements
+
+
+def _round_trip_figures(folder: Path) -> list[Figure]:
+    """A message to a process that sends it back; the goal is for processors as the system gives them."""
+    figures = []
+    with StrobePair(folder / "ring", "ring") as ring, PeerPair(folder / "raw", "raw") as raw:
+        for where, processors in _placements().items():
+            for pair in (ring, raw):
+                pair.place(*processors)
+            turns = take_turns({"ring": ring, "raw": raw}, _RING_ROUNDS, _RING_TURN_S)
+            figures += _round_trip(where, turns["ring"], turns["raw"])
+    return figures
+
+
+def _round_trip(where: str, ring: Turns, raw: Turns) -> list[Figure]:
+    ratio = ring.against(raw, "source_value")
+    title = f"round trip against raw uvloop sockets{where}"
     return [
-        shown("round trip of a small message, handler to handler", ring.source_value * 1e6, "us", COMMAND),
-        shown("round trip of as many bytes, raw uvloop sockets", raw.source_value * 1e6, "us", COMMAND),
-        at_most("round trip against raw uvloop sockets", ring.source_value / raw.source_value, "x", 1.5, COMMAND),
-        shown("CPU of a round trip against raw uvloop sockets", ring.cpu_ns / raw.cpu_ns, "x", COMMAND),
+        at_most(title, ratio, "x", 1.5, COMMAND) if not where else shown(title, ratio, "x", COMMAND),
+        shown(f"round trip, handler to handler{where}", ring.median("source_value") * 1e6, "us", COMMAND),
+        shown(f"round trip of raw uvloop sockets{where}", raw.median("source_value") * 1e6, "us", COMMAND),
+        shown(f"CPU of a round trip against raw{where}", ring.against(raw, "cpu_ns"), "x", COMMAND),
     ]
+
+
+def _watch(pair: StrobePair, every_s: float | None) -> tuple[Turn, int]:
+    """Watch the pair run, with a snapshot every so often; return how many were complete."""
+    if every_s is None:
+        return pair.watch(_SNAPSHOT_TURN_S), 0
+    with Snapshots(pair.supervisor.client, every_s) as snapshots:
+        turn = pair.watch(_SNAPSHOT_TURN_S)
+    return turn, _count(snapshots)
 
 
 def _snapshot_figures(folder: Path) -> list[Figure]:
     """The same two processes under full load: without snapshots, with one every second, with one every 100 ms."""
-    off: list[Turn] = []
-    on: dict[float, list[Turn]] = {1.0: [], 0.1: []}
-    committed = dict.fromkeys(on, 0)
+    ways = (None, 1.0, 0.1)
+    turns = {every_s: Turns() for every_s in ways}
+    committed = dict.fromkeys(ways, 0)
     with StrobePair(folder / "snapshots", "pair") as pair:
         pair.gate.open()
-        for _ in range(_SNAPSHOT_ROUNDS):
-            off.append(pair.watch(_SNAPSHOT_TURN_S))
-            for every_s, turns in on.items():
-                with Snapshots(pair.supervisor.client, every_s) as snapshots:
-                    turns.append(pair.watch(_SNAPSHOT_TURN_S))
-                committed[every_s] += _count(snapshots)
+        for number in range(_SNAPSHOT_ROUNDS):
+            first = number % len(ways)
+            for every_s in ways[first:] + ways[:first]:
+                turn, complete = _watch(pair, every_s)
+                turns[every_s].append(turn)
+                committed[every_s] += complete
     figures = []
-    for (every_s, turns), goal in zip(on.items(), (0.95, 0.85), strict=True):
-        throughput, cpu = (_median_ratio(turns, off, what) for what in ("messages_per_s", "cpu_ns"))
+    for every_s, goal in ((1.0, 0.95), (0.1, 0.85)):
+        throughput, cpu = (turns[every_s].against(turns[None], what) for what in ("messages_per_s", "cpu_ns"))
         rate = committed[every_s] / (_SNAPSHOT_ROUNDS * _SNAPSHOT_TURN_S)
         title = f"with a snapshot every {every_s:g} s"
         figures += [
             at_least(f"throughput {title}, against none", throughput, "x", goal, COMMAND),
+            # Snapshots that are late cost less: the throughput says nothing unless they were taken.
+            at_least(f"snapshots complete, one due every {every_s:g} s", rate, "1/s", 0.9 / every_s, COMMAND),
             shown(f"CPU of a message {title}, against none", cpu, "x", COMMAND),
-            # Snapshots that are late cost less: throughput says nothing unless they were taken.
-            at_least(f"snapshots that were complete, one due every {every_s:g} s", rate, "1/s", 0.9 / every_s, COMMAND),
         ]
     return figures
 
@@ -174,22 +215,14 @@ def _count(snapshots: Snapshots) -> int:
     return snapshots.committed
 
 
-def _median_ratio(turns: list[Turn], others: list[Turn], what: str) -> float:
-    """Return the median over the rounds: turns of one round have the same neighbours."""
-    return statistics.median(
-        getattr(turn, what) / getattr(other, what) for turn, other in zip(turns, others, strict=True)
-    )
-
-
 def measure() -> list[Figure]:
     print(f"  {versions()}", file=sys.stderr)
+    others = [others_cores()]
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # where stores go: /tmp may be in memory
         folder = Path(place)
         turns = _turns(folder)
-        return [
-            *_message_figures(turns),
-            *_round_trip_figures(turns),
-            *_peer_figures(turns),
-            *_snapshot_figures(folder),
-            *_gap_figures(folder),
-        ]
+        others.append(others_cores())
+        figures = [*_message_figures(turns), *_peer_figures(turns), *_round_trip_figures(folder)]
+        figures += [*_snapshot_figures(folder), *_gap_figures(folder)]
+    others.append(others_cores())
+    return [*figures, shown("processors that others kept busy meanwhile", max(others), "", COMMAND)]

@@ -1,20 +1,30 @@
 """P1: every snapshot carries its own proof."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
+from tests.storage.samples import BLAKE3_VIEW, VIEW, begin, sample
+from tests.storage.signing import commit_signed, sign
 from tests.unit.protocol.network import Network
 from tests.unit.protocol.playbook import body, view
 
 from strobe.causality.proof import verify
 from strobe.protocol import FIFO, UNORDERED, ChannelSpec, Frame, InFlight, Snapshot, View
-from strobe.protocol.frames import extend_all, seed_hash
+from strobe.protocol.frames import BLAKE3, XXH3, extend_all, seed_hash
+from strobe.protocol.log import Manifest
+from strobe.storage import Store
+from strobe.storage.keys import create_keys, read_public_keys
+from strobe.storage.levels import Level, Signers, StoreLevels
 
 replace = msgspec.structs.replace
 
 
-def taken(protocol: str, kind: str) -> Snapshot:
+def taken(protocol: str, kind: str, hashed_by: str = XXH3) -> Snapshot:
     """A snapshot, taken by the real protocol, with messages in flight from a to b."""
-    network = Network(view("a>b:ab", "b>a:ba", kind=kind), protocol)
+    plain = view("a>b:ab", "b>a:ba", kind=kind)
+    channels = tuple(replace(channel, hash=hashed_by) for channel in plain.channels)
+    network = Network(replace(plain, channels=channels), protocol)
     for _ in range(3):
         network.send(0, 1)
     network.take(0, 0)
@@ -66,3 +76,73 @@ def test_P1_the_check_runs_over_the_view_so_that_a_forgotten_one_is_missed(proto
 
 def test_P1_the_verdict_says_what_it_does_not_know() -> None:
     assert str(verify(taken("chandy-lamport", FIFO))).endswith("holds (self-consistent, signer unknown)")
+
+
+@pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
+def test_P1_a_liar_who_swaps_a_message_in_flight_for_another_is_caught_by_either_hash(hashed_by: str) -> None:
+    snapshot = taken("chandy-lamport", FIFO, hashed_by)
+    assert verify(snapshot).holds
+    fragment = snapshot.fragments["b"]
+    for place, item in enumerate(fragment.in_flight["ab"]):
+        items = list(fragment.in_flight["ab"])
+        items[place] = replace(item, frame=replace(item.frame, body=body(*("another" for _ in item.frame.ordinals))))
+        lie = replace(fragment, in_flight={**fragment.in_flight, "ab": tuple(items)})
+        verdict = verify(replace(snapshot, fragments={**snapshot.fragments, "b": lie}))
+        assert [(finding.check, finding.subject) for finding in verdict.findings] == [("hash", "ab")]
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    create_keys(tmp_path / "keys", ["a", "b", "c"])
+    return tmp_path / "keys"
+
+
+def signed(directory: Path, keys: Path) -> tuple[str, Manifest]:
+    """A store with BLAKE3 chains whose processes have signed: what a forger starts from."""
+    store = Store.create(directory)
+    name = commit_signed(store, sample(1, view=BLAKE3_VIEW), keys)
+    assert StoreLevels(store, Signers(read_public_keys(keys))).verify(name, Level.CAUSAL).findings == ()
+    return name, store.state().committed[name].manifest
+
+
+def rewritten(directory: Path, snapshot: Snapshot, signatures: Manifest) -> Store:
+    """A store that a forger has made anew, every byte of it, but for the signatures: those are the true ones."""
+    store = Store.create(directory)
+    name = begin(store, snapshot.id.counter)
+    manifest = store.write_snapshot(snapshot)
+    records = {
+        process: replace(record, signature=signatures.processes[process].signature)
+        for process, record in manifest.processes.items()
+    }
+    store.commit(name, replace(manifest, processes=records), store.state().next_position, at_us=30)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("forged", "caught"),
+    [(sample(1, balance=7, view=BLAKE3_VIEW), ["a", "b"]), (sample(1, view=VIEW), ["a", "b", "c"])],
+    ids=["other messages", "a weaker hash"],
+)
+def test_P1_whoever_rewrites_frames_and_frontiers_alike_is_caught_by_the_signatures(
+    tmp_path: Path, keys: Path, forged: Snapshot, caught: list[str]
+) -> None:
+    name, manifest = signed(tmp_path / "true", keys)
+    store = rewritten(tmp_path / "forged", forged, manifest)
+    assert StoreLevels(store).verify(name, Level.CAUSAL).findings == ()
+    found = StoreLevels(store, Signers(read_public_keys(keys))).verify(name, Level.CAUSAL).findings
+    assert [(finding.check, finding.subject) for finding in found] == [("signature", process) for process in caught]
+
+
+def test_P1_a_receiver_who_signs_a_lie_about_what_it_was_sent_is_caught_by_the_chain(
+    tmp_path: Path, keys: Path
+) -> None:
+    """It has a key of its own, and so its signature is good; what the sender signed is the hash of other frames."""
+    lie = sample(1, view=BLAKE3_VIEW)
+    b = lie.fragments["b"]
+    first, last = b.in_flight["a->b"]
+    b.in_flight["a->b"] = (first, replace(last, frame=replace(last.frame, body=body("last but not sent"))))
+    store = Store.create(tmp_path / "store")
+    name = begin(store, 1)
+    store.commit(name, sign(name, store.write_snapshot(lie), keys), store.state().next_position, at_us=30)
+    found = StoreLevels(store, Signers(read_public_keys(keys))).verify(name, Level.CAUSAL).findings
+    assert [(finding.check, finding.subject) for finding in found] == [("hash", "a->b")]

@@ -6,6 +6,7 @@ import pytest
 from tests.cli.command_line import REPOSITORY, refused, run
 
 from strobe.cli.systems import open_system
+from strobe.protocol.systems import first_view
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +66,16 @@ def test_a_system_file_is_read(write):
     result = simulate("system.toml")
     assert result.code == 0
     assert "8 passed" in result.out
+
+
+def test_P1_a_system_file_says_which_hash_its_channels_have(write):
+    path = write('hash = "blake3"\n' + TOPOLOGY + 'hash = "xxh3"\n', "system.toml")
+    result = simulate("system.toml")
+    assert result.code == 0
+    assert "8 passed" in result.out
+    with open_system(str(path)) as source:
+        hashes = {channel.id: channel.hash for channel in first_view(source.load()).channels}
+    assert hashes == {"a->b": "blake3", "b->a": "xxh3"}
 
 
 def test_each_load_runs_the_users_code_again(write):
@@ -173,6 +184,8 @@ def test_an_empty_system(write):
         ("{balance = 200}", "{funds = 200}", "got an unexpected keyword argument 'funds'"),
         ('from = "a"', 'form = "a"', "unknown field `form`"),
         ("protocol =", "protocols =", "unknown field `protocols`"),
+        ("protocol =", 'hash = "md5"\nprotocol =', "the system has the hash 'md5'; hashes are: xxh3, blake3"),
+        ('to = "b"', 'to = "b"\nhash = "crc"', "channel 'a->b' has the hash 'crc'; hashes are: xxh3, blake3"),
     ],
 )
 def test_a_system_file_with_something_wrong_says_where(write, line, instead, problem):

@@ -57,7 +57,7 @@ class Book(msgspec.Struct):
 class Clerk(Process):
     """Sends notes in bursts to everybody, and applies what comes."""
 
-    def __init__(self, burst=8, every_s=0.002, load=64):
+    def __init__(self, burst=8, every_s=0.005, load=64):
         self.burst = burst
         self.every_s = every_s
         self.load = bytes(load)
@@ -99,7 +99,7 @@ class KeyedClerk(Clerk):
     last is noted apart. The newest ids are kept one by one as well: so there are deletions.
     """
 
-    def __init__(self, burst=8, every_s=0.002, load=64):
+    def __init__(self, burst=8, every_s=0.005, load=64):
         super().__init__(burst, every_s, load)
         self.keyed = KeyedState(int)
 
@@ -146,7 +146,7 @@ class Hoarder(Clerk):
 
     def capture(self):
         weight = blake2b(str(self.book.sent).encode()).digest() * 32768
-        return Hoard(*(getattr(self.book, field) for field in self.book.__struct_fields__), weight=weight)
+        return Hoard(*(getattr(self.book, field) for field in Book.__struct_fields__), weight=weight)
 
 
 class Poisoned(Clerk):
@@ -329,18 +329,26 @@ def _found(system, snapshot, books, spec, run):
     return found
 
 
-def assert_released(system, snapshots, directory):
-    """Each released file is, byte for byte, what the states of these snapshots say; return how many lines there are."""
+def covered_by(system, snapshot):
+    """Return, by process with a sink, how far `snapshot` covers its output, and how much that is by its state."""
+    covered = {}
+    for sink in system.sinks.values():
+        if sink.process in snapshot.fragments:
+            local = snapshot.fragments[sink.process].state
+            book = decode_state(system.processes[sink.process], local)
+            covered[sink.process] = (local.sinks[f"out-{sink.process}"], str(snapshot.id), book.emitted, book.digest)
+    return covered
+
+
+def check_released(system, covers, directory):
+    """Each released file is, byte for byte, what states say; `covers` is `covered_by` of every snapshot there was.
+
+    Return how many lines there are.
+    """
     lines = 0
     for sink in system.sinks.values():
-        name, path = sink.process, directory / sink.path.name
-        covered = {}
-        for snapshot in snapshots:
-            if name in snapshot.fragments:
-                local = snapshot.fragments[name].state
-                book = decode_state(system.processes[name], local)
-                covered[local.sinks[f"out-{name}"]] = (str(snapshot.id), book.emitted, book.digest)
-        lines += _check_file(path, covered)
+        covered = {cover[sink.process][0]: cover[sink.process][1:] for cover in covers if sink.process in cover}
+        lines += _check_file(directory / sink.path.name, covered)
     return lines
 
 

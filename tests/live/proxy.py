@@ -77,6 +77,10 @@ class Proxy:
         """Return the names of the connections that stand now."""
         return sorted(self._ask(lambda: [pair.name for pair in self._pairs]))
 
+    def addresses(self):
+        """Return where nodes and the coordinator listen themselves."""
+        return self._ask(lambda: [f"{host}:{port}" for host, port in (self._coordinator, *self._addresses.values())])
+
     def reset(self, *names):
         """Cut the connections of these names, or all; return how many there were. They may be opened again."""
         return self._ask(lambda: self._reset(names))

@@ -24,7 +24,7 @@ def test_E3_past_its_bounds_recording_spills_and_then_aborts_the_snapshot_while_
         live.wait_committed(1)
         live.proxy.block("a->b")
         reason = f"recording its channels took more than {bound:,} bytes of memory and {2 * bound:,} bytes of disk"
-        wait_until("recording to be given up", lambda: live.aborts(reason), between=live.tick)
+        wait_until("recording to be given up", lambda: live.aborted(reason), between=live.tick)
         assert "bytes of channel state on disk" in live.log("a")
         live.wait_progress(1000)
         live.proxy.unblock()
@@ -113,7 +113,7 @@ def test_a_full_disk_aborts_snapshots_with_the_reason_and_all_goes_on_until_ther
             live.wait_running()
             live.wait_committed(1)
             disk.fill(live, 500_000)
-            wait_until("a snapshot without room", lambda: live.aborts("make room, then try again"), between=live.tick)
+            wait_until("a snapshot without room", lambda: live.aborted("make room, then try again"), between=live.tick)
             live.wait_progress()
             disk.make_room(live)
             live.wait_committed(1)

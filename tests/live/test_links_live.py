@@ -1,15 +1,12 @@
 """Links of a live system that break, block and crawl, and what strangers throw at its ports: nothing is lost."""
 
 import random
-import socket
 import time
 
 import pytest
 from tests.live import ledger
 from tests.live.harness import LEDGER, check_everything, running, wait_until
-
-from strobe.runtime.control import LENGTH, Register, pack
-from strobe.runtime.wire import Hello, handshake_frame
+from tests.live.strangers import garbage, throw
 
 LINKS = [f"{p}->{q}" for p in ledger.NAMES for q in ledger.NAMES if p != q]
 THROWS = 140
@@ -57,7 +54,7 @@ def test_E6_a_blocked_link_aborts_snapshots_and_nothing_else(tmp_path):
         live.wait_running()
         live.wait_committed(2)
         live.proxy.block("a->b")
-        wait_until("a snapshot that times out", lambda: live.aborts("timed out"), between=live.tick)
+        wait_until("a snapshot that times out", lambda: live.aborted("timed out"), between=live.tick)
         live.wait_progress()
         live.proxy.unblock()
         live.wait_committed(3)
@@ -85,9 +82,9 @@ def test_strangers_and_garbage_at_every_port_are_rejected_and_counted_while_all_
         live.wait_committed(1)
         nodes = [one.address for one in status.processes]
         chance = random.Random(11)
-        for number in range(THROWS):
+        for _ in range(THROWS):
             for address in (*nodes, status.listen):
-                throw(address, garbage(chance, number))
+                throw(address, garbage(chance))
             live.tick()
         live.wait(
             "each throw to be counted",
@@ -98,28 +95,3 @@ def test_strangers_and_garbage_at_every_port_are_rejected_and_counted_while_all_
         assert live.status().epoch == 1
         assert live.gone == []
     check_everything(ledger.ledger, tmp_path / "store")
-
-
-def garbage(chance, number):
-    """Return something that is no frame, no message, or one of somebody else's."""
-    kinds = [
-        lambda: chance.randbytes(chance.randrange(1, 400)),
-        lambda: b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
-        lambda: bytes(handshake_frame(Hello(system="other", epoch=1, source="a", channel="a->b", incarnation=1))),
-        lambda: bytes(handshake_frame(Hello(system="other", epoch=1, source="a", channel="a->b", incarnation=1)))[:-3],
-        lambda: LENGTH.pack(0xFFFFFFFF) + b"x" * 100,
-        lambda: LENGTH.pack(20) + chance.randbytes(20),
-        lambda: pack(Register(99, "a", "stranger", 0, ("127.0.0.1", 1), (), "chandy-lamport")),
-    ]
-    return kinds[number % len(kinds)]()
-
-
-def throw(address, data):
-    """Connect, say `data`, and hang up, or be hung up on."""
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
-        try:
-            connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # it has been hung up on already

@@ -75,16 +75,16 @@ SHAPES = {
 }
 
 
-def players(shape: str, protocol: str, *, snapshots: bool = False) -> System:
-    """Return a system of this shape; under Lai-Yang every other channel is unordered."""
+def players(shape: str, protocol: str, *, snapshots: bool = False, hashed_by: str = "xxh3") -> System:
+    """Return a system of this shape; under Lai-Yang every other channel is unordered, and the others `hashed_by`."""
     names, edges = SHAPES[shape]
     mixed = protocol == "lai-yang"
     channels = [
-        Channel(source, target, kind="unordered" if mixed and number % 2 == 0 else "fifo")
+        Channel(source, target, "unordered", hash="xxh3") if mixed and number % 2 == 0 else Channel(source, target)
         for number, (source, target) in enumerate(edges)
     ]
     processes = {name: Player(snapshots=snapshots) for name in names}
-    return System(processes, channels, [Coin, Note], protocol, coins)
+    return System(processes, channels, [Coin, Note], protocol, coins, hash=hashed_by)
 
 
 def parallel_channels(protocol: str) -> System:

@@ -32,6 +32,14 @@ def test_no_checker_complains_whatever_the_shape_and_the_faults(protocol, shape,
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_blake3_chains_survive_what_xxh3_chains_do(protocol):
+    world = run(players("complete", protocol, snapshots=True, hashed_by="blake3"), 4, ",".join(KINDS), snapshots=12)
+    assert [str(violation) for violation in world.violations] == []
+    hashes = {channel.hash for channel in world.views[1].channels}
+    assert hashes == ({"blake3"} if protocol == "chandy-lamport" else {"blake3", "xxh3"})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_two_channels_between_the_same_pair_are_told_apart(protocol):
     assert run(parallel_channels(protocol), 1).violations == []
 

@@ -12,7 +12,7 @@ import msgspec
 from strobe.protocol.channels import Incoming, Outgoing
 from strobe.protocol.events import Breakpoint
 from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
-from strobe.protocol.frames import FIFO, UNORDERED, Frame, InFlight
+from strobe.protocol.frames import BLAKE3, FIFO, UNORDERED, XXH3, Frame, InFlight
 from strobe.protocol.ids import COORDINATOR, SnapshotId
 from strobe.protocol.view import ChannelSpec, View
 
@@ -32,17 +32,13 @@ def good_snapshots(seed: int, count: int, first_counter: int = 1) -> Iterator[Sn
 def random_view(rng: random.Random) -> View:
     """Two to four processes; self-loops and several channels between the same pair are among what can come out."""
     processes = tuple("abcd"[: rng.randint(2, 4)])
-    channels = tuple(
-        ChannelSpec(
-            id=f"c{number}",
-            source=rng.choice(processes),
-            target=rng.choice(processes),
-            kind=rng.choice((FIFO, UNORDERED)),
-            incarnation=rng.randint(1, 3),
-        )
-        for number in range(rng.randint(1, 5))
-    )
+    channels = tuple(random_channel(rng, f"c{number}", processes) for number in range(rng.randint(1, 5)))
     return View(rng.randint(1, 9), processes, channels)
+
+
+def random_channel(rng: random.Random, name: str, processes: tuple[str, ...]) -> ChannelSpec:
+    kind, hashed_by = rng.choice(((FIFO, XXH3), (FIFO, BLAKE3), (UNORDERED, XXH3)))
+    return ChannelSpec(name, rng.choice(processes), rng.choice(processes), kind, rng.randint(1, 3), hashed_by)
 
 
 class Execution:

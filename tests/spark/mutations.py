@@ -78,11 +78,14 @@ MUTATIONS = by_name(
     recording_mutations.wrong_received_count,
     recording_mutations.wrong_sent_hash,
     recording_mutations.wrong_received_hash,
+    recording_mutations.longer_received_hash,
     recording_mutations.nothing_sent_but_a_hash,
     recording_mutations.wrong_view,
     recording_mutations.other_snapshot,
     recording_mutations.exchanged_fragments,
     recording_mutations.other_incarnation,
     recording_mutations.other_kind,
+    recording_mutations.weaker_hash,
+    recording_mutations.impossible_hash,
 )
 HARMLESS = by_name(reordered_unordered_channel, other_state, other_cut_index)

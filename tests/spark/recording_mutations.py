@@ -7,7 +7,7 @@ import msgspec
 from tests.spark.spoiling import channel_with_frames, recorded_otherwise, replace, with_channel, without
 
 from strobe.protocol.fragment import Fragment, Snapshot
-from strobe.protocol.frames import FIFO, HASH_BYTES, UNORDERED, Frame, Frontier, InFlight
+from strobe.protocol.frames import BLAKE3, FIFO, HASH_BYTES, UNORDERED, XXH3, Frame, Frontier, InFlight
 
 
 def forgotten_sender(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
@@ -82,25 +82,38 @@ def wrong_received_count(snapshot: Snapshot, rng: random.Random) -> Snapshot | N
     return recorded_otherwise(snapshot, channel.target, received={**receiver.received, channel.id: wrong})
 
 
+def other_hash(frontier: Frontier, rng: random.Random) -> Frontier:
+    return replace(frontier, hash=rng.randbytes(len(frontier.hash)))
+
+
+def longer_received_hash(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
+    """A hash with more bytes than its kind has; on an unordered channel the sum may come out right all the same."""
+    channel = rng.choice(snapshot.view.channels)
+    receiver = snapshot.fragments[channel.target]
+    received = receiver.received[channel.id]
+    wrong = replace(received, hash=rng.randbytes(rng.randint(1, 16)) + received.hash)
+    return recorded_otherwise(snapshot, channel.target, received={**receiver.received, channel.id: wrong})
+
+
 def wrong_sent_hash(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
     channel = rng.choice(snapshot.view.channels)
     sender = snapshot.fragments[channel.source]
-    wrong = Frontier(sender.sent[channel.id].count, rng.randbytes(HASH_BYTES))
+    wrong = other_hash(sender.sent[channel.id], rng)
     return recorded_otherwise(snapshot, channel.source, sent={**sender.sent, channel.id: wrong})
 
 
 def wrong_received_hash(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
     channel = rng.choice(snapshot.view.channels)
     receiver = snapshot.fragments[channel.target]
-    wrong = Frontier(receiver.received[channel.id].count, rng.randbytes(HASH_BYTES))
+    wrong = other_hash(receiver.received[channel.id], rng)
     return recorded_otherwise(snapshot, channel.target, received={**receiver.received, channel.id: wrong})
 
 
 def nothing_sent_but_a_hash(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
     """Both ends agree that nothing was sent, on a hash that says otherwise."""
     channel = rng.choice(snapshot.view.channels)
-    wrong = Frontier(0, rng.randbytes(HASH_BYTES))
     sender = snapshot.fragments[channel.source]
+    wrong = replace(other_hash(sender.sent[channel.id], rng), count=0)
     spoilt = recorded_otherwise(snapshot, channel.source, sent={**sender.sent, channel.id: wrong})
     receiver = spoilt.fragments[channel.target]
     return recorded_otherwise(
@@ -139,3 +152,17 @@ def other_kind(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
     if channel is None:
         return None
     return with_channel(snapshot, channel, replace(channel, kind=UNORDERED if channel.kind == FIFO else FIFO))
+
+
+def weaker_hash(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
+    """The view says xxh3 of a channel whose frames were hashed by BLAKE3."""
+    strong = [channel for channel in snapshot.view.channels if channel.hash == BLAKE3]
+    channel = rng.choice(strong) if strong else None
+    return channel and with_channel(snapshot, channel, replace(channel, hash=XXH3))
+
+
+def impossible_hash(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
+    """The view says a hash that nobody knows, or BLAKE3 of a channel whose hash is a sum."""
+    channel = rng.choice(snapshot.view.channels)
+    names = ["md5", "", *([BLAKE3] if channel.kind == UNORDERED else [])]
+    return with_channel(snapshot, channel, replace(channel, hash=rng.choice(names)))

@@ -24,7 +24,8 @@ def frames_of(snapshot: Snapshot) -> list[dict[str, object]]:
             c.FIRST_ORDINAL: item.frame.first_ordinal,
             c.MESSAGE_COUNT: item.frame.count,
             c.CONSUMED: item.consumed,
-            c.UNUSED_HASH: seed_hash(channel.id, channel.incarnation),
+            c.HASH: channel.hash,
+            c.UNUSED_HASH: seed_hash(channel.id, channel.incarnation, channel.hash),
             c.RECEIVED_HASH: snapshot.fragments[channel.target].received[channel.id].hash,
             c.BYTES: item.frame.body,
         }
@@ -57,7 +58,8 @@ def test_a_hash_is_carried_across_batches_and_starts_anew_with_each_channel(seed
     for row, result in zip(rows, folded, strict=True):
         same = [r for r in rows if (r[c.SNAPSHOT_ID], r[c.CHANNEL]) == (row[c.SNAPSHOT_ID], row[c.CHANNEL])]
         before = [(r[c.FIRST_ORDINAL], r[c.MESSAGE_COUNT], r[c.BYTES]) for r in same if r[c.FRAME] <= row[c.FRAME]]
-        assert result[EXTENDED_HASH] == extend_all(row[c.KIND], row[c.UNUSED_HASH], row[c.RECEIVED_HASH], before)
+        expected = extend_all(row[c.KIND], row[c.UNUSED_HASH], row[c.RECEIVED_HASH], before, row[c.HASH])
+        assert result[EXTENDED_HASH] == expected
         assert result[ANNOUNCED] == body_count(row[c.BYTES])
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 import msgspec
 
 from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
-from strobe.protocol.frames import FIFO, UNORDERED, Frame, Frontier, InFlight, extend_all, seed_hash
+from strobe.protocol.frames import BLAKE3, FIFO, UNORDERED, Frame, Frontier, InFlight, extend_all, seed_hash
 from strobe.protocol.ids import COORDINATOR, SnapshotId
 from strobe.protocol.log import Begin, Commit
 from strobe.protocol.view import ChannelSpec, View
 from strobe.storage import Store
+
+replace = msgspec.structs.replace
 
 VIEW = View(
     number=1,
@@ -23,6 +25,9 @@ VIEW = View(
         ChannelSpec("b~>c", "b", "c", UNORDERED, incarnation=7),
     ),
 )
+
+# The same with the hash that guards against liars, where there can be one.
+BLAKE3_VIEW = View(1, VIEW.processes, tuple(replace(one, hash=BLAKE3) for one in VIEW.channels[:2]) + VIEW.channels[2:])
 
 
 def sample_id(counter: int, epoch: int = 1) -> SnapshotId:
@@ -35,22 +40,22 @@ def frame(first_ordinal: int, *messages: object) -> Frame:
 
 def frontier(channel: ChannelSpec, frames: list[Frame], count: int | None = None) -> Frontier:
     """The frontier after `frames`; `count` where a breakpoint has cut inside the next one."""
-    seed = seed_hash(channel.id, channel.incarnation)
+    seed = seed_hash(channel.id, channel.incarnation, channel.hash)
     counted = sum(frame.count for frame in frames) if count is None else count
-    hashed = extend_all(channel.kind, seed, seed, [(frame.first_ordinal, frame.count, frame.body) for frame in frames])
-    return Frontier(counted, hashed)
+    bodies = [(frame.first_ordinal, frame.count, frame.body) for frame in frames]
+    return Frontier(counted, extend_all(channel.kind, seed, seed, bodies, channel.hash))
 
 
-def sample(counter: int, epoch: int = 1, balance: int = 100) -> Snapshot:
+def sample(counter: int, epoch: int = 1, balance: int = 100, view: View = VIEW) -> Snapshot:
     """Fifo with a frame cut after its first message, fifo with nothing in flight, unordered received out of order."""
-    forth, back, loose = VIEW.channels
+    forth, back, loose = view.channels
     amounts = [{"amount": amount} for amount in (1, 2, 3, balance)]
     sent_forth = [frame(1, *amounts[:2]), frame(3, *amounts[2:]), frame(5, "last")]
     sent_back = [frame(1, "ack")]
     sent_loose = [frame(1, "x"), frame(2, "y", "z"), frame(4, "w")]
     return snapshot_of(
         sample_id(counter, epoch),
-        VIEW,
+        view,
         sent={
             "a": {forth.id: frontier(forth, sent_forth)},
             "b": {back.id: frontier(back, sent_back), loose.id: frontier(loose, sent_loose)},

@@ -129,17 +129,27 @@ def read_section(blob, section):
     return frames
 
 
-def hash_of(*parts):
+def xxh3(*parts):
     return xxhash.xxh3_128(b"".join(parts)).digest()
 
 
-def extend(kind, seed, value, frames):
+def hash_of(channel):
+    name = channel.get("hash", "xxh3")
+    if name == "xxh3":
+        return xxh3
+    if name == "blake3" and channel["kind"] == "fifo":
+        return lambda *parts: blake3(b"".join(parts)).digest()
+    raise Wrong(f"channel {channel['id']}: no {channel['kind']} channel has the hash {name}")
+
+
+def extend(channel, seed, value, frames):
+    digest = hash_of(channel)
     for first, count, _, body in frames:
         header = struct.pack("<QI", first, count)
-        if kind == "fifo":
-            value = hash_of(value, header, body)
+        if channel["kind"] == "fifo":
+            value = digest(value, header, body)
         else:
-            total = int.from_bytes(value, "big") + int.from_bytes(hash_of(seed, header, body), "big")
+            total = int.from_bytes(value, "big") + int.from_bytes(digest(seed, header, body), "big")
             value = (total % 2**128).to_bytes(16, "big")
     return value
 
@@ -158,8 +168,10 @@ def check_channel(channel, sent, received, frames):
     where = f"channel {channel['id']}"
     if received["count"] + sum(count - consumed for _, count, consumed, _ in frames) != sent["count"]:
         raise Wrong(f"{where}: counts")
-    seed = hash_of(channel["id"].encode(), b"\0", struct.pack("<Q", channel["incarnation"]))
-    if extend(channel["kind"], seed, bytes.fromhex(received["hash"]), frames).hex() != sent["hash"]:
+    seed = hash_of(channel)(channel["id"].encode(), b"\0", struct.pack("<Q", channel["incarnation"]))
+    if {len(end["hash"]) for end in (sent, received)} != {2 * len(seed)}:
+        raise Wrong(f"{where}: the length of a hash")
+    if extend(channel, seed, bytes.fromhex(received["hash"]), frames).hex() != sent["hash"]:
         raise Wrong(f"{where}: hashes")
     if any(array_length(body) != count for _, count, _, body in frames):
         raise Wrong(f"{where}: a body has not the messages that its frame counts")

@@ -49,8 +49,13 @@ def end(frontier):
 
 
 def hash_view(view):
-    channels = [[one[name] for name in ("id", "source", "target", "kind", "incarnation")] for one in view["channels"]]
+    names = ("id", "source", "target", "kind", "incarnation")
+    channels = [[one[name] for name in names] + hash_not_xxh3(one) for one in view["channels"]]
     return blake3(pack(["strobe-view-1", view["number"], view["processes"], channels])).hexdigest()
+
+
+def hash_not_xxh3(channel):
+    return [name for name in [channel.get("hash", "xxh3")] if name != "xxh3"]
 
 
 def signed_bytes(snapshot, view, process, record):

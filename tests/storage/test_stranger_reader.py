@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from tests.storage import stranger
 from tests.storage.format_example import build
-from tests.storage.samples import begin, commit, sample, sample_id
+from tests.storage.samples import BLAKE3_VIEW, begin, commit, sample, sample_id
 
+from strobe.causality.proof import verify
 from strobe.protocol.frames import InFlight
 from strobe.protocol.log import Abort, EpochStart, Pin, Remove
 from strobe.storage import Store
@@ -63,6 +64,40 @@ def test_the_reader_and_the_store_agree_on_what_the_log_means(store: Store) -> N
 def test_the_worked_example_checks_out(tmp_path: Path) -> None:
     build(tmp_path / "store")
     stranger.main(str(tmp_path / "store"))
+
+
+def test_blake3_chains_are_read_and_checked(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    commit(store, sample(1, view=BLAKE3_VIEW))
+    manifest = manifest_of(store)
+    assert [channel.get("hash") for channel in manifest["view"]["channels"]] == ["blake3", "blake3", None]
+    assert len(manifest["processes"]["a"]["sent"]["a->b"]["hash"]) == 64
+    assert verify(store.load(str(sample_id(1)))).holds
+    stranger.check_proof(Path(store.url), manifest)
+    manifest["processes"]["a"]["sent"]["a->b"]["hash"] = "0" * 64
+    with pytest.raises(stranger.Wrong, match="a->b: hashes"):
+        stranger.check_proof(Path(store.url), manifest)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "problem"),
+    [
+        (0, None, "a->b: the length of a hash"),
+        (0, "md5", "no fifo channel has the hash md5"),
+        (2, "blake3", "no unordered channel has the hash blake3"),
+    ],
+)
+def test_a_channel_said_to_have_another_hash_is_rejected(
+    tmp_path: Path, place: int, name: str | None, problem: str
+) -> None:
+    store = Store.create(tmp_path / "store")
+    commit(store, sample(1, view=BLAKE3_VIEW))
+    manifest = manifest_of(store)
+    channel = manifest["view"]["channels"][place]
+    channel.pop("hash", None)
+    channel |= {"hash": name} if name else {}
+    with pytest.raises(stranger.Wrong, match=problem):
+        stranger.check_proof(Path(store.url), manifest)
 
 
 def manifest_of(store: Store) -> Any:

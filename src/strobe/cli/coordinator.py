@@ -81,7 +81,8 @@ def coordinator(
         "node": {"trace": trace},
     }
     with open_system(system) as source:
-        live = with_settings(_with_given(load_live(source), given), settings or [])
+        # What has an option of its own counts by that: `strobe up` pins the ports of one that it starts again.
+        live = _with_given(with_settings(load_live(source), settings or []), given)
         made = Coordinator(live.system, store or live.store, live.coordinator, live.node, live.retention, events)
     return run_loop(_run(made))
 

@@ -22,8 +22,9 @@ class _Told(logging.Handler):
 def start_logging(as_json: bool, process: str) -> EventLog:
     """Send what this program logs to stderr; return the log itself."""
     events = EventLog(as_json=as_json)
-    root = logging.getLogger("strobe")
-    root.handlers = [_Told(events, process)]
-    root.setLevel(logging.INFO)
-    root.propagate = False
+    for name, level in (("strobe", logging.INFO), ("asyncio", logging.WARNING)):
+        root = logging.getLogger(name)
+        root.handlers = [_Told(events, process)]
+        root.setLevel(level)
+        root.propagate = False
     return events

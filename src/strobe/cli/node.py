@@ -1,6 +1,7 @@
 """`strobe node`: run one process of a live system on this machine."""
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +12,19 @@ from strobe.cli.commands import new_app
 from strobe.cli.lifeline import follow_lifeline
 from strobe.cli.live import LiveSystem, SystemArgument, load_live
 from strobe.cli.logs import start_logging
-from strobe.cli.systems import open_system
+from strobe.cli.systems import SystemSource, open_system
 from strobe.errors import UsageError
+from strobe.process import Process
 from strobe.runtime.addresses import parse_address
-from strobe.runtime.application import ProcessApplication
+from strobe.runtime.application import Decode, ProcessApplication, Renew
 from strobe.runtime.host import Host, Signer
 from strobe.runtime.loops import run_loop
 from strobe.runtime.system_file import ProgramWithOwnLoop
 from strobe.storage.keys import read_private_key
 
 app = new_app()
+
+EXIT_INTERRUPTED = 130
 
 
 @app.command()
@@ -104,5 +108,7 @@ def _signer(path: Path) -> Signer:
 async def _run(host: Host) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(host.unhandled)
+    loop.add_signal_handler(signal.SIGTERM, host.end, 0)
+    loop.add_signal_handler(signal.SIGINT, host.end, EXIT_INTERRUPTED)
     follow_lifeline(lambda: host.end(0))
     return await host.run()

@@ -24,6 +24,7 @@ COORDINATOR = "coordinator"
 PROGRAM = (sys.executable, "-m", "strobe.cli")
 START_S_MAX = 30.0
 STOP_S_MAX = 15.0
+CLOSE_S_MAX = 1.0
 RESTART_S_MIN = 0.05
 RESTART_S_MAX = 2.0
 _NOT_RUNNABLE = (2, 3)
@@ -115,6 +116,7 @@ class Supervisor:
         self.options = list(options)
         self.program = program
         self.client: Client
+        self.listen = ""
         self.stopping = False
         self._names = list(processes)
         self._children: dict[str, Child] = {}
@@ -127,7 +129,7 @@ class Supervisor:
         listen, api = self._await_coordinator(coordinator)
         # Started again, it must be where its nodes and users look for it.
         coordinator.arguments = _with_options(coordinator.arguments, {"--listen": listen, "--api": api})
-        self.client = Client(api)
+        self.client, self.listen = Client(api), listen
         for name in self._names:
             self.add_node(name, listen)
 
@@ -179,23 +181,29 @@ class Supervisor:
             if hasattr(self, "client"):
                 self.client.stop()
         except TransportError:
-            pass  # the coordinator is gone: its nodes are ended by the lifeline
+            self._cut_lifeline()  # the coordinator is gone, and cannot tell its nodes
         self._await_end(STOP_S_MAX)
         self.close()
 
     def close(self) -> None:
         """End everything at once."""
         self.stopping = True
+        self._cut_lifeline()
+        try:
+            self._await_end(CLOSE_S_MAX)
+        finally:
+            for child in self._children.values():
+                if child.process is not None:
+                    # One that was stopped by a signal does not notice that the pipe is cut.
+                    child.process.kill()
+                    child.process.wait()
+                    child.process = None
+
+    def _cut_lifeline(self) -> None:
         if self._held >= 0:
             os.close(self._held)
             os.close(self._lifeline)
             self._held = self._lifeline = -1
-        for child in self._children.values():
-            if child.process is not None:
-                # One that was stopped by a signal does not notice that the pipe is cut.
-                child.process.kill()
-                child.process.wait()
-                child.process = None
 
     def __enter__(self) -> "Supervisor":
         return self
@@ -215,7 +223,7 @@ class Supervisor:
         halted = child.name == COORDINATOR and code == 1
         if code in _NOT_RUNNABLE or halted:
             raise ChildFailed(child.name, code, child.tail(), halted)
-        child.ended = code == 0
+        child.ended = code == 0 and child.name != COORDINATOR
 
     def _await_coordinator(self, child: Child) -> tuple[str, str]:
         deadline = time.monotonic() + START_S_MAX

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from strobe.cli.systems import open_system
 from strobe.cli.watch import Watch
 from strobe.errors import TransportError, UsageError
 from strobe.runtime.documents import Status
+from strobe.runtime.system_file import ProgramWithOwnLoop
 
 app = new_app()
 
@@ -50,7 +51,7 @@ def up(
 
     What is killed is started again; after the crash of a process the whole system rolls back to its newest snapshot and
     goes on. Started again on the same store, the system goes on where its newest snapshot was. Ctrl-C takes a last
-    snapshot and stops everything.
+    snapshot and stops everything. Programs with a loop of their own are yours to start.
 
     \b
     Examples:
@@ -61,16 +62,12 @@ def up(
         raise UsageError("--for takes a number of seconds above 0")
     with open_system(system) as source:
         live = load_live(source)
-    with (
-        beside_document(json),
-        Supervisor(
-            system,
-            store or live.store,
-            list(live.system.processes),
-            coordinator_options(live, interval, trace, settings or []),
-        ) as supervisor,
-    ):
-        status = Session(supervisor, quiet=json).run(seconds)
+    processes = live.system.processes
+    programs = [name for name, process in processes.items() if isinstance(process, ProgramWithOwnLoop)]
+    ours = [name for name in processes if name not in programs]
+    options = coordinator_options(live, interval, trace, settings or [])
+    with beside_document(json), Supervisor(system, store or live.store, ours, options) as supervisor:
+        status = Session(supervisor, programs, quiet=json).run(seconds)
     if json:
         print_json(status)
     return 1 if status is not None and status.halted else 0
@@ -94,8 +91,9 @@ def coordinator_options(live: LiveSystem, interval: float | None, trace: str | N
 class Session:
     """One `strobe up`, from start to stop."""
 
-    def __init__(self, supervisor: Supervisor, quiet: bool = False) -> None:
+    def __init__(self, supervisor: Supervisor, programs: Sequence[str] = (), quiet: bool = False) -> None:
         self._supervisor = supervisor
+        self._programs = programs
         self._watch = Watch(quiet)
         self._status: Status | None = None
 
@@ -106,6 +104,8 @@ class Session:
             note(
                 f"running; logs are in {self._supervisor.store}/run/log, the API at http://{self._supervisor.client.api}"
             )
+            for name in self._programs:
+                note(f"{name} is a program with its own loop: start it; its coordinator is {self._supervisor.listen}")
             deadline = time.monotonic() + seconds if seconds is not None else None
             with self._watch:
                 self._follow(interrupted, deadline)

@@ -37,7 +37,8 @@ class Outgoing:
         """Return the next frame of this channel."""
         first = self.count + 1
         if self.fifo:
-            self.hash = self.extend(self.hash, first, count, body)
+            extend = self.extend  # called in one step it would be looked for as a method first, which takes longer
+            self.hash = extend(self.hash, first, count, body)
         else:
             self.hash = extend_unordered(self.hash, self.seed, first, count, body)
         self.count += count
@@ -120,7 +121,8 @@ class Incoming:
         self.check(frame, process, consumed)
         if self.fifo:
             self.next_ordinal += frame.count
-            received = self.extend(self.hash, frame.first_ordinal, frame.count, frame.body)
+            extend = self.extend
+            received = extend(self.hash, frame.first_ordinal, frame.count, frame.body)
         else:
             self._note_ordinals(frame)
             received = extend_unordered(self.hash, self.seed, frame.first_ordinal, frame.count, frame.body)

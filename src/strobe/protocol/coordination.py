@@ -237,9 +237,10 @@ class TellBlank(msgspec.Struct, frozen=True):
 
 
 class Halt(msgspec.Struct, frozen=True):
-    """One process makes the system roll back again and again: stop everything, and show `report` (R1)."""
+    """Stop everything, and show `report`: nothing can be restored, or one is `blamed` for too many rollbacks (R1)."""
 
     report: str
+    blamed: str | None = None
 
 
 class LetGo(msgspec.Struct, frozen=True):

@@ -29,7 +29,6 @@ from strobe.protocol.coordination import (
     Drained,
     EntryLogged,
     FragmentArrived,
-    Halt,
     JoinWanted,
     LeaveWanted,
     LetGo,
@@ -431,7 +430,7 @@ class Lifecycle:
 
     def _returned(self, process: str) -> list[CoordinatorEffect]:
         self.rollback.seen(process)
-        return [Halt(self.rollback.report)] if self.rollback.report is not None else self._catch_up(process)
+        return [self.rollback.halt] if self.rollback.halt is not None else self._catch_up(process)
 
     @property
     def _calm(self) -> bool:

@@ -73,13 +73,13 @@ class Rollback:
         self.starting: EpochStart | None = None
         self.outdated = False
         self.blames: list[tuple[int, str]] = []
-        # Why everything was stopped, if it was.
-        self.report: str | None = None
+        # The word that everything is stopped, if it is.
+        self.halt: Halt | None = None
 
     @property
     def pending(self) -> bool:
         """Whether nothing may begin: a rollback is to come, or all was stopped."""
-        return self.wish is not None or self.starting is not None or self.report is not None
+        return self.wish is not None or self.starting is not None or self.halt is not None
 
     def seen(self, process: str) -> None:
         """A process is there with its state of this epoch."""
@@ -93,8 +93,8 @@ class Rollback:
         """A process is there without its state: it starts, joins again, or everybody goes back."""
         process = event.process
         self.present.add(process)
-        if self.report is not None:
-            return [Halt(self.report)]
+        if self.halt is not None:
+            return [self.halt]
         if process not in members:
             return [TellBlank(process)] if event.epoch else []
         if process in self.started:
@@ -110,7 +110,7 @@ class Rollback:
         blamed = None if event.epoch or process in self.assumed else process
         if not wish.needed and blamed is not None:
             if self._is_blamed_too_often(blamed, now_us):
-                return self._halt(self._blame_report(blamed))
+                return self._halt(self._blame_report(blamed), blamed)
             wish.blamed = blamed
         wish.needed = True
         self.wish = wish
@@ -137,9 +137,9 @@ class Rollback:
             f"from the newest complete snapshot"
         )
 
-    def _halt(self, report: str) -> list[CoordinatorEffect]:
-        self.report, self.wish = report, None
-        return [Halt(report)]
+    def _halt(self, report: str, blamed: str | None = None) -> list[CoordinatorEffect]:
+        self.halt, self.wish = Halt(report, blamed), None
+        return [self.halt]
 
     # Whereto
 
@@ -208,7 +208,7 @@ class Rollback:
         """A new epoch has started with `view`: tell everybody who can be told."""
         own, self.starting, overtook = entry == self.starting, None, self.newest
         self._remember(entry, view)
-        if recovering or self.report is not None:
+        if recovering or self.halt is not None:
             return []
         if own and self.outdated and self.wish is not None:
             # Chosen in time, but overtaken on its way to the log. Nobody has been told of this epoch, nor will be: the

@@ -65,8 +65,8 @@ class View(msgspec.Struct, frozen=True):
             check_hash(f"channel {channel.id!r}", channel.hash)
             if not can_hash(channel.kind, channel.hash):
                 raise UsageError(
-                    f"channel {channel.id!r} is {channel.kind}, and {channel.hash} is for fifo channels: the hash of any "
-                    f"other is a sum, which a liar can make come out right; make it fifo, or give it hash='{XXH3}'"
+                    f"channel {channel.id!r} is {channel.kind}, and {channel.hash} is for fifo channels: the hash of "
+                    f"any other is a sum, which a liar can make come out right; make it fifo, or give it hash='{XXH3}'"
                 )
 
 

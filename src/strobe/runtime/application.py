@@ -35,9 +35,14 @@ class Captured(msgspec.Struct):
 
 
 class Application(ABC):
-    """Something with a state that takes messages. `position` counts its events."""
+    """Something with a state that takes messages. `position` counts its events.
+
+    `traced`: it tells the recorder of a trace what it does. Of records from outside it takes `records_at_once`.
+    """
 
     position: int = 0
+    traced: bool = True
+    records_at_once: int = 1
 
     @property
     @abstractmethod
@@ -70,12 +75,12 @@ class Application(ABC):
         """Take the messages of `frame`, but for the first `consumed`."""
 
     @abstractmethod
-    def take(self, source: str, record: Any) -> None:
-        """Take a record from outside."""
+    def take(self, source: str, records: list[Any]) -> None:
+        """Take records from outside."""
 
     @abstractmethod
-    def leave(self) -> None:
-        """Run the last event."""
+    def leave(self, then: Callable[[], None]) -> None:
+        """Run the last event; when it is over, call `then`."""
 
     @abstractmethod
     def capture(self) -> Captured:
@@ -220,12 +225,14 @@ class ProcessApplication(Application):
             if context.requested:
                 self._initiate(Breakpoint(channel, place) if place < frame.count else None)
 
-    def take(self, source: str, record: Any) -> None:
+    def take(self, source: str, records: list[Any]) -> None:
+        (record,) = records
         self._run(f"source {source}", lambda: self.process.receive(self.context, source, record), record)
 
-    def leave(self) -> None:
+    def leave(self, then: Callable[[], None]) -> None:
         self._run("leave", lambda: self.process.leave(self.context))
         self.end()
+        then()
 
     def _run(self, name: str, handler: Callable[[], None], record: Any = None) -> None:
         """Run a handler that no message caused."""

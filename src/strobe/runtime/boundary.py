@@ -24,9 +24,10 @@ class Boundary:
         self._sources = sources
         self._sinks = sinks
         self._restored = restored
-        # Of the last poll of each source: the records still to be delivered, and how many were.
+        # Of the last poll of each source, where not all of it is delivered: the records, and how many were.
         self._polled: dict[str, tuple[list[Any], int]] = {}
         self._next: asyncio.Handle | None = None
+        self._stopped = False
 
     def open(self) -> None:
         """Go to where the restored state had come to."""
@@ -40,12 +41,17 @@ class Boundary:
             sink.restore(position, epoch=self._timeline.epoch, origin=origin, fork=fork)
 
     def start(self) -> None:
-        if self._sources:
-            self._next = asyncio.get_running_loop().call_soon(self._read)
+        if self._sources and not self._stopped:
+            self._next = asyncio.get_running_loop().call_soon(self._timeline.attempt, self._read)
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Read nothing more."""
+        self._stopped = True
         if self._next is not None:
             self._next.cancel()
+
+    def close(self) -> None:
+        self.stop()
         # Behind what the thread still does for them.
         for source in self._sources.values():
             self._timeline.host.writer.submit(source.close)
@@ -69,23 +75,33 @@ class Boundary:
 
     def _read(self) -> None:
         """Deliver what the sources have, as long as the process may be given something."""
-        found = 0
+        taken = 0
         for name, source in self._sources.items():
-            if self._timeline.may_deliver and not self._timeline.inbox:
-                records = source.poll(RECORDS_MAX)
-                found += len(records)
-                self._deliver(name, records)
-        loop = asyncio.get_running_loop()
-        self._next = loop.call_soon(self._read) if found else loop.call_later(IDLE_S, self._read)
+            if self._may_deliver() and not self._timeline.inbox:
+                if name not in self._polled:
+                    self._polled[name] = (source.poll(RECORDS_MAX), 0)
+                taken += self._deliver(name)
+        if self._stopped:
+            return
+        loop, attempt = asyncio.get_running_loop(), self._timeline.attempt
+        self._next = loop.call_soon(attempt, self._read) if taken else loop.call_later(IDLE_S, attempt, self._read)
 
-    def _deliver(self, name: str, records: list[Any]) -> None:
-        for place, record in enumerate(records):
-            if self._timeline.closed:
-                return
-            # The record counts as read in a cut that falls right after its event, and not before.
-            self._polled[name] = (records, place + 1)
-            self._timeline.application.take(name, record)
-        self._polled.pop(name, None)
+    def _deliver(self, name: str) -> int:
+        """Deliver what was polled, as far as it can be taken; for a cut, the rest has not been read."""
+        records, first = self._polled[name]
+        step, place = self._timeline.application.records_at_once, first
+        while place < len(records) and self._may_deliver():
+            some = records[place : place + step]
+            place += len(some)
+            # They count as read in a cut that falls right after their event, and not before.
+            self._polled[name] = (records, place)
+            self._timeline.application.take(name, some)
+        if place == len(records):
+            del self._polled[name]
+        return place - first
+
+    def _may_deliver(self) -> bool:
+        return self._timeline.may_deliver and not self._timeline.closed and not self._stopped
 
     async def prepare(self, positions: dict[str, int]) -> None:
         """Make what was emitted up to a cut durable, before its snapshot may commit."""

@@ -10,6 +10,7 @@ The loop only ever encodes a small slice at a time; hashing, writing and syncing
 import asyncio
 import logging
 import time
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ from strobe.protocol.log import BlobRef, ProcessRecord
 from strobe.runtime.application import Captured
 from strobe.runtime.control import FragmentStored, Recorded, SnapshotBegun
 from strobe.runtime.restoring import Restored
-from strobe.storage.blobs import Blobs
+from strobe.runtime.user_code import explain
+from strobe.storage.blobs import Blobs, BlobWriter
 from strobe.storage.channel_frames import pack_frames
 from strobe.storage.manifests import frontier_records
 from strobe.storage.segments import takes_delta
@@ -62,7 +64,7 @@ class Capture:
         self.data = b""
         self.begun: asyncio.Future[SnapshotBegun] = asyncio.get_running_loop().create_future()
         self.fragment: asyncio.Future[Fragment] = asyncio.get_running_loop().create_future()
-        self.stored: FragmentStored | None = None
+        self.answer: FragmentStored | RecordingFailed | None = None
         self.task: asyncio.Task[None] | None = None
         self.patience: asyncio.TimerHandle | None = None
 
@@ -89,28 +91,46 @@ class Captures:
     def record(self, snapshot: SnapshotId) -> None:
         """Freeze the state, now; everything else about it happens later."""
         started = time.perf_counter_ns()
-        capture = Capture(snapshot, self._timeline.application.capture(), time.time_ns() // 1000)
-        state = capture.captured.state
-        if isinstance(state, KeyedState):
-            capture.keyed, capture.frozen = state, state.freeze()
-        else:
-            capture.encoding, capture.data = encode_captured(state)
-        capture.sources, capture.sinks = self._timeline.boundary.positions()
-        capture.captured.state = None
+        try:
+            capture = self._freeze(snapshot)
+        except Exception as error:  # noqa: BLE001 -- no process is killed by a snapshot (E3)
+            self._give_up(snapshot, f"its state cannot be captured: {explain(error)}")
+            return
         self.open[snapshot] = capture
         if snapshot in self._begun:
             capture.begun.set_result(self._begun[snapshot])
         loop = asyncio.get_running_loop()
         capture.task = loop.create_task(self._store(capture))
-        capture.patience = loop.call_later(self._host.settings.patience_s, self._expire, snapshot)
+        capture.patience = loop.call_later(
+            self._host.settings.patience_s, self._timeline.attempt, partial(self._expire, snapshot)
+        )
         if self._timeline.tracer is not None:
             self._timeline.tracer.recorded(str(snapshot), capture.captured.position)
         capture.pause_us = (time.perf_counter_ns() - started) // 1000
         self._host.say(Recorded(snapshot, self._host.name, capture.pause_us))
 
+    def _freeze(self, snapshot: SnapshotId) -> Capture:
+        capture = Capture(snapshot, self._timeline.application.capture(), time.time_ns() // 1000)
+        capture.sources, capture.sinks = self._timeline.boundary.positions()
+        state, capture.captured.state = capture.captured.state, None
+        if isinstance(state, KeyedState):
+            capture.keyed, capture.frozen = state, state.freeze()
+        else:
+            capture.encoding, capture.data = encode_captured(state)
+        return capture
+
+    def _give_up(self, snapshot: SnapshotId, reason: str) -> None:
+        logger.warning("snapshot %s: %s", snapshot, reason)
+        self._host.say(RecordingFailed(snapshot, self._host.name, reason))
+        # Not now: the protocol's effects are being carried out, and its markers must still go out.
+        abort = partial(self._timeline.tell, SnapshotAborted(snapshot))
+        asyncio.get_running_loop().call_soon(self._timeline.run_between, partial(self._timeline.attempt, abort))
+
     def finish(self, fragment: Fragment) -> None:
         """Every incoming channel is known to its end."""
-        self.open[fragment.snapshot].fragment.set_result(fragment)
+        capture = self.open.get(fragment.snapshot)
+        if capture is not None:
+            capture.fragment.set_result(fragment)
 
     def drop(self, snapshot: SnapshotId) -> None:
         """Free all that is held for `snapshot`."""
@@ -138,15 +158,15 @@ class Captures:
         capture = self.open.get(snapshot)
         if capture is None:
             return False
-        if capture.stored is not None:
-            self._host.say(capture.stored)
+        if capture.answer is not None:
+            self._host.say(capture.answer)
         return capture.fragment.done()
 
     def outcome(self, snapshot: SnapshotId, committed: bool) -> None:
         self._begun.pop(snapshot, None)
         capture = self.open.get(snapshot)
-        if capture is not None and committed and capture.stored is not None:
-            self._committed(capture)
+        if capture is not None and committed and isinstance(capture.answer, FragmentStored):
+            self._committed(capture, capture.answer.record)
         if capture is not None and (committed or capture.fragment.done()):
             self.drop(snapshot)
 
@@ -161,10 +181,9 @@ class Captures:
         for snapshot in list(self.open):
             self.drop(snapshot)
 
-    def _committed(self, capture: Capture) -> None:
-        assert capture.stored is not None
+    def _committed(self, capture: Capture, record: ProcessRecord) -> None:
         number = capture.frozen_number
-        self._bases[str(capture.snapshot)] = Base(capture.stored.record, number)
+        self._bases[str(capture.snapshot)] = Base(record, number)
         while len(self._bases) > 4:
             oldest = next(iter(self._bases))
             del self._bases[oldest]
@@ -193,9 +212,11 @@ class Captures:
             state, deltas = await self._write_state(capture, begun)
             fragment = await capture.fragment
             await self._hand_over(capture, begun, state, deltas, fragment)
-        except (StrobeError, OSError) as error:
-            logger.warning("snapshot %s cannot be stored: %s", capture.snapshot, error)
-            self._host.say(RecordingFailed(capture.snapshot, self._host.name, str(error)))
+        except Exception as error:  # no process is killed by a snapshot (E3)
+            strange = not isinstance(error, (StrobeError, OSError))
+            logger.warning("snapshot %s cannot be stored: %s", capture.snapshot, error, exc_info=strange)
+            capture.answer = RecordingFailed(capture.snapshot, self._host.name, explain(error))
+            self._host.say(capture.answer)
 
     async def _write_state(self, capture: Capture, begun: SnapshotBegun) -> tuple[BlobRef, tuple[BlobRef, ...]]:
         """Write the state, or only what has changed since the parent."""
@@ -218,8 +239,9 @@ class Captures:
         return since if takes_delta(base.record, self._host.settings.delta_chain_max) else None
 
     async def _write_frozen(self, frozen: Frozen, begin: int, since: int | None) -> BlobRef:
-        writer = await self._host.in_writer(lambda blobs: blobs.open(begin))
+        opening = self._host.writer.submit(self._host.open_blob, begin)
         try:
+            writer = await asyncio.wrap_future(opening)
             waiting: list[bytes] = []
             size = 0
             for piece in frozen.slices(since):
@@ -233,7 +255,7 @@ class Captures:
             await self._host.in_thread(partial(writer.write, b"".join(waiting)))
             return await self._host.in_thread(writer.finish)
         except BaseException:
-            self._host.writer.submit(writer.abandon)  # behind what the thread still has to write
+            self._host.writer.submit(_abandon, opening)  # behind what the thread still has to write
             raise
 
     async def _hand_over(
@@ -267,5 +289,10 @@ class Captures:
             duration_us=max(0, time.time_ns() // 1000 - capture.recorded_us),
         )
         record = self._host.sign(str(capture.snapshot), self._timeline.protocol.view, record)
-        capture.stored = FragmentStored(capture.snapshot, self._host.name, fragment.view, record)
-        self._host.say(capture.stored)
+        capture.answer = FragmentStored(capture.snapshot, self._host.name, fragment.view, record)
+        self._host.say(capture.answer)
+
+
+def _abandon(opening: "Future[BlobWriter]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().abandon()

@@ -26,13 +26,15 @@ class Topology(msgspec.Struct, frozen=True):
 
     protocol: str
     processes: frozenset[str]
-    channels: frozenset[tuple[str, str, str, str]]
+    channels: frozenset[tuple[str, str, str, str, str]]
 
     @classmethod
     def of(cls, protocol: str, *views: View) -> "Topology":
         processes = frozenset(process for view in views for process in view.processes)
         channels = frozenset(
-            (channel.id, channel.source, channel.target, channel.kind) for view in views for channel in view.channels
+            (channel.id, channel.source, channel.target, channel.kind, channel.hash)
+            for view in views
+            for channel in view.channels
         )
         return cls(protocol, processes, channels)
 
@@ -44,7 +46,8 @@ class Topology(msgspec.Struct, frozen=True):
         if strange:
             return f"is of another topology: the system has no process {', '.join(strange)}"
         taken = Topology.of(manifest.protocol, manifest.view)
-        unknown = sorted(f"{name} ({kind})" for name, _, _, kind in taken.channels - self.channels)
+        strange_channels = taken.channels - self.channels
+        unknown = sorted(f"{name} ({kind}, {hashed_by})" for name, _, _, kind, hashed_by in strange_channels)
         return f"is of another topology: the system has no channel {', '.join(unknown)}" if unknown else None
 
 

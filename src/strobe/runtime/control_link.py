@@ -59,16 +59,18 @@ class ControlLink:
                 reader, self._writer = await asyncio.open_connection(*self.address)
                 self._writer.write(pack(self._greeting()))
                 self.connected, self._complained, wait_s = True, False, RETRY_S_MIN
-                await self._listen(reader)
-            except (OSError, asyncio.IncompleteReadError, TransportError) as error:
+                await self._listen(reader, self._writer)
+            except asyncio.IncompleteReadError:
+                self._complain("it hung up")
+            except (OSError, TransportError) as error:
                 self._complain(error)
             finally:
                 await self._hang_up()
             await asyncio.sleep(wait_s)
             wait_s = min(RETRY_S_MAX, wait_s * 2)
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while True:
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():  # what is still there to be read then was said to the one that we were
             (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             if size > MESSAGE_BYTES_MAX:
                 raise TransportError(f"the coordinator sent a message of {size} bytes")
@@ -81,8 +83,8 @@ class ControlLink:
             with contextlib.suppress(OSError, TimeoutError):
                 await asyncio.wait_for(writer.wait_closed(), 1.0)
 
-    def _complain(self, error: Exception) -> None:
+    def _complain(self, problem: object) -> None:
         if not self._complained:
             host, port = self.address
-            logger.warning("no connection to the coordinator at %s:%d (%s); trying again", host, port, error)
+            logger.warning("no connection to the coordinator at %s:%d (%s); trying again", host, port, problem)
             self._complained = True

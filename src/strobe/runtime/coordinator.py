@@ -137,6 +137,11 @@ class Coordinator:
         if strange:
             theirs = ", ".join(self.brain.view.processes)
             raise UsageError(f"store {self.store_url} belongs to another system, of the processes {theirs}; {other}")
+        for channel in self.brain.view.channels:
+            # It would go on with the hash it has, and nobody would notice that it is not the one asked for.
+            if (asked := known.get(channel.id, channel).hash) != channel.hash:
+                problem = f"channel {channel.id!r} is hashed by {channel.hash} in the store {self.store_url}"
+                raise UsageError(f"{problem}, and cannot change to {asked}; give it hash='{channel.hash}', or {other}")
 
     def now_s(self) -> float:
         return self._loop.time()
@@ -282,7 +287,7 @@ class Coordinator:
             case WakeAt():
                 self._wake_at(effect.at_us)
             case Halt():
-                self._halt(effect.report)
+                self._halt(effect)
             case LetGo():
                 self._let_go(effect)
             case _:
@@ -308,9 +313,10 @@ class Coordinator:
         except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
             self.broke(error)
 
-    def _halt(self, report: str) -> None:
+    def _halt(self, halt: Halt) -> None:
         if self.halted is None:
-            self.halted = report
+            said = self.members.last_words.get(halt.blamed or "")
+            self.halted = report = f"{halt.report}. The last that {halt.blamed} said: {said}" if said else halt.report
             self.log.say("halted", ERROR, report=report)
             self.requests.close()
             self.on_halt(report)

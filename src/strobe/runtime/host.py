@@ -45,10 +45,10 @@ from strobe.runtime.restoring import Restored, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
-from strobe.runtime.user_code import place_of, summary_of
+from strobe.runtime.user_code import explain
 from strobe.runtime.wire import Hello, Refusal
 from strobe.storage import Store
-from strobe.storage.blobs import Blobs
+from strobe.storage.blobs import Blobs, BlobWriter
 
 logger = logging.getLogger("strobe.node")
 
@@ -155,7 +155,7 @@ class Host:
             logger.error("process %s ends: %r", self.name, error, exc_info=error)
         if self.timeline is not None:
             self.timeline.closed = True
-        self.problem = _explain(error)
+        self.problem = explain(error)
         self.say(Failed(self.name, self.problem))
         self.end(1)
 
@@ -368,6 +368,10 @@ class Host:
         """Do `work` on the store's blobs, in that thread."""
         return await self.in_thread(lambda: work(self._open_blobs()))
 
+    def open_blob(self, begin: int) -> BlobWriter:
+        """Begin a blob of the snapshot that began there; for that thread."""
+        return self._open_blobs().open(begin)
+
     def _open_blobs(self) -> Blobs:
         if self._blobs is None:
             self._blobs = Store.open(self._store).blobs
@@ -388,17 +392,10 @@ class Host:
             self.fail(error)
 
 
-def _explain(error: BaseException) -> str:
-    """Return the error in one line, and where in the user's code it happened, if it was there."""
-    place = place_of(error)
-    what = str(error) if isinstance(error, StrobeError) else summary_of(error)
-    return f"{what} ({place})" if place else what
-
-
 def _tell_failure(done: "Future[None]") -> None:
     error = done.exception()
     if error is not None:
-        logger.warning("%s", _explain(error))
+        logger.warning("%s", explain(error))
 
 
 def _channels_of(system: System, name: str) -> tuple[ChannelSpec, ...]:

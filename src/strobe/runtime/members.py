@@ -61,6 +61,8 @@ class Members:
     def __init__(self, silence_s: float) -> None:
         self.silence_s = silence_s
         self.by_process: dict[str, Member] = {}
+        # What each said, or what was said of it, when it was last lost.
+        self.last_words: dict[str, str] = {}
         self._replaced: dict[str, deque[str]] = {}
 
     def __iter__(self) -> Iterator[Member]:

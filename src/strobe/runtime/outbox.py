@@ -32,6 +32,7 @@ class Outbox:
     def __init__(self, name: str, protocol: ChandyLamport | LaiYang, settings: NodeSettings) -> None:
         self.name = name
         self.outlets: dict[str, Outlet] = {}
+        self._ended: list[Outlet] = []
         # A trace wants to know which event sent what; then this is whose events are meant.
         self.counted: Application | None = None
         self.on_seal: Sealed | None = None
@@ -50,11 +51,13 @@ class Outbox:
         self.outlets[channel] = outlet
         self._open[channel] = OpenFrame(channel, _ENCODER, self._settings)
 
-    def remove(self, channel: str) -> Outlet:
-        """Take the channel out: it has ended."""
+    def finish(self, channel: str) -> None:
+        """Take the channel out: it has ended. What was sent on it still goes its way."""
         self._open.pop(channel)
-        self._full.discard(channel)
-        return self.outlets.pop(channel)
+        outlet = self.outlets.pop(channel)
+        outlet.finish()
+        self._ended = [*(ended for ended in self._ended if not ended.closed), outlet]
+        self.has_room(channel)
 
     def send(self, channel: str, message: Any) -> None:
         """Send `message`: it is sent when this returns, and may be changed afterwards."""
@@ -151,5 +154,5 @@ class Outbox:
         self._closed = True
         self._full.clear()
         self.has_room("")
-        for outlet in self.outlets.values():
+        for outlet in (*self.outlets.values(), *self._ended):
             outlet.close()

@@ -218,7 +218,7 @@ class Reception:
             self.members.remove(member.process)
             self._tell_addresses()
             return
-        member.trouble = member.trouble or reason
+        member.trouble = self.members.last_words[member.process] = member.trouble or reason
         self.log.say("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
         self._failed(member.process)
 

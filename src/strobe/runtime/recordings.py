@@ -42,9 +42,11 @@ class Recordings:
     def arrived(self, frame: Frame) -> None:
         """A frame came while something is being recorded."""
         self.bytes += len(frame.body)
-        if self.bytes > self._memory_max and self._task is None:
+        # While a spill is under way, what comes meanwhile stays in memory: in all it is not more than both may hold.
+        bytes_max = self._memory_max if self._task is None else self._memory_max + self._disk_max - self.spilled_bytes
+        if self.bytes > bytes_max:
             self._recount()
-            if self.bytes > self._memory_max:
+            if self.bytes > bytes_max:
                 self._spill()
 
     def changed(self) -> None:
@@ -79,6 +81,8 @@ class Recordings:
                 f"recording its channels took more than {self._memory_max:,} bytes of memory and "
                 f"{self._disk_max:,} bytes of disk"
             )
+            return
+        if self._task is not None:
             return
         frames = {id(item.frame): item.frame for _, item in self._items() if not self._is_spilled(item.frame)}
         self._task = asyncio.get_running_loop().create_task(self._spill_out(list(frames.values())))

@@ -13,7 +13,8 @@
     [retention]                          # see `RetentionSettings`
     keep_last = 100
     [process.a]
-    class = "bank:Branch"                # without it, the process is a program with its own loop
+    class = "bank:Branch"                # without it, the process is a program with its own loop (`Node`);
+                                         # then state = "bank:Account" says what it captures, for verification
     args = {balance = 200}
     listen = "127.0.0.1:7401"
     [[channel]]
@@ -53,6 +54,7 @@ class ProcessTable(msgspec.Struct, forbid_unknown_fields=True):
 
     class_: str | None = msgspec.field(name="class", default=None)
     args: dict[str, Any] = {}
+    state: str | None = None
     listen: str = "127.0.0.1:0"
 
 
@@ -101,7 +103,31 @@ class SystemFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProgramWithOwnLoop(Process):
-    """Stands for a process that is no class of the user's but a program, joined by `Node.connect`."""
+    """Stands for a process that is no class of the user's but a program, joined by `Node.connect`.
+
+    Where its snapshots are looked at, it has whatever was restored; `kind` is the type of what the program captures.
+    """
+
+    def __init__(self, name: str, kind: Any = None) -> None:
+        self._name = name
+        self._state = kind and _example(kind)
+
+    def capture(self) -> Any:
+        if self._state is None:
+            raise NotImplementedError(
+                f"[process.{self._name}] is a program with its own loop; say what it captures: state = module:Type"
+            )
+        return self._state
+
+    def restore(self, state: Any) -> None:
+        self._state = state
+
+
+def _example(kind: Any) -> Any:
+    try:
+        return kind()
+    except TypeError:  # it has fields without defaults; only its type matters
+        return kind.__new__(kind)
 
 
 def read_system_file(path: Path) -> System:
@@ -143,7 +169,7 @@ def parse_system_file(path: Path) -> SystemFile:
 def _make(path: Path, name: str, table: ProcessTable) -> Process:
     place = f"[process.{name}]"
     if table.class_ is None:
-        return ProgramWithOwnLoop()
+        return ProgramWithOwnLoop(name, _find(path, place, table.state) if table.state else None)
     make = _find(path, place, table.class_)
     with loading(f"{path}, {place}: {table.class_} cannot be made with the arguments {table.args}"):
         process = make(**table.args)

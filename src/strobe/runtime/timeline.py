@@ -81,10 +81,9 @@ class Timeline:
         self.system = host.system
         self.epoch = epoch
         self.closed = False
-        self.departed = False
         self.application = host.application
         self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
-        self.tracer = host.open_tracer(epoch, restored)
+        self.tracer = host.open_tracer(epoch, restored) if self.application.traced else None
         self.outbox = Outbox(host.name, self.protocol, host.settings)
         self.boundary = Boundary(self, host.sources, host.sinks, restored)
         self.captures = Captures(self, restored)
@@ -202,7 +201,14 @@ class Timeline:
         if self.inbox or not self.may_deliver:
             self._wait(True, event)
         elif not self.closed:
-            event()
+            self.attempt(event)
+
+    def attempt(self, action: Callable[[], None]) -> None:
+        """Do what the loop has called for; where that fails, the process cannot go on."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 -- a handler failed, or something of ours
+            self.host.fail(error)
 
     def _take_control(self, event: Event) -> None:
         if self.inbox or not self.application.quiet:
@@ -228,7 +234,7 @@ class Timeline:
         """Something has changed: take what waits, in the next turn of the loop."""
         if not self._pumping and (self.inbox or self._orders):
             self._pumping = True
-            self._loop.call_soon(self.pump)
+            self._loop.call_soon(self.attempt, self.pump)
 
     def pump(self) -> None:
         """Take what waits, as far as it can be taken now."""
@@ -348,10 +354,12 @@ class Timeline:
         self._open_channels()
         self.outbox.outlets[effect.channel].write(view_frame(effect.view, effect.sent_count))
         if effect.channel not in self.protocol.outgoing:
-            self.outbox.remove(effect.channel).finish()
+            self.outbox.finish(effect.channel)
+            self.pump_soon()  # it may have been the one that had no room
 
     def _depart(self) -> None:
-        self.application.leave()
-        self.outbox.flush()
-        self.departed = True
-        self.carry_out(self.protocol.handle(DepartureReady()))
+        self.boundary.stop()
+        self.application.leave(self._departed)
+
+    def _departed(self) -> None:
+        self.tell(DepartureReady())

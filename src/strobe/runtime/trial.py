@@ -231,7 +231,7 @@ def _encoding_of(captured: Any) -> str:
 
 
 def _ends(channel: ChannelSpec) -> str:
-    return f"{channel.kind} from {channel.source} to {channel.target}"
+    return f"{channel.kind} from {channel.source} to {channel.target}, hashed by {channel.hash}"
 
 
 def _summary(error: Exception) -> str:

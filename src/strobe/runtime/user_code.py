@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import strobe
-from strobe.errors import UsageError
+from strobe.errors import StrobeError, UsageError
 
 STROBE = f"{Path(strobe.__file__).parent}/"
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
@@ -43,6 +43,13 @@ def summary_of(error: BaseException) -> str:
     if isinstance(error, UsageError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def explain(error: BaseException) -> str:
+    """Return the error in one line, and where in the user's code it happened, if it was there."""
+    place = place_of(error)
+    what = str(error) if isinstance(error, StrobeError) else summary_of(error)
+    return f"{what} ({place})" if place else what
 
 
 @contextmanager

@@ -107,8 +107,8 @@ def strange_channels(channel_ends: DataFrame, view_channels: DataFrame) -> DataF
 
 def examined_frames(frontiers: DataFrame, channel_frames: DataFrame) -> DataFrame:
     """Each frame in flight with what is wrong with it: by itself, and in its place among the others."""
-    recorded = frontiers.where(_recorded())
-    of_receivers = channel_frames.join(recorded, _CHANNEL_KEY).where(sf.col(c.PROCESS) == sf.col(c.TARGET))
+    checkable = frontiers.where(_checkable())
+    of_receivers = channel_frames.join(checkable, _CHANNEL_KEY).where(sf.col(c.PROCESS) == sf.col(c.TARGET))
     in_place = Window.partitionBy(*_CHANNEL_KEY).orderBy(c.FRAME)
     same_ordinal = Window.partitionBy(*_CHANNEL_KEY, c.FIRST_ORDINAL).orderBy(c.FRAME)
     following = sf.col(c.FIRST_ORDINAL) + sf.col(c.MESSAGE_COUNT)
@@ -144,7 +144,7 @@ def wrong_channels(frontiers: DataFrame, frames: DataFrame, fragments: DataFrame
             }
         )
     )
-    found = _compact(_forgotten(), *_unused_findings(), *_count_findings(), _hash_finding())
+    found = _compact(_forgotten(), _uncheckable(), *_end_findings(), *_count_findings(), _hash_finding())
     return _about(channels, c.CHANNEL, sf.concat(_FINDINGS, found))
 
 
@@ -154,6 +154,11 @@ def _recorded() -> Column:
     return reduce(Column.__and__, (sf.col(name).isNotNull() for name in needed))
 
 
+def _checkable() -> Column:
+    """Whether a channel was recorded, and has a hash that it can have."""
+    return _recorded() & sf.col(c.UNUSED_HASH).isNotNull()
+
+
 def _forgotten() -> Column:
     """A channel whose processes have fragments, but not its ends in them; one without is found by its process."""
     who = sf.when(sf.col(c.SENT_COUNT).isNull(), sf.col(c.SOURCE)).otherwise(sf.col(c.TARGET))
@@ -161,10 +166,20 @@ def _forgotten() -> Column:
     return sf.when(~_recorded() & present, _finding("forgotten", "is in the view but not in the fragment of %s", who))
 
 
-def _unused_findings() -> Iterator[Column]:
+def _uncheckable() -> Column:
+    problem = _finding("hash", "cannot be checked: no %s channel has the hash %s", c.KIND, c.HASH)
+    return sf.when(_recorded() & ~_checkable(), problem)
+
+
+def _end_findings() -> Iterator[Column]:
+    """What is wrong with the hash of one end by itself: its length, or that it is not that of an unused channel."""
+    due = sf.length(c.UNUSED_HASH)
     for who, count, running in ((c.SOURCE, c.SENT_COUNT, c.SENT_HASH), (c.TARGET, c.RECEIVED_COUNT, c.RECEIVED_HASH)):
         yield sf.when(
-            _recorded() & (sf.col(count) == 0) & (sf.col(running) != sf.col(c.UNUSED_HASH)),
+            _checkable() & (sf.length(running) != due),
+            _finding("hash", "%s has a hash of %s bytes, and %s gives %s", who, sf.length(running), c.HASH, due),
+        ).when(
+            _checkable() & (sf.col(count) == 0) & (sf.col(running) != sf.col(c.UNUSED_HASH)),
             _finding("hash", "%s counts no message, but its hash is not that of an unused channel", who),
         )
 
@@ -200,11 +215,11 @@ def _frame_findings() -> Iterator[Column]:
 def _count_findings() -> Iterator[Column]:
     sent, received, messages = sf.col(c.SENT_COUNT), sf.col(c.RECEIVED_COUNT), sf.col(_MESSAGES)
     ahead = "%s had received %s messages, %s had sent %s: the cut is inconsistent"
-    yield sf.when(_recorded() & (received > sent), _finding("cut", ahead, c.TARGET, received, c.SOURCE, sent))
+    yield sf.when(_checkable() & (received > sent), _finding("cut", ahead, c.TARGET, received, c.SOURCE, sent))
     lost = sent - received - messages
     what = sf.when(lost > 0, sf.format_string("%s missing", lost)).otherwise(sf.format_string("%s too many", -lost))
     yield sf.when(
-        _recorded() & (received <= sent) & (lost != 0),
+        _checkable() & (received <= sent) & (lost != 0),
         _finding("count", "%s sent, %s received, %s in flight: %s", sent, received, messages, what),
     )
 
@@ -215,7 +230,7 @@ def _hash_finding() -> Column:
     counted = sf.col(c.RECEIVED_COUNT) + sf.col(_MESSAGES) == sf.col(c.SENT_COUNT)
     different = sf.col(EXTENDED_HASH) != sf.col(c.SENT_HASH)
     return sf.when(
-        _recorded() & sound & counted & different,
+        _checkable() & sound & counted & different,
         _finding("hash", "what was received and is in flight is not what %s sent", c.SOURCE),
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import xxhash
+from blake3 import blake3
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.unit.protocol.playbook import body, examples, snapshot_id, view
@@ -16,6 +17,7 @@ from strobe.errors import SnapshotInconsistent
 from strobe.protocol import FIFO, UNORDERED, ChannelSpec, Fragment, Frame, Frontier, InFlight, Snapshot, View
 from strobe.protocol import frames as frames_module
 from strobe.protocol.channels import Incoming, Outgoing
+from strobe.protocol.frames import BLAKE3, XXH3
 
 S1 = snapshot_id(1)
 replace = msgspec.structs.replace
@@ -62,8 +64,10 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     """Valid snapshots of any topology, with frames received, in flight and cut inside."""
     processes = ("p", "q", "r")[: draw(st.integers(1, 3))]
     end = st.sampled_from(processes)
-    pairs = draw(st.lists(st.tuples(end, end, st.sampled_from([FIFO, UNORDERED])), min_size=1, max_size=4))
-    of = View(3, processes, tuple(ChannelSpec(f"c{place}", *pair) for place, pair in enumerate(pairs)))
+    what = st.sampled_from([(FIFO, XXH3), (FIFO, BLAKE3), (UNORDERED, XXH3)])
+    drawn = draw(st.lists(st.tuples(end, end, what), min_size=1, max_size=4))
+    channels = (ChannelSpec(f"c{n}", p, q, kind, hash=name) for n, (p, q, (kind, name)) in enumerate(drawn))
+    of = View(3, processes, tuple(channels))
     ends = {}
     for spec in of.channels:
         sizes = draw(st.lists(st.integers(1, 3), max_size=5))
@@ -73,11 +77,10 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     return assemble(of, ends)
 
 
-def sample(kind: str = FIFO, consumed: int = 0) -> Snapshot:
+def sample(kind: str = FIFO, consumed: int = 0, hashed_by: str = XXH3) -> Snapshot:
     """p has sent q six messages in four frames, of which q has received the first; two channels go back, one unused."""
-    of = View(
-        1, ("p", "q"), (ChannelSpec("pq", "p", "q", kind), ChannelSpec("qp", "q", "p"), ChannelSpec("idle", "q", "p"))
-    )
+    pq = ChannelSpec("pq", "p", "q", kind, hash=hashed_by)
+    of = View(1, ("p", "q"), (pq, ChannelSpec("qp", "q", "p"), ChannelSpec("idle", "q", "p")))
     return assemble(
         of,
         {
@@ -132,6 +135,40 @@ def test_every_valid_snapshot_holds(snapshot: Snapshot) -> None:
 @pytest.mark.parametrize("consumed", [0, 1])
 def test_the_samples_hold_so_that_each_damage_below_is_the_only_one(kind: str, consumed: int) -> None:
     assert verify(sample(kind, consumed)).holds
+
+
+@pytest.mark.parametrize("consumed", [0, 1])
+def test_a_blake3_chain_holds_and_a_changed_byte_breaks_it(consumed: int) -> None:
+    good = sample(FIFO, consumed, BLAKE3)
+    assert verify(good).holds
+    assert blamed(with_frame(good, -1, body=body("an", "other"))) == {("hash", "pq")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "hashed_by", "problem"),
+    [
+        (FIFO, "md5", "cannot be checked: no fifo channel has the hash md5"),
+        (UNORDERED, BLAKE3, "cannot be checked: no unordered channel has the hash blake3"),
+    ],
+)
+def test_a_hash_that_a_channel_cannot_have_is_named_and_nothing_else(kind: str, hashed_by: str, problem: str) -> None:
+    good = sample()
+    channels = (replace(good.view.channels[0], kind=kind, hash=hashed_by), *good.view.channels[1:])
+    snapshot = replace(good, view=replace(good.view, channels=channels))
+    assert verify(snapshot).findings == (Finding("hash", "pq", problem),)
+
+
+def test_a_hash_of_another_length_is_named_for_a_frame_could_be_hidden_in_it() -> None:
+    """A liar who is sent what looks like a frame inside a message could pass it off as the frame in flight."""
+    channel = ChannelSpec("pq", "p", "q", hash=BLAKE3)
+    honest, hidden = Outgoing(channel), Frame(1, 1, body("forged"))
+    header = hidden.first_ordinal.to_bytes(8, "little") + hidden.count.to_bytes(4, "little")
+    carrier = honest.seal(1, body(b"looks like " + header + hidden.body), 0, 1)
+    before = honest.seed + header + carrier.body[: -len(header + hidden.body)]
+    assert honest.hash == blake3(before + header + hidden.body).digest()
+    ends = SimpleNamespace(sent=honest.frontier(), received=Frontier(0, before), in_flight=(InFlight(hidden),))
+    problem = f"q has a hash of {len(before)} bytes, and blake3 gives 32"
+    assert verify(assemble(View(1, ("p", "q"), (channel,)), {"pq": ends})).findings == (Finding("hash", "pq", problem),)
 
 
 def test_unordered_frames_may_be_kept_in_any_order() -> None:

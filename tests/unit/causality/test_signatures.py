@@ -131,6 +131,13 @@ def test_another_epoch_or_view_is_not_what_was_signed() -> None:
     assert blamed(renumbered) == ["a", "b"]
 
 
+def test_a_channel_cannot_be_said_to_have_a_weaker_hash() -> None:
+    strong = REPLACE(VIEW, channels=(REPLACE(VIEW.channels[0], hash="blake3"),))
+    assert blamed(signed(strong)) == []
+    assert blamed(REPLACE(signed(strong), view=VIEW)) == ["a", "b"]
+    assert blamed(signed(), expected_view=strong) == ["a->b (a to b, fifo, 1)", "a->b (a to b, fifo, 1, blake3)"]
+
+
 def test_a_stranger_cannot_sign_for_a_process_nor_one_process_for_another() -> None:
     for signer in ("mallory", "b"):
         forged = sign_record(SNAPSHOT, VIEW, "a", A, KEYS[signer])

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import xxhash
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.protocol.playbook import Playbook, body, frame, received, request, snapshot_id, view
@@ -11,10 +12,11 @@ from tests.unit.protocol.playbook import Playbook, body, frame, received, reques
 from strobe.errors import ProtocolViolation
 from strobe.protocol import FIFO, UNORDERED, ChandyLamport, Frame, Frontier, LaiYang
 from strobe.protocol.channels import Incoming, Outgoing
-from strobe.protocol.frames import body_count, extend_all, extend_fifo, seed_hash
+from strobe.protocol.frames import BLAKE3, body_count, extend_all, extend_blake3, extend_fifo, seed_hash
 from strobe.protocol.view import ChannelSpec
 
 FIFO_SPEC = ChannelSpec("qp", "q", "p")
+BLAKE3_SPEC = ChannelSpec("qp", "q", "p", hash=BLAKE3)
 UNORDERED_SPEC = ChannelSpec("qp", "q", "p", UNORDERED)
 ABC = [frame(1, "a"), frame(2, "b", "c"), frame(4, "d")]
 
@@ -156,7 +158,7 @@ def test_a_frame_on_a_channel_that_is_not_in_the_view_is_named(protocol) -> None
 # Ends and hashes
 
 
-@pytest.mark.parametrize("spec", [FIFO_SPEC, UNORDERED_SPEC], ids=[FIFO, UNORDERED])
+@pytest.mark.parametrize("spec", [FIFO_SPEC, BLAKE3_SPEC, UNORDERED_SPEC], ids=[FIFO, BLAKE3, UNORDERED])
 @given(sizes=st.lists(st.integers(1, 4), max_size=6))
 def test_both_ends_have_the_same_frontier_when_all_has_come(spec: ChannelSpec, sizes: list[int]) -> None:
     outgoing, incoming = Outgoing(spec), Incoming(spec)
@@ -185,6 +187,15 @@ def test_long_bodies_hash_as_short_ones_do(size: int) -> None:
     header = (7).to_bytes(8, "little") + (3).to_bytes(4, "little")
     assert extend_fifo(previous, 7, 3, content) == xxhash.xxh3_128_digest(previous + header + content)
     assert extend_fifo(previous, 7, 3, memoryview(content)) == extend_fifo(previous, 7, 3, content)
+
+
+@pytest.mark.parametrize("size", [0, 4095, 4096, 4097, 10_000])
+def test_a_blake3_chain_has_the_whole_digest_of_the_one_before_and_the_frame(size: int) -> None:
+    previous, content = blake3(b"a\0" + (1).to_bytes(8, "little")).digest(), bytes(size)
+    header = (7).to_bytes(8, "little") + (3).to_bytes(4, "little")
+    assert seed_hash("a", 1, BLAKE3) == previous
+    assert extend_blake3(previous, 7, 3, content) == blake3(previous + header + content).digest()
+    assert extend_blake3(previous, 7, 3, memoryview(content)) == extend_blake3(previous, 7, 3, content)
 
 
 @given(st.permutations(ABC), st.sampled_from([FIFO, UNORDERED]))

@@ -8,8 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.unit.protocol.playbook import view
 
+from strobe import Channel, Process, System
 from strobe.errors import UsageError
 from strobe.protocol import PROTOCOLS, UNORDERED, ChannelSpec, SnapshotId, View, check_channels, initiators
+from strobe.protocol.systems import first_view
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 
@@ -113,11 +115,40 @@ def test_a_sound_view_passes(graph: View) -> None:
         (View(1, ("a",), (ChannelSpec("c", "x", "a"),)), "processes are: a"),
         (View(1, (), (ChannelSpec("c", "x", "a"),)), "processes are: none"),
         (View(1, ("a",), (ChannelSpec("c", "a", "a", "lossy"),)), "channel 'c' has the kind 'lossy'"),
+        (
+            View(1, ("a",), (ChannelSpec("c", "a", "a", hash="md5"),)),
+            "hash 'md5'; hashes are: xxh3, blake3",
+        ),
+        (
+            View(1, ("a",), (ChannelSpec("c", "a", "a", UNORDERED, hash="blake3"),)),
+            "channel 'c' is unordered, and blake3 is for fifo channels.*; make it fifo, or give it hash='xxh3'",
+        ),
     ],
 )
 def test_a_view_that_makes_no_sense_is_refused_by_name(wrong: View, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         wrong.check()
+
+
+def test_what_is_stored_of_a_channel_names_its_hash_only_where_it_is_not_xxh3() -> None:
+    plain = b'{"id":"ab","source":"a","target":"b","kind":"fifo","incarnation":1}'
+    strong = plain[:-1] + b',"hash":"blake3"}'
+    explicit = plain[:-1] + b',"hash":"xxh3"}'
+    assert msgspec.json.encode(ChannelSpec("ab", "a", "b")) == plain
+    assert msgspec.json.encode(ChannelSpec("ab", "a", "b", hash="blake3")) == strong
+    for raw, stored in ((plain, plain), (strong, strong), (explicit, plain)):
+        read = msgspec.json.decode(raw, type=ChannelSpec)
+        assert msgspec.json.encode(msgspec.structs.replace(read, id="ab")) == msgspec.json.encode(read) == stored
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(read), type=ChannelSpec) == read
+
+
+def test_the_hash_of_a_system_is_that_of_its_channels_that_have_none() -> None:
+    channels = [Channel("a", "b"), Channel("b", "a", hash="xxh3")]
+    processes = {"a": Process(), "b": Process()}
+    assert [one.hash for one in first_view(System(processes, channels)).channels] == ["xxh3", "xxh3"]
+    assert [one.hash for one in first_view(System(processes, channels, hash="blake3")).channels] == ["blake3", "xxh3"]
+    with pytest.raises(UsageError, match="the system has the hash 'md5'; hashes are: xxh3, blake3"):
+        first_view(System(processes, [], hash="md5"))
 
 
 def test_chandy_lamport_refuses_an_unordered_channel_by_name() -> None:

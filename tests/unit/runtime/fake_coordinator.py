@@ -5,6 +5,7 @@ starts, photographs and rolls back.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordination import AskToRecord, Drained, TellOutcome, TellRestore
 from strobe.protocol.log import Begin, Manifest, ProcessRecord
 from strobe.protocol.systems import first_view
-from strobe.runtime.application import Application, ProcessApplication
+from strobe.runtime.application import Application, Decode, ProcessApplication
 from strobe.runtime.control import (
     FROM_NODE,
     LENGTH,
@@ -127,7 +128,12 @@ class FakeCoordinator:
     def restore(
         self, link: Link, epoch: int, restored: str | None = None, view: View | None = None, **how: Any
     ) -> None:
-        link.say(TellRestore(link.register.process, epoch, view or self.view, restored, **how))
+        link.say(self.order(link.register.process, epoch, restored, view, **how))
+
+    def order(
+        self, name: str, epoch: int, restored: str | None = None, view: View | None = None, **how: Any
+    ) -> TellRestore:
+        return TellRestore(name, epoch, view or self.view, restored, **how)
 
     async def end(self, name: str, code: int = 0) -> None:
         self.hosts[name].end(code)
@@ -151,13 +157,17 @@ class FakeCoordinator:
 
     async def photograph(self, initiator: str) -> str:
         """Take a snapshot of everybody in the view, and commit it."""
+        return await self.commit(self.ask(initiator))
+
+    def ask(self, initiator: str) -> SnapshotBegun:
+        """Begin a snapshot."""
         begun = self.log_begin(initiator)
         for name in self.view.processes:
             self.links[name].say(begun)
         self.links[initiator].say(AskToRecord(initiator, begun.snapshot, self.view.number))
-        return await self.commit(begun)
+        return begun
 
-    async def commit(self, begun: SnapshotBegun) -> str:
+    async def commit(self, begun: SnapshotBegun, *, tell: bool = True) -> str:
         parts = {name: await self.stored(name, begun.snapshot) for name in self.view.processes}
         protocol, number = self.system.protocol, self.view.number
         assert all(part.view == number for part in parts.values())
@@ -166,7 +176,7 @@ class FakeCoordinator:
         self.store.commit(str(begun.snapshot), manifest, self.position, 2)
         self.position += 1
         self.newest = str(begun.snapshot)
-        for name in self.view.processes:
+        for name in self.view.processes if tell else ():
             self.links[name].say(TellOutcome(name, begun.snapshot, True))
         return self.newest
 
@@ -219,17 +229,26 @@ async def coordinating(directory: Path, system: System, **settings: Any) -> Asyn
     coordinator = FakeCoordinator(store, system, NodeSettings(**settings))
     server = await asyncio.start_server(coordinator.serve, "127.0.0.1", 0)
     coordinator.address = server.sockets[0].getsockname()
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     try:
         yield coordinator
     finally:
         await coordinator.close()
         server.close()
         await server.wait_closed()
+    gc.collect()  # a task whose failure nobody has looked at says so now
+    assert not unhandled, unhandled
 
 
 def application_of(system: System, name: str) -> ProcessApplication:
-    process: Process = system.processes[name]
-    return ProcessApplication(name, process, system.decoder.decode)
+    """Return what runs process `name`; where it starts once more, another one of its kind takes its place."""
+
+    def renew() -> tuple[Process, Decode]:
+        system.processes[name] = type(system.processes[name])()
+        return system.processes[name], system.decoder.decode
+
+    return ProcessApplication(name, system.processes[name], system.decoder.decode, renew)
 
 
 async def _message(reader: asyncio.StreamReader) -> Any:

@@ -392,6 +392,25 @@ def test_the_store_of_another_system_is_refused(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_P1_a_store_whose_channels_have_another_hash_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    strong = system_of("a", "b")
+    strong.hash = "blake3"
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store"):
+            pass
+        refusal = "is hashed by xxh3 in the store .*, and cannot change to blake3; give it hash='xxh3', or give another"
+        with pytest.raises(UsageError, match=refusal):
+            async with running(tmp_path / "store", strong):
+                pass
+        async with running(tmp_path / "new", strong):
+            pass
+        async with running(tmp_path / "new", strong):
+            pass
+
+    asyncio.run(scenario())
+
+
 def test_a_cycle_that_waits_for_credit_is_reported_once_with_a_way_out(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:

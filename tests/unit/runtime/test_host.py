@@ -16,11 +16,22 @@ from strobe.errors import TransportError
 from strobe.outside import Source
 from strobe.process import Channel, Context, System
 from strobe.protocol import ChannelSpec, View
-from strobe.protocol.coordination import Drained, LetGo, TellBlank, TellOutcome, TellRestore, TellSettled, TellView
+from strobe.protocol.coordination import (
+    AskToRecord,
+    Drained,
+    LetGo,
+    TellBlank,
+    TellOutcome,
+    TellSettled,
+    TellView,
+)
 from strobe.protocol.systems import first_view
+from strobe.runtime import boundary
 from strobe.runtime.control import Failed, FragmentStored, Heartbeat, Refused, Stop
+from strobe.runtime.inlet import Inlet
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
+from strobe.runtime.wire import Hello
 
 FILE = Path(__file__).name
 
@@ -158,11 +169,11 @@ def test_R2_a_commit_and_a_rollback_that_are_heard_together_release_what_was_com
         async with coordinating(tmp_path, system) as coordinator:
             a, _ = await coordinator.started("a", "b")
             a.application.context.emit("said")  # type: ignore[attr-defined]
-            taken = await coordinator.photograph("a")
+            begun = coordinator.ask("a")
+            taken = await coordinator.commit(begun, tell=False)
             a.application.context.emit("said later")  # type: ignore[attr-defined]
-            begun = coordinator.log_begin("a")
             link = coordinator.links["a"]
-            link.say(TellOutcome("a", begun.snapshot, False), TellRestore("a", 2, coordinator.view, taken))
+            link.say(TellOutcome("a", begun.snapshot, True), coordinator.order("a", 2, taken))
             await link.hear(Drained)
             assert (tmp_path / "out.jsonl").read_bytes() == b'"said"\n'
             assert a.problem is None
@@ -214,7 +225,11 @@ def joined(view: View, number: int, process: str) -> View:
     return View(number, view.processes, channels)
 
 
-def test_E2_a_process_that_leaves_hands_over_what_it_holds_and_everything_arrives(tmp_path: Path) -> None:
+def test_E2_a_process_that_leaves_hands_over_what_it_holds_and_everything_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary, "IDLE_S", 0)
+
     async def scenario() -> None:
         source = FileSource(tmp_path / "in.jsonl", process="c")
         system = trio(sources={"in": source})
@@ -233,7 +248,8 @@ def test_E2_a_process_that_leaves_hands_over_what_it_holds_and_everything_arrive
             assert hosts[0].application.context.outputs == ("a->b",)  # type: ignore[attr-defined]
             # Nothing more is read from outside for a process whose last event is over.
             (tmp_path / "in.jsonl").write_text("1\n2\n")
-            coordinator.links["c"].say(TellSettled("c", 1))
+            for _ in range(20):
+                await asyncio.sleep(0)
             coordinator.links["c"].say(LetGo("c"))
             assert await coordinator.ended("c") == 0
             assert scripted(system, "c").messages == ["for you"]
@@ -408,8 +424,6 @@ def test_it_returns_with_its_state_when_the_connection_was_lost(tmp_path: Path) 
 
 def test_E7_a_part_is_handed_over_again_when_it_is_asked_for_again(tmp_path: Path) -> None:
     async def scenario() -> None:
-        from strobe.protocol.coordination import AskToRecord
-
         system = pair()
         async with coordinating(tmp_path, system) as coordinator:
             await coordinator.started("a", "b")
@@ -429,8 +443,6 @@ def test_E7_a_part_is_handed_over_again_when_it_is_asked_for_again(tmp_path: Pat
 
 def test_a_peer_that_lost_the_last_word_is_let_in_again_to_hear_that_all_has_come(tmp_path: Path) -> None:
     """E2: a channel that has ended here is known for as long as the epoch lasts."""
-    from strobe.runtime.inlet import Inlet
-    from strobe.runtime.wire import Hello
 
     async def scenario() -> None:
         system = trio()

@@ -257,14 +257,20 @@ def test_a_process_that_is_not_there_is_named() -> None:
         ),
         (
             {"channels": [Channel("b", "a", id="a->b")]},
-            "a->b: is fifo from a to b in the snapshot, fifo from b to a in the system [topology]",
+            "a->b: is fifo from a to b, hashed by xxh3 in the snapshot, fifo from b to a, hashed by xxh3 in the system "
+            "[topology]",
+        ),
+        (
+            {"channels": [Channel("a", "b", hash="blake3")]},
+            "a->b: is fifo from a to b, hashed by xxh3 in the snapshot, fifo from a to b, hashed by blake3 in the "
+            "system [topology]",
         ),
         (
             {"protocol": "lai-yang"},
             "chandy-lamport: the snapshot was taken by chandy-lamport, the system runs lai-yang [protocol]",
         ),
     ],
-    ids=["no channel", "new channel", "turned round", "protocol"],
+    ids=["no channel", "new channel", "turned round", "hash", "protocol"],
 )
 def test_another_topology_or_protocol_is_named(changes: dict[str, Any], problem: str) -> None:
     assert problems(bank(**changes), taken()) == [problem]

@@ -178,3 +178,15 @@ def test_a_snapshot_taken_between_the_decision_and_the_removal_is_safe(
     monkeypatch.setattr(collection, "_unneeded", decide_slowly)
     assert len(collect(Store.open(store.url)).names) > 0
     assert store.load(children[0]) == sample(9, balance=8)
+
+
+def test_a_directory_in_which_nothing_was_ever_written_goes_when_its_snapshot_is_over(store: Store) -> None:
+    """S2: a disk that is full lets a directory be made, and no blob."""
+    name = begin(store, 1)
+    directory = Path(store.url) / f"blobs/{0:020d}"
+    directory.mkdir()
+    collect(store)
+    assert directory.exists()
+    append(store, Abort(name, "no room", 0))
+    collect(store)
+    assert not directory.exists()

@@ -7,7 +7,7 @@ import pytest
 from tests.storage.samples import begin, commit, sample, sample_id
 
 from strobe.errors import SnapshotError, SnapshotIncomplete, StoreCorrupt, StoreFormatError, StrobeError, UsageError
-from strobe.protocol.log import Abort, EpochStart
+from strobe.protocol.log import Abort, BlobRef, EpochStart, Manifest
 from strobe.storage import Store
 from strobe.storage.sealed import seal
 
@@ -152,6 +152,32 @@ def test_a_manifest_of_another_view_epoch_or_parent_is_refused(store: Store) -> 
     for field, value in changes.items():
         with pytest.raises(UsageError, match=field):
             store.commit(name, msgspec.structs.replace(manifest, **{field: value}), store.state().next_position, 1)
+
+
+def test_S2_a_parent_that_has_the_same_bytes_at_two_begins_shares_both(store: Store) -> None:
+    import msgspec
+
+    def with_states(manifest: Manifest, **states: BlobRef) -> Manifest:
+        records = {name: msgspec.structs.replace(manifest.processes[name], state=ref) for name, ref in states.items()}
+        return msgspec.structs.replace(manifest, processes={**manifest.processes, **records})
+
+    def store_one(counter: int, parent: str | None, **states: BlobRef) -> tuple[str, Manifest]:
+        name = begin(store, counter, parent)
+        manifest = with_states(store.write_snapshot(sample(counter)), **states)
+        store.commit(name, manifest, store.state().next_position, 1)
+        return name, manifest
+
+    first, manifest = store_one(1, None)
+    shared = manifest.processes["a"].state
+    position = store.state().next_position
+    begin(store, 2, first)
+    own = store.blobs.write(position, [store.read_blob(shared)], {})
+    manifest = with_states(store.write_snapshot(sample(2)), a=shared, b=own)
+    second = str(sample(2).id)
+    store.commit(second, manifest, store.state().next_position, 1)
+    assert own.blake3 == shared.blake3
+    assert own != shared
+    store_one(3, second, a=shared, b=own)
 
 
 def test_a_manifest_with_a_blob_that_is_not_its_own_or_not_there_is_refused(store: Store) -> None:

@@ -11,7 +11,7 @@ from strobe.protocol.channels import Incoming, Outgoing
 from strobe.protocol.endpoint import Endpoint, Recording
 
 _CONSTANT = frozenset(
-    {"announced", "epoch", "fifo", "hash_before_last", "id", "last", "process", "seed", "spec", "view"}
+    {"announced", "epoch", "extend", "fifo", "hash_before_last", "id", "last", "process", "seed", "spec", "view"}
 )
 
 

@@ -1,0 +1,200 @@
+"""A program with its own loop, as a host sees it: what it waits for, and when it is between two events.
+
+It is given messages only while it asks for them. From then until it asks again it is in an event, and so it is inside
+`atomic`; everything else waits meanwhile: cuts, orders, the end of its last event, and a rollback.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from strobe.errors import TransportError, UsageError
+from strobe.process import System
+from strobe.protocol import Frame, LocalState
+from strobe.runtime.application import Application, Captured, decode_frame
+from strobe.storage.states import decode_captured, encode_captured
+
+if TYPE_CHECKING:
+    from strobe.runtime.timeline import Timeline
+
+Capture = Callable[[], Any]
+Restore = Callable[[Any], None]
+Delivery = tuple[str, list[Any]]
+
+
+class Program(Application):
+    """The state of a program with its own loop. Nobody tells of its events, so there is no trace of them."""
+
+    traced = False
+    records_at_once = 1 << 30
+
+    def __init__(self, name: str, system: System, capture: Capture, restore: Restore) -> None:
+        self.name = name
+        self.inputs: tuple[str, ...] = ()
+        self.outputs: tuple[str, ...] = ()
+        self.timeline: Timeline | None = None
+        self.living = asyncio.Event()
+        # Set while no timeline is there: it was rolled back, or it has ended.
+        self.timeless = asyncio.Event()
+        self.over = False
+        self.problem: str | None = None
+        # Snapshots that the event under way has asked for.
+        self.requested = 0
+        self._decode = system.decoder.decode
+        self._capture = capture
+        self._restore = restore
+        self._initial: tuple[str, bytes] | None = None
+        self._asking: asyncio.Future[Delivery] | None = None
+        self._waiting = False
+        self._departed: Callable[[], None] | None = None
+        self._in_event = False
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def ready(self) -> bool:
+        return self._asking is not None and not self._asking.done()
+
+    @property
+    def quiet(self) -> bool:
+        return not self._in_event
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this is the last event."""
+        return self._departed is not None
+
+    async def until_quiet(self) -> None:
+        await self._quiet.wait()
+
+    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+        self.timeline = timeline
+        self.timeless.clear()
+        self.requested = 0
+        self.position = local.position if local is not None else 0
+        first = self._initial is None
+        encoding, data = self._initial = self._initial or encode_captured(self._capture())
+        if local is not None:
+            self._restore(state)
+        elif not first:  # everybody begins anew, and this program is not made anew for that
+            self._restore(decode_captured(self._capture(), LocalState(0, encoding, data)))
+        self.living.set()
+
+    def end(self) -> None:
+        self.timeline = None
+        self.timeless.set()
+        untaken = self._asking is not None and self._asking.done() and not self._waiting
+        if self.leaving or untaken:
+            # Nothing comes of the last event, nor of messages that nobody has taken and nobody may ever take.
+            self._departed = None
+            self._asking = None if untaken else self._asking
+            self.exit()
+
+    def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        self.inputs, self.outputs = inputs, outputs
+
+    def deliver(self, channel: str, frame: Frame, consumed: int) -> None:
+        messages = decode_frame(self._decode, self.name, channel, frame)[consumed:]
+        self.position += len(messages)
+        self._hand_over((channel, messages))
+
+    def take(self, source: str, records: list[Any]) -> None:
+        self.position += len(records)
+        self._hand_over((source, records))
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        assert self._asking is not None, "a program gets messages only when it asks"
+        self.enter()
+        self._asking.set_result(delivery)
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """Let the program run its last event: asking gives nothing more, and the event is over when it says so."""
+        self.position += 1
+        self._departed = then
+        self.enter()
+        self._end_asking()
+
+    def depart(self) -> bool:
+        """The last event is over; tell whether there was one."""
+        departed, self._departed = self._departed, None
+        if departed is None or self.timeline is None:
+            return False
+        self.exit()
+        self.timeline.attempt(departed)
+        return True
+
+    def capture(self) -> Captured:
+        return Captured(self._capture(), self.position)
+
+    def example(self) -> Any:
+        return self._capture()
+
+    # Events
+
+    def enter(self) -> None:
+        self._in_event = True
+        self._quiet.clear()
+
+    def exit(self) -> None:
+        """The event under way has ended: what waited for that may happen."""
+        if self._in_event:
+            self._in_event = False
+            self._quiet.set()
+            if self.timeline is not None:
+                self.timeline.attempt(self.timeline.pump)
+
+    async def ask(self) -> Delivery:
+        """Wait for the next messages. Whoever is cancelled while it waits has not asked, and misses nothing."""
+        if self._waiting:
+            raise UsageError(
+                f"two tasks ask node {self.name} for messages at once; let one ask, and hand on what comes"
+            )
+        if self._asking is None:
+            self._begin_asking()
+        assert self._asking is not None
+        self._waiting = True
+        try:
+            delivery = await self._asking
+        except BaseException:
+            # What was handed over just then waits for the next time; unless it is of an epoch that is over.
+            if self.timeline is None or not _has_result(self._asking):
+                self._asking = None
+            raise
+        finally:
+            self._waiting = False
+            if self.timeline is None and self._asking is None:
+                self.exit()
+        self._asking = None
+        return delivery
+
+    def _begin_asking(self) -> None:
+        if not self.leaving:
+            self.exit()
+        if self.over or self.leaving:
+            raise self._ending()
+        self._asking = asyncio.get_running_loop().create_future()
+        if self.timeline is not None:
+            self.timeline.pump_soon()
+
+    def finish(self, problem: str | None) -> None:
+        """The node has ended, for this `problem` if there was one: whoever waits is told."""
+        self.problem = problem
+        self.over = True
+        self.living.set()
+        self._end_asking()
+
+    def require_life(self) -> None:
+        """Raise TransportError where the node has ended: nothing can be sent any more."""
+        if self.over:
+            raise TransportError(self.problem or f"node {self.name} has ended")
+
+    def _end_asking(self) -> None:
+        if self._asking is not None and not self._asking.done():
+            self._asking.set_exception(self._ending())
+
+    def _ending(self) -> Exception:
+        return TransportError(self.problem) if self.problem is not None else StopAsyncIteration()
+
+
+def _has_result(future: "asyncio.Future[Delivery]") -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None

@@ -1,0 +1,333 @@
+"""`strobe up`: a whole system on this machine, and how it ends."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.cli.command_line import BANK, REPOSITORY, refused, run, run_apart
+
+from strobe.cli import supervisor as supervising
+from strobe.cli.live import load_live
+from strobe.cli.supervisor import Child, ChildFailed, Gone, Supervisor, _with_options
+from strobe.cli.systems import open_system
+from strobe.cli.up import Session, coordinator_options, interruptible
+from strobe.cli.watch import Watch
+from strobe.errors import TransportError
+from strobe.runtime.documents import Status, Trouble
+from strobe.storage import Store
+
+
+def status_of(**changes):
+    fields = {name: 0 for name in Status.__struct_fields__}
+    fields |= {name: [] for name in ("processes", "channels", "open", "finished", "rollbacks", "troubles")}
+    fields |= {"settled": True, "halted": None, "api": "127.0.0.1:1"}
+    return Status(**(fields | changes))
+
+
+def start_up(*words, cwd=REPOSITORY):
+    """Start a command line in a process of its own, and return it when it says that the system runs."""
+    command = [sys.executable, "-m", "strobe.cli", "up", *map(str, words)]
+    program = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = program.stderr.readline()
+    assert line.startswith("running; logs are in "), line + program.stderr.read()
+    return program
+
+
+def children_of(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def assert_gone(pids):
+    assert pids
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_the_bank_runs_is_photographed_and_goes_on_where_it_was(tmp_path):
+    """The example that runs in the simulator runs live, unchanged; --json is one document (R1, E1)."""
+    store = tmp_path / "store"
+    counted = []
+    for _ in range(2):
+        result = run_apart("up", BANK, "--for", "1.5", "--interval", "0.3", "--store", store, "--json")
+        assert result.code == 0, result.err
+        document = json.loads(result.out)
+        assert [process["name"] for process in document["processes"]] == ["a", "b", "c", "d"]
+        counted.append(document["committed"])
+        assert "last snapshot: " in result.err
+        assert result.err.rstrip().endswith("everything has ended")
+    assert 0 < counted[0] < counted[1]
+    assert document["epoch"] == 2
+    verified = run("snapshot", "verify", "--all", "--level", "invariants", "--system", BANK, "--store", store)
+    assert verified.code == 0, verified
+    assert (
+        "conserved: 800"
+        in run("snapshot", "verify", "latest", "--level", "invariants", "--system", BANK, "--store", store).out
+    )
+
+
+def test_an_interrupt_takes_a_last_snapshot_and_a_second_one_ends_at_once(tmp_path):
+    with start_up(BANK, "--interval", "0", "--store", tmp_path / "once") as program:
+        pids = children_of(program.pid)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+        assert program.returncode == 0, err
+        assert "1 snapshot committed" in out
+    assert_gone(pids)
+    assert len(Store.open(tmp_path / "once").list()) == 1
+    with start_up(BANK, "--store", tmp_path / "twice") as program:
+        pids = children_of(program.pid)
+        os.kill(pids[0], signal.SIGSTOP)  # the coordinator does not answer: nothing ends in good order
+        program.send_signal(signal.SIGINT)
+        program.send_signal(signal.SIGTERM)
+        out, err = program.communicate(timeout=60)
+        assert program.returncode == 130, err
+        assert "Traceback" not in err
+    assert_gone(pids)
+
+
+def test_children_end_when_their_parent_is_killed(tmp_path):
+    with start_up(BANK, "--store", tmp_path / "store") as program:
+        pids = children_of(program.pid)
+        watched = [os.pidfd_open(pid) for pid in pids]
+        program.kill()
+        program.communicate()
+        for one in watched:
+            ended = threading.Event()
+            poll = __import__("select").poll()
+            poll.register(one, 1)
+            assert poll.poll(30_000), "a child lives on"
+            ended.set()
+            os.close(one)
+
+
+def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "bank.py").write_text((REPOSITORY / "examples" / "bank.py").read_text())
+        (tmp_path / "system.toml").write_text(
+            f'[coordinator]\nlisten = "127.0.0.1:0"\napi = "127.0.0.1:0"\n'
+            f'[process.a]\nclass = "bank:Branch"\nargs = {{balance = 1}}\nlisten = "127.0.0.1:{port}"\n'
+        )
+        result = run_apart("up", "system.toml", "--store", "store", "--json", cwd=tmp_path)
+    assert result.code == 3, result
+    assert f"process a cannot listen at 127.0.0.1:{port}" in result.err
+    assert "a ended with exit code 3" in result.document["error"]["message"]
+    assert not (tmp_path / "store" / "run" / "coordinator.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["nothing.py:bank"], "cannot be read"),
+        ([BANK, "--for", "0"], "--for takes a number of seconds above 0"),
+        ([BANK, "--set", "node.colour=red"], "[node] has:"),
+        ([BANK, "--set", "node.trace=everything"], "there is no trace 'everything'"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_started(tmp_path, words, part):
+    refused(run("up", *words, "--store", tmp_path / "store"), part)
+    assert not (tmp_path / "store").exists()
+
+
+# Without processes
+
+
+def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch):
+    seen = {}
+
+    class Fake(Supervisor):
+        def start(self):
+            seen["names"] = self._names
+            self.listen = "127.0.0.1:7"
+            self.client = SimpleNamespace(api="127.0.0.1:8", status=lambda: status_of(halted="enough"))
+
+        def stop(self):
+            pass
+
+    monkeypatch.setattr("strobe.cli.up.Supervisor", Fake)
+    result = run("up", REPOSITORY / "examples" / "own_loop.toml", "--store", tmp_path / "store")
+    assert seen["names"] == ["till"]
+    assert "shop is a program with its own loop: start it; its coordinator is 127.0.0.1:7\n" in result.err
+    assert result.code == 1  # it was halted
+
+
+def test_ports_are_free_ones_unless_a_file_says_which():
+    with open_system(BANK) as source:
+        live = load_live(source)
+        assert coordinator_options(live, None, None, []) == ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    with open_system(str(REPOSITORY / "examples" / "own_loop.toml")) as source:
+        live = load_live(source)
+        assert coordinator_options(live, 0.5, "full", ["node.window_bytes=9"]) == [
+            *("--interval", "0.5", "--trace", "full", "--set", "node.window_bytes=9")
+        ]
+
+
+def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
+    needed = []
+    answers = iter(
+        [
+            TransportError("no coordinator answers"),
+            status_of(
+                processes=[process_of("a", "missing")], troubles=[Trouble("slow", "channel a->b has waited 3.1 s")]
+            ),
+            status_of(troubles=[Trouble("slow", "channel a->b has waited 3.6 s")]),
+            status_of(halted="it crashes again and again"),
+        ]
+    )
+
+    def answer():
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    gone = iter([[Gone("b", -9)], [], [Gone("c", 0)], []])
+    supervisor = SimpleNamespace(
+        client=SimpleNamespace(status=answer), tick=lambda: next(gone, []), needed=needed.append
+    )
+    session = Session(supervisor)
+    session._look()
+    for _ in range(3):
+        for one in supervisor.tick():
+            session._tell_gone(one)
+        session._look()
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        "the coordinator does not answer: no coordinator answers",
+        "b was killed by SIGKILL; it is started again",
+        "slow: channel a->b has waited 3.1 s",
+        "c ended with exit code 0",
+    ]
+    assert needed == ["a"]
+
+
+def process_of(name, state):
+    from strobe.runtime.documents import ProcessStatus
+
+    fields = {field: 0 for field in ProcessStatus.__struct_fields__}
+    fields |= {"name": name, "state": state, "rejected": {}, "trouble": "", "instance": "", "host": "", "address": ""}
+    return ProcessStatus(**fields)
+
+
+@pytest.mark.parametrize("columns", [20, 80, 200])
+def test_the_table_fits_a_terminal_of_any_width(monkeypatch, columns):
+    from io import StringIO
+
+    from rich.console import Console
+
+    from strobe.cli.watch import _picture
+
+    console = Console(file=StringIO(), width=columns, force_terminal=True)
+    console.print(_picture(status_of(processes=[process_of("a", "running")]), ["something has happened"]))
+    lines = console.file.getvalue().splitlines()
+    assert any("process" in line or columns < 30 for line in lines)
+
+
+def test_quiet_shows_nothing(capsys):
+    with Watch(quiet=True) as watch:
+        watch.tell("something")
+        watch.show(status_of())
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_first_signal_is_noted_and_the_second_interrupts():
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptible() as interrupted:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupted == [signal.SIGTERM]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# Children
+
+
+def child_that(tmp_path, program):
+    return Child("b", [sys.executable, "-c"], [program], tmp_path / "log" / "b.log")
+
+
+@pytest.fixture
+def lifeline():
+    read, write = os.pipe()
+    yield read
+    os.close(read)
+    os.close(write)
+
+
+def ended(child):
+    child.process.wait()
+    return child.poll()
+
+
+def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifeline, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(supervising, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    child = child_that(tmp_path, "print('I end', flush=True); raise SystemExit(1)")
+    waits = []
+    for _ in range(8):
+        child.start(lifeline)
+        assert child.poll() in (None, 1) if child.process.poll() is None else True
+        if child.process is not None:
+            assert ended(child) == 1
+        waits.append(round(child.restart_at_s - now[0], 3))
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    child.start(lifeline)
+    now[0] += 60.0  # it has lived for long
+    assert ended(child) == 1
+    assert child.restart_at_s - now[0] == supervising.RESTART_S_MIN
+    assert child.starts == 9
+    assert child.tail().splitlines()[-1] == "I end"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "again"),
+    [("b", 0, False), ("b", 1, True), ("b", -9, True), ("b", 70, True), ("coordinator", 0, True)],
+)
+def test_who_is_started_again(tmp_path, name, code, again):
+    with Supervisor("bank.py:bank", str(tmp_path), ["b"]) as supervisor:
+        child = supervisor._add(name, [])
+        supervisor._judge(child, code)
+        assert child.ended is not again
+        supervisor.needed(name)
+        assert child.ended is False
+
+
+@pytest.mark.parametrize(("name", "code"), [("b", 2), ("b", 3), ("coordinator", 1), ("coordinator", 3)])
+def test_who_ends_everything(tmp_path, name, code):
+    with Supervisor("bank.py:bank", str(tmp_path), ["b"]) as supervisor, pytest.raises(ChildFailed) as failed:
+        supervisor._judge(supervisor._add(name, []), code)
+    assert failed.value.exit_code == code
+    assert failed.value.halted is (code == 1)
+
+
+def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
+    """They are ended by the lifeline, at once."""
+    until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
+    supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
+
+    def nobody():
+        raise TransportError("nobody is there")
+
+    supervisor.client = SimpleNamespace(stop=nobody)
+    child = supervisor._add("b", [until_cut])
+    child.start(supervisor._lifeline)
+    killed = []
+    child.process.kill = lambda: killed.append("b")
+    supervisor.stop()
+    assert child.process is None
+    assert not killed
+
+
+def test_options_given_again_take_the_place_of_those_before():
+    assert _with_options(["coordinator", "--listen", "a:0", "--json-logs"], {"--listen": "a:7", "--api": "a:8"}) == [
+        *("coordinator", "--json-logs", "--listen", "a:7", "--api", "a:8")
+    ]

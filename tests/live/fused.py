@@ -1,0 +1,60 @@
+"""`strobe` with a fuse: the program kills itself right after a step that tests name (`python -m tests.live.fused`).
+
+The environment names a file. Where it exists, it says who dies after which step: `coordinator ENTRY_LINKED Commit`, `b
+BLOB_SYNCED`, `a OUTPUT_WRITTEN`. Whoever dies removes it first: each fuse burns once.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from strobe.cli import main
+from strobe.runtime import staging
+from strobe.storage import disk, log
+
+VARIABLE = "STROBE_TEST_FUSE"
+
+
+class Fuse:
+    """Watches the steps of this program."""
+
+    def __init__(self, name, path):
+        self.name = name
+        self.path = path
+        self.entry = ""
+
+    def burn(self, step):
+        """A step has been done."""
+        if not self.path.exists():
+            return
+        words = self.path.read_text().split()
+        here = [self.name, step.name, self.entry if step.name.startswith("ENTRY") else ""]
+        if words == [word for word in here if word]:
+            self.path.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def fit(self):
+        """Be told of every step from here on."""
+        append, stage = log.Log.append, staging.Staging.__init__
+
+        def append_noted(this, entry, position):
+            self.entry = type(entry).__name__
+            append(this, entry, position)
+
+        def stage_noted(this, path, on_step=None):
+            stage(this, path, self.burn)
+
+        log.Log.append = append_noted
+        staging.Staging.__init__ = stage_noted
+        disk.Disk.step = lambda this, step, name: self.burn(step)
+
+
+def name_of(arguments):
+    """Return who this program is: the coordinator, or the process that it runs."""
+    return arguments[arguments.index("--name") + 1] if "--name" in arguments else arguments[0]
+
+
+if __name__ == "__main__":
+    Fuse(name_of(sys.argv[1:]), Path(os.environ[VARIABLE])).fit()
+    sys.exit(main())

@@ -1,0 +1,318 @@
+"""One long run with every kind of fault mixed at random: `python -m tests.live.soak`, or `make soak`.
+
+Faults are injected one after the other, and overlap. Now and then everything is undone that can be, and the system must
+come back: everybody running, and snapshots committed. Each complete snapshot is checked: its bytes, its proof, and that
+it has every message exactly once. In the end the released files must be, byte for byte, what states say.
+
+The seed decides which faults come when. What the system makes of them depends on the machine: a violation need not come
+again with the same seed, but what it was is told, and everything it left is kept.
+"""
+
+import argparse
+import heapq
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.live import ledger
+from tests.live.harness import LEDGER, MANY_ROLLBACKS, assert_nothing_left, running
+from tests.live.strangers import garbage, throw
+
+from strobe.causality.proof import verify
+from strobe.cli.supervisor import COORDINATOR
+from strobe.errors import SnapshotError, StoreCorrupt, StrobeError
+from strobe.storage import Store
+
+NAMES = ("a", "b", "c", "d")
+LINKS = [f"{p}->{q}" for p in NAMES for q in NAMES if p != q]
+SYSTEMS = ("mixed", "mixed_unordered")
+SETTLE_EVERY_S = 4.0
+PROGRESS_EVERY_S = 5.0
+NARROW = {"node.recording_bytes_max": 200_000, "node.spill_bytes_max": 500_000, "node.patience_s": 2}
+"""So that a blocked link makes recordings spill and give up, and nodes lose their patience."""
+MEMORY_BYTES_MAX = 400_000_000
+DESCRIPTORS_MAX = 200
+
+
+class Violation(AssertionError):
+    """Something is not as promised."""
+
+
+class Soak:
+    """A running system, and what is done to it."""
+
+    def __init__(self, live, system, seed, output, say):
+        self.live = live
+        self.system = system
+        self.output = output
+        self.chance = random.Random(seed)
+        self.injected = Counter()
+        self.survived = Counter()
+        self.checked = {}
+        self.messages = 0
+        self.memory = []
+        self.lines = self.committed = self.aborted = self.rollbacks = 0
+        self._say = say
+        self._undoing = []
+        self._number = 0
+        self._said_s = 0.0
+        self._began_s = time.monotonic()
+        # So many of each are injected, compared with the others.
+        self._faults = {
+            self.reset_links: 8,
+            self.reset_control: 3,
+            self.throw_garbage: 6,
+            self.stop: 5,
+            self.block_link: 3,
+            self.slow_link: 2,
+            self.kill_node: 2,
+            self.kill_coordinator: 1,
+            self.kill_several: 0.5,
+            self.fill_disk: 1,
+            self.restore: 0.5,
+            self.leave_or_join: 2,
+        }
+
+    def run(self, seconds):
+        """Inject faults for so long, with the system coming back to itself now and then."""
+        deadline, settle_s = time.monotonic() + seconds, time.monotonic() + SETTLE_EVERY_S
+        while time.monotonic() < deadline:
+            kinds, weights = zip(*self._faults.items(), strict=True)
+            self.chance.choices(kinds, weights)[0]()
+            self._pass_time(self.chance.uniform(0, 0.25))
+            if time.monotonic() >= settle_s:
+                self.settle()
+                settle_s = time.monotonic() + SETTLE_EVERY_S
+        self.settle()
+        self.live.last_snapshot()
+        self.check_snapshots()
+
+    # Faults
+
+    def reset_links(self):
+        self._count("links reset", self.live.proxy.reset(*self.chance.sample(LINKS, self.chance.randint(1, 6))))
+
+    def reset_control(self):
+        self._count("control connections reset", self.live.proxy.reset(f"control {self.chance.choice(NAMES)}"))
+
+    def throw_garbage(self):
+        address = self.chance.choice(self.live.proxy.addresses())
+        for _ in range(4):
+            self._count("garbage thrown", throw(address, garbage(self.chance)))
+
+    def stop(self):
+        name = self.chance.choice((*NAMES, COORDINATOR))
+        kind = "coordinator stopped" if name == COORDINATOR else "nodes stopped"
+        self._count(kind, self.live.supervisor.kill(name, signal.SIGSTOP))
+        self._undo_after(self.chance.expovariate(2), lambda: self.live.supervisor.kill(name, signal.SIGCONT))
+
+    def block_link(self):
+        link = self.chance.choice(LINKS)
+        self.live.proxy.block(link)
+        self._count("links blocked", 1)
+        self._undo_after(self.chance.expovariate(2), lambda: self.live.proxy.unblock(link))
+
+    def slow_link(self):
+        link = self.chance.choice(LINKS)
+        self.live.proxy.slow(20_000, link)
+        self._count("links slowed", 1)
+        self._undo_after(self.chance.expovariate(1), lambda: self.live.proxy.slow(None, link))
+
+    def kill_node(self):
+        self._count("nodes killed", self.live.supervisor.kill(self.chance.choice(NAMES)))
+
+    def kill_coordinator(self):
+        self._count("coordinator killed", self.live.supervisor.kill(COORDINATOR))
+
+    def kill_several(self):
+        for name in self.chance.sample((*NAMES, COORDINATOR), 3):
+            kind = "coordinator killed" if name == COORDINATOR else "nodes killed"
+            self._count(kind, self.live.supervisor.kill(name))
+
+    def fill_disk(self):
+        """Nothing that a program writes may grow any more."""
+        pid = self.live.supervisor.pid(self.chance.choice((*NAMES, COORDINATOR)))
+        if pid is not None and limit_files(pid, 0):
+            self._count("disks full", 1)
+            self._undo_after(self.chance.expovariate(2), lambda: limit_files(pid, resource.RLIM_INFINITY))
+
+    def restore(self):
+        self._ask("rollbacks asked for", lambda: self.live.client.restore(timeout_s=0.5))
+
+    def leave_or_join(self):
+        child = self.live.supervisor._children["d"]
+        if child.ended and child.process is None:
+            self.live.start_again("d")
+            self._count("joins", 1)
+        else:
+            self._ask("leaves", lambda: self.live.client.leave("d"))
+
+    # Coming back
+
+    def settle(self):
+        """Undo what can be undone; then everybody must run, and snapshots be committed. Check them."""
+        while self._undoing:
+            self._undo_next()
+        self.live.wait_running()
+        self.live.wait_committed(2)
+        self.survived = self.injected.copy()
+        self.check_snapshots()
+        self.check_footprints()
+
+    def check_snapshots(self):
+        """Check every complete snapshot that is new."""
+        store = Store.open(self.live.store)
+        for _, name, _ in store.list():
+            if name in self.checked:
+                continue
+            try:
+                snapshot = store.load(name)
+            except (SnapshotError, StoreCorrupt):
+                if name in {known for _, known, _ in Store.open(self.live.store).list()}:
+                    raise
+                continue  # retention has removed it meanwhile
+            verdict = verify(snapshot)
+            if not verdict.holds:
+                raise Violation(f"the proof of {name} does not hold: {verdict.findings}")
+            self.messages = max(self.messages, ledger.assert_exactly_once(self.system, snapshot))
+            self.checked[name] = ledger.covered_by(self.system, snapshot)
+
+    def check_footprints(self):
+        found = self.live.footprints()
+        for name, one in found.items():
+            if one.memory_bytes > MEMORY_BYTES_MAX or one.descriptors > DESCRIPTORS_MAX:
+                raise Violation(f"{name} occupies {one}")
+        self.memory.append({name: one.memory_bytes for name, one in found.items()})
+
+    def check_end(self):
+        """Nobody runs any more: check what was released, and that nothing is left."""
+        self.check_snapshots()
+        self.lines = ledger.check_released(self.system, list(self.checked.values()), self.output)
+        store = Store.open(self.live.store)
+        if problems := store.verify_bytes():
+            raise Violation(f"the store is damaged: {problems}")
+        state = store.state()
+        self.committed, self.aborted = len(state.committed) + len(state.removed), len(state.aborted)
+        self.rollbacks = state.epoch - 1
+        assert_nothing_left(self.live.store)
+
+    # How
+
+    def _count(self, kind, number):
+        if number:
+            self.injected[kind] += int(number)
+
+    def _ask(self, kind, request):
+        try:
+            request()
+            self._count(kind, 1)
+        except StrobeError:
+            pass  # not now: something else is wrong already
+
+    def _undo_after(self, seconds, action):
+        self._number += 1
+        heapq.heappush(self._undoing, (time.monotonic() + seconds, self._number, action))
+
+    def _undo_next(self):
+        heapq.heappop(self._undoing)[2]()
+
+    def _pass_time(self, seconds):
+        deadline = time.monotonic() + seconds
+        while True:
+            self.live.tick()
+            while self._undoing and self._undoing[0][0] <= time.monotonic():
+                self._undo_next()
+            self._say_progress()
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(0.01)
+
+    def _say_progress(self):
+        now_s = time.monotonic()
+        if now_s - self._said_s >= PROGRESS_EVERY_S:
+            self._said_s = now_s
+            self._say(
+                f"{now_s - self._began_s:6.0f} s: {self.injected.total()} faults injected, "
+                f"{self.survived.total()} survived, {len(self.checked)} snapshots checked, {self.messages} messages"
+            )
+
+
+def limit_files(pid, limit_bytes):
+    """Let the files of a program grow up to there; tell whether it is there."""
+    try:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def soak(directory, name, seed, seconds, say=lambda line: None):
+    """Run the system `name` under faults; return what was done and found. AssertionError: something was violated."""
+    output = directory / "output"
+    output.mkdir(parents=True)
+    with running(
+        directory,
+        f"{LEDGER}:{name}",
+        NAMES,
+        *("--interval", "0.1", "--timeout", "3", "--silence", "1.5", "--keep-last", "100"),
+        settings=MANY_ROLLBACKS | NARROW,
+        environment={"STROBE_TEST_OUTPUT": str(output)},
+        through_proxy=True,
+    ) as live:
+        live.wait_running()
+        one = Soak(live, getattr(ledger, name), seed, output, say)
+        one.settle()
+        one.run(seconds)
+    one.check_end()
+    return one
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.live.soak", description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--system", choices=SYSTEMS, action="append")
+    asked = parser.parse_args()
+    seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
+    systems = asked.system or SYSTEMS
+    again = f"python -m tests.live.soak --seed {seed} --minutes {asked.minutes:g}"
+    say(f"seed {seed}; {asked.minutes:g} minutes in all of {', '.join(systems)}")
+    for name in systems:
+        directory = Path(tempfile.mkdtemp(prefix="strobe-soak-"))
+        say(f"{name}, in {directory}")
+        try:
+            done = soak(directory, name, seed, asked.minutes * 60 / len(systems), say)
+        except (AssertionError, StrobeError) as error:
+            say(f"VIOLATION: {error}\neverything is kept in {directory}; to repeat: {again} --system {name}")
+            return 1
+        report(done)
+        shutil.rmtree(directory)
+    return 0
+
+
+def report(done):
+    """Print what was done to the system, and what it has made of it."""
+    say(f"{'fault':28}{'injected':>10}{'survived':>10}")
+    for kind, count in sorted(done.injected.items()):
+        say(f"{kind:28}{count:10,}{done.survived[kind]:10,}")
+    say(f"{'all':28}{done.injected.total():10,}{done.survived.total():10,}")
+    say(
+        f"snapshots: {done.committed:,} committed, {done.aborted:,} aborted, {len(done.checked):,} checked and verified"
+    )
+    say(f"rollbacks: {done.rollbacks:,}; messages checked: {done.messages:,}; lines released: {done.lines:,}")
+    for when, memory in (("first", done.memory[0]), ("last", done.memory[-1])):
+        say(f"memory, {when}: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sorted(memory.items())))
+
+
+def say(line):
+    print(line, flush=True)  # noqa: T201 -- this is a program
+
+
+if __name__ == "__main__":
+    sys.exit(main())

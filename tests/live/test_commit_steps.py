@@ -1,0 +1,92 @@
+"""A live system whose coordinator or node is killed between each two steps of what it makes durable (S1, E7, R2)."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.live import fused, ledger
+from tests.live.harness import LEDGER, MANY_ROLLBACKS, check_everything, running, wait_until
+
+from strobe.cli.supervisor import COORDINATOR
+from strobe.runtime.staging import SinkStep
+from strobe.storage import CommitStep
+
+ENTRY_STEPS = [step.name for step in CommitStep if step.name.startswith("ENTRY")]
+BLOB_STEPS = [step.name for step in CommitStep if step.name.startswith("BLOB")]
+ROOT = Path(__file__).parents[2]
+FUSED = (sys.executable, "-m", fused.__name__)
+
+
+@pytest.fixture
+def burning(tmp_path):
+    """Run a system whose programs have a fuse; gives what lights it."""
+    output, fuse = tmp_path / "output", tmp_path / "fuse"
+    output.mkdir()
+    environment = {
+        "STROBE_TEST_OUTPUT": str(output),
+        fused.VARIABLE: str(fuse),
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+    }
+    with running(
+        tmp_path,
+        f"{LEDGER}:with_sinks",
+        ledger.NAMES,
+        *("--interval", "0.02"),
+        settings=MANY_ROLLBACKS,
+        environment=environment,
+        program=FUSED,
+    ) as live:
+        live.wait_running()
+        yield Burning(live, fuse)
+        live.wait_running()
+        ledger.assert_exactly_once(ledger.with_sinks, live.last_snapshot())
+    check_everything(ledger.with_sinks, tmp_path / "store", output)
+
+
+class Burning:
+    """A system with a fuse."""
+
+    def __init__(self, live, fuse):
+        self.live = live
+        self._fuse = fuse
+
+    def light(self, *words, after=lambda: None):
+        """Have somebody die right after a step, and wait until that has happened and snapshots go on."""
+        died = len(self.live.gone)
+        self._fuse.with_suffix(".new").write_text(" ".join(words))
+        self._fuse.with_suffix(".new").rename(self._fuse)
+        after()
+        death = (words[0], -9)
+        wait_until(f"the death of {words}", lambda: death in self.live.gone[died:], between=self.live.tick)
+        assert not self._fuse.exists()
+        self.live.wait_committed(1)
+
+
+@pytest.mark.parametrize("entry", ["Begin", "Commit"])
+def test_S1_E7_the_coordinator_is_killed_between_each_two_steps_of_an_entry(burning, entry):
+    """S1, E7: the entry is there or it is not; the next coordinator finishes or aborts, and nobody rolls back."""
+    for step in ENTRY_STEPS:
+        burning.light(COORDINATOR, step, entry)
+    assert burning.live.status().epoch == 1
+
+
+def test_S1_R1_the_coordinator_is_killed_between_each_two_steps_of_a_rollback(burning):
+    """S1, R1: the epoch has begun or it has not; either way everybody ends up in one, with nothing lost."""
+    for step in ENTRY_STEPS:
+        epoch = burning.live.wait_running().epoch
+        burning.light(COORDINATOR, step, "EpochStart", after=lambda: burning.live.kill("b"))
+        assert burning.live.wait_running().epoch > epoch
+
+
+def test_E6_a_node_is_killed_between_each_two_steps_of_writing_its_part(burning):
+    """E6, S2: its snapshot is aborted or complete, never half; what it left behind is collected."""
+    for step in BLOB_STEPS:
+        burning.light("b", step)
+        burning.live.wait_running()
+
+
+def test_R2_a_node_is_killed_between_each_two_steps_of_staging_and_releasing_output(burning):
+    """R2: each record is in the released file once, in its place, whatever the moment."""
+    for step in SinkStep:
+        burning.light("a", step.name)
+        burning.live.wait_running()

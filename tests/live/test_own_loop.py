@@ -1,0 +1,54 @@
+"""The second example of the README: a program with its own loop, beside a process that Strobe runs."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+from tests.cli.command_line import REPOSITORY, run
+from tests.live.harness import running, verify_all
+
+EXAMPLE = REPOSITORY / "examples" / "own_loop.py"
+SYSTEM = EXAMPLE.with_suffix(".toml")
+
+
+@contextmanager
+def shop(listen):
+    """Run the program, as a user does."""
+    program = subprocess.Popen([sys.executable, str(EXAMPLE), listen], stderr=subprocess.PIPE, text=True)
+    try:
+        with program:
+            yield program
+    finally:
+        program.kill()
+
+
+def test_R1_a_program_with_its_own_loop_is_photographed_killed_and_rolled_back(tmp_path):
+    """R1, C7: its goods and the money of the till are always worth the same, whatever is killed."""
+    with running(tmp_path, str(SYSTEM), ("till",), "--interval", "0.2") as live:
+        listen = live.supervisor.listen
+        with shop(listen) as first:
+            live.wait_running()
+            live.wait_committed(3)
+            first.kill()
+        with shop(listen) as second:
+            live.wait("a rollback", lambda s: s.epoch == 2 and s.settled)
+            live.wait_committed(2)
+            live.kill("till")
+            status = live.wait("another rollback", lambda s: s.epoch == 3 and s.settled)
+            assert [rollback.blamed for rollback in status.rollbacks] == ["shop", "till"]
+            live.wait_committed(2)
+            snapshot = live.last_snapshot()
+            live.supervisor.stop()
+            # It was told that the system is stopped: its loop has ended, and so has it.
+            assert (second.wait(20), second.stderr.read()) == (0, "")
+    assert snapshot.fragments["shop"].state.position > 0
+    assert verify_all(tmp_path / "store") >= 7
+    verified = run(
+        "snapshot", "verify", "--all", "--level", "restore", "--system", SYSTEM, "--store", tmp_path / "store", "--json"
+    )
+    assert verified.code == 0, verified
+    assert "conserved: 1000" in verified.out
+
+
+def test_the_example_has_less_than_eighty_lines():
+    assert len(EXAMPLE.read_text("utf-8").splitlines()) < 80

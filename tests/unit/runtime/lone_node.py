@@ -1,0 +1,86 @@
+"""Process b of a pair on a real host, with a peer a that is only a source of frames: a test says what comes when."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.unit.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
+from tests.unit.runtime.link_ends import EPOCH, Source, until
+from tests.unit.runtime.scripted import Scripted, pair, scripted
+
+from strobe.process import Context, System
+from strobe.protocol import SnapshotId
+from strobe.protocol.coordination import AskToRecord
+from strobe.runtime.application import Application
+from strobe.runtime.control import SnapshotBegun
+from strobe.runtime.host import Host
+from strobe.runtime.settings import NodeSettings
+from strobe.runtime.timeline import Timeline
+from strobe.runtime.wire import Hello
+
+
+class LoneNode:
+    """b, alive in epoch 3; whatever it sends to a waits."""
+
+    def __init__(self, coordinator: FakeCoordinator, host: Host, source: Source) -> None:
+        self.coordinator = coordinator
+        self.host = host
+        self.source = source
+
+    @property
+    def link(self) -> Link:
+        return self.coordinator.links["b"]
+
+    @property
+    def timeline(self) -> Timeline:
+        assert self.host.timeline is not None
+        return self.host.timeline
+
+    @property
+    def process(self) -> Scripted:
+        return scripted(self.coordinator.system, "b")
+
+    @property
+    def context(self) -> Context:
+        return self.host.application.context  # type: ignore[attr-defined]
+
+    def begin_snapshot(self, counter: int = 1) -> SnapshotBegun:
+        """Log the begin of snapshot `counter`, whose marker is `source.mark(counter)`."""
+        return self.coordinator.log_begin("b", snapshot=SnapshotId(EPOCH, counter, "a"))
+
+    def ask(self, counter: int = 1, **_: Any) -> SnapshotBegun:
+        """Have b record."""
+        begun = self.begin_snapshot(counter)
+        self.link.say(begun, AskToRecord("b", begun.snapshot, 1))
+        return begun
+
+    async def recorded(self, counter: int = 1) -> SnapshotBegun:
+        """Have b record, and wait until it has."""
+        begun = self.ask(counter)
+        await until(lambda: begun.snapshot in self.timeline.captures.open)
+        return begun
+
+    async def received(self, *messages: Any) -> None:
+        """Wait until b has received just these."""
+        await until(lambda: len(self.process.messages) >= len(messages))
+        assert self.process.messages == list(messages)
+
+
+@asynccontextmanager
+async def lone_node(
+    directory: Path, system: System | None = None, application: Application | None = None, **settings: Any
+) -> AsyncIterator[LoneNode]:
+    """Run b, restored to the beginning, with the source of a->b connected."""
+    async with coordinating(directory, system or pair(), **settings) as coordinator:
+        host = coordinator.run("b", application)
+        await coordinator.begin(["b"], epoch=EPOCH)
+        identity = coordinator.store.header.store
+        hello = Hello(system=identity, epoch=EPOCH, source="a", channel="a->b", incarnation=1)
+        source = Source(NodeSettings(**settings), hello)
+        source.outlet.reach(tuple(coordinator.links["b"].register.address))  # type: ignore[arg-type]
+        await until(lambda: source.outlet.connected)
+        try:
+            yield LoneNode(coordinator, host, source)
+        finally:
+            source.outlet.close()

@@ -1,0 +1,127 @@
+"""What a live process is given and may ask for: messages, timers, time, and the limits that it is told of."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.runtime.link_ends import run, until
+from tests.unit.runtime.lone_node import lone_node
+from tests.unit.runtime.scripted import pair
+
+from strobe.errors import ProtocolViolation, UsageError
+from strobe.protocol import Frame
+from strobe.runtime.application import decode_frame
+from strobe.runtime.control import Failed
+
+
+class Transfer(msgspec.Struct, tag=True):
+    amount: int
+
+
+def test_what_cannot_be_decoded_is_named_by_channel_and_message() -> None:
+    decode = msgspec.msgpack.Decoder(list[Transfer]).decode
+    body = msgspec.msgpack.encode([5])
+    with pytest.raises(ProtocolViolation, match=r"channel a->b, at b: the frame of message 7 cannot be decoded"):
+        decode_frame(decode, "b", "a->b", Frame(7, 1, body, 0, 1))
+    body = msgspec.msgpack.encode([Transfer(1), Transfer(2)])
+    with pytest.raises(ProtocolViolation, match=r"the frame of message 7 has 2 messages instead of 3"):
+        decode_frame(decode, "b", "a->b", Frame(7, 3, body, 0, 1))
+
+
+def test_a_message_of_another_type_ends_the_node_with_that_reason(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        system = pair()
+        system.decoder = msgspec.msgpack.Decoder(list[Transfer])
+        async with lone_node(tmp_path, system) as node:
+            node.source.send("no transfer")
+            failed = await node.link.hear(Failed)
+            assert "channel a->b, at b: the frame of message 1 cannot be decoded" in failed.reason
+            assert await node.coordinator.ended("b") == 1
+
+    run(scenario())
+
+
+def test_a_message_that_is_too_long_or_has_no_channel_is_refused_and_nothing_is_sent(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def answer(ctx: Any, channel: str, message: Any) -> None:
+        for target, load in (("b->c", 1), ("b->a", bytes(2000)), ("b->a", object())):
+            with pytest.raises((UsageError, TypeError)) as error:
+                ctx.send(target, load)
+            refused.append(str(error.value))
+        ctx.send("b->a", "fine")
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path, message_bytes_max=1000) as node:
+            node.process.on_receive = answer
+            node.source.send(1)
+            await node.received(1)
+            await until(lambda: node.timeline.protocol.outgoing["b->a"].count == 1)
+            assert "'b->c', which is not an output of it; outputs: b->a" in refused[0]
+            assert "raise message_bytes_max" in refused[1]
+            assert "object" in refused[2]
+            assert node.host.problem is None
+
+    run(scenario())
+
+
+def test_time_is_the_same_for_the_whole_of_an_event(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            times: list[float] = []
+            node.process.on_receive = lambda ctx, channel, message: times.extend((ctx.now(), ctx.now()))
+            node.source.send(1)
+            await node.received(1)
+            assert times[0] == times[1]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("after_s", [-1, float("nan")])
+def test_a_timer_into_the_past_is_refused(tmp_path: Path, after_s: float) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            with pytest.raises(UsageError, match="it must be 0 or more"):
+                node.context.set_timer("never", after_s)
+
+    run(scenario())
+
+
+def test_timers_are_replaced_cancelled_and_end_with_the_epoch(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            node.context.set_timer("replaced", 0)
+            node.context.set_timer("replaced", 3600)
+            node.context.set_timer("cancelled", 0)
+            node.context.cancel_timer("cancelled")
+            node.context.cancel_timer("never set")
+            node.context.set_timer("fires", 0)
+            await until(lambda: node.process.memory.fired)
+            assert node.process.memory.fired == ["fires"]
+            begun = await node.recorded()
+            ((name, left_s),) = node.timeline.captures.open[begun.snapshot].captured.timers
+            assert name == "replaced"
+            assert 3590 < left_s <= 3600
+            node.context.set_timer("of an epoch that is over", 0)
+            node.source.outlet.close()
+            await node.coordinator.begin(["b"], epoch=4)
+            assert node.host.application.timers == {}  # type: ignore[attr-defined]
+
+    run(scenario())
+
+
+def test_random_numbers_go_on_where_the_snapshot_was(tmp_path: Path) -> None:
+    """R4: the generator is part of the state; from the beginning it gives the same numbers again."""
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            begun = await node.recorded()
+            drawn = [node.context.random.random() for _ in range(3)]
+            captured = node.timeline.captures.open[begun.snapshot].captured
+            node.source.outlet.close()
+            await node.coordinator.begin(["b"], epoch=4)
+            assert node.context.random.state == captured.random  # type: ignore[attr-defined]
+            assert [node.context.random.random() for _ in range(3)] == drawn
+
+    run(scenario())

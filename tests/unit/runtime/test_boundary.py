@@ -1,0 +1,106 @@
+"""Sources and sinks in step with the state of their process (R2)."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.unit.runtime.fake_coordinator import coordinating
+from tests.unit.runtime.link_ends import run, until
+from tests.unit.runtime.lone_node import LoneNode, lone_node
+from tests.unit.runtime.scripted import pair
+
+from strobe.protocol.coordination import SnapshotStarted
+from strobe.runtime.control import Failed
+from strobe.runtime.sinks import FileSink
+from strobe.runtime.sources import FileSource
+
+SLOW = {"backlog_bytes_max": 200, "frame_messages_max": 1}
+
+
+def source_of(directory: Path, *records: int) -> FileSource:
+    path = directory / "in.jsonl"
+    path.write_text("".join(f"{record}\n" for record in records))
+    return FileSource(path, process="b")
+
+
+def offset(position: int) -> int:
+    return position & ((1 << 40) - 1)
+
+
+def read_so_far(node: LoneNode) -> int:
+    return offset(node.timeline.boundary.positions()[0]["in"])
+
+
+def test_R2_a_cut_between_two_records_of_a_poll_has_read_the_first_and_not_the_second(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        system = pair(sources={"in": source_of(tmp_path)})
+        async with lone_node(tmp_path, system) as node:
+
+            def photograph(ctx: Any, channel: str, record: Any) -> None:
+                if record == 2:
+                    ctx.snapshot()
+
+            node.process.on_receive = photograph
+            source_of(tmp_path, 1, 2, 3)
+            started = await node.link.hear(SnapshotStarted)
+            await node.received(1, 2, 3)
+            capture = node.timeline.captures.open[started.snapshot]
+            assert offset(capture.sources["in"]) == len("1\n2\n")
+            assert capture.captured.position == 3  # the start, and two records
+            assert read_so_far(node) == len("1\n2\n3\n")
+
+    run(scenario())
+
+
+def test_R2_records_wait_while_a_peer_is_slow_and_are_not_read_in_a_cut(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        system = pair(sources={"in": source_of(tmp_path)})
+        async with lone_node(tmp_path, system, **SLOW) as node:
+            node.process.on_receive = lambda ctx, channel, record: ctx.send("b->a", bytes(150))
+            source_of(tmp_path, 1, 2, 3, 4, 5)
+            await until(lambda: node.timeline.outbox.full)
+            assert node.process.messages == [1, 2]
+            begun = await node.recorded()
+            assert offset(node.timeline.captures.open[begun.snapshot].sources["in"]) == len("1\n2\n")
+            assert node.process.messages == [1, 2]
+            node.process.on_receive = lambda ctx, channel, record: None
+            node.timeline._has_room("b->a")
+            await node.received(1, 2, 3, 4, 5)
+            assert read_so_far(node) == len("1\n2\n3\n4\n5\n")
+
+    run(scenario())
+
+
+def test_R2_a_rollback_reads_again_from_where_the_snapshot_had_come_to(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        system = pair(
+            sources={"in": source_of(tmp_path, 1, 2)}, sinks={"out": FileSink(tmp_path / "out.jsonl", process="b")}
+        )
+        async with coordinating(tmp_path, system) as coordinator:
+            processes = system.processes
+            await coordinator.started("a", "b")
+            processes["b"].on_receive = lambda ctx, channel, record: ctx.emit(record)  # type: ignore[attr-defined]
+            await until(lambda: processes["b"].messages == [1, 2])  # type: ignore[attr-defined]
+            taken = await coordinator.photograph("a")
+            with (tmp_path / "in.jsonl").open("a") as file:
+                file.write("3\n")
+            await until(lambda: processes["b"].messages == [1, 2, 3])  # type: ignore[attr-defined]
+            await coordinator.begin(("a", "b"), taken, epoch=2)
+            await until(lambda: processes["b"].messages == [1, 2, 3])  # type: ignore[attr-defined]
+            coordinator.counter = 0
+            await coordinator.photograph("a")
+            await until(lambda: (tmp_path / "out.jsonl").read_bytes().endswith(b"3\n"))
+            assert (tmp_path / "out.jsonl").read_bytes().count(b"3\n") == 1
+
+    run(scenario())
+
+
+def test_a_source_that_cannot_be_read_ends_the_node_with_the_reason(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        system = pair(sources={"in": source_of(tmp_path)})
+        async with lone_node(tmp_path, system) as node:
+            (tmp_path / "in.jsonl").write_text("1\nnot json\n")
+            failed = await node.link.hear(Failed)
+            assert "in.jsonl, line 2" in failed.reason
+            assert await node.coordinator.ended("b") == 1
+
+    run(scenario())

@@ -1,0 +1,136 @@
+"""The bound on what channel recording holds (E3): memory, then disk, then that snapshot is given up."""
+
+import errno
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.runtime.link_ends import run, until
+from tests.unit.runtime.lone_node import LoneNode, lone_node
+
+from strobe.protocol.coordination import RecordingFailed
+from strobe.protocol.log import Manifest
+from strobe.runtime import recordings
+from strobe.storage.manifests import to_snapshot
+
+LOAD = bytes(100)
+SMALL = {"recording_bytes_max": 1000, "spill_bytes_max": 4000, "frame_messages_max": 1}
+
+
+async def send_while_recording(node: LoneNode, count: int) -> None:
+    before = len(node.process.messages)
+    for _ in range(count):
+        node.source.send(LOAD)
+    await until(lambda: len(node.process.messages) == before + count)
+
+
+def test_E3_past_its_memory_a_recording_goes_to_disk_and_is_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SMALL) as node:
+            begun = await node.recorded()
+            await send_while_recording(node, 12)
+            await until(lambda: node.timeline.recordings.spills == 1)
+            await send_while_recording(node, 12)
+            await until(lambda: node.timeline.recordings.spills == 2)
+            assert node.timeline.recordings.bytes <= 1000 < node.timeline.recordings.spilled_bytes
+            node.source.mark(1)
+            part = await node.coordinator.stored("b", begun.snapshot)
+            manifest = Manifest("chandy-lamport", (), node.coordinator.view, 3, 1, 2, {"b": part.record})
+            fragment = to_snapshot(str(begun.snapshot), manifest, node.coordinator.store.read_blob).fragments["b"]
+            frames = [item.frame for item in fragment.in_flight["a->b"]]
+            assert [frame.first_ordinal for frame in frames] == list(range(1, 25))
+            assert all(LOAD in bytes(frame.body) for frame in frames)
+            assert node.timeline.recordings.spilled_bytes == 0
+            assert list((tmp_path / "store" / "run" / "spill").iterdir()) == []
+
+    run(scenario())
+
+
+def test_E3_past_its_disk_the_snapshot_is_given_up_and_the_application_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SMALL) as node:
+            begun = await node.recorded()
+            for _ in range(6):
+                await send_while_recording(node, 10)
+            failed = await node.link.hear(RecordingFailed)
+            assert failed.snapshot == begun.snapshot
+            assert "1,000 bytes of memory and 4,000 bytes of disk" in failed.reason
+            assert not node.timeline.protocol.open
+            assert not node.timeline.captures.open
+            await send_while_recording(node, 1)
+            second = await node.recorded(2)
+            node.source.mark(2)
+            await node.coordinator.stored("b", second.snapshot)
+
+    run(scenario())
+
+
+def test_E3_the_bound_holds_while_the_disk_is_slow(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SMALL) as node:
+            await node.recorded()
+            disk = threading.Event()
+            node.host.writer.submit(disk.wait, 20)
+            await send_while_recording(node, 45)
+            assert node.timeline.recordings.bytes <= 5000
+            await send_while_recording(node, 10)
+            await node.link.hear(RecordingFailed)
+            assert node.timeline.recordings.bytes == 0
+            disk.set()
+            await send_while_recording(node, 1)
+
+    run(scenario())
+
+
+def test_E3_a_full_disk_costs_the_snapshot_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(recordings, "_write", full)
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SMALL) as node:
+            await node.recorded()
+            await send_while_recording(node, 12)
+            failed = await node.link.hear(RecordingFailed)
+            assert "No space left on device" in failed.reason
+            await send_while_recording(node, 12)
+            assert node.host.problem is None
+
+    run(scenario())
+
+
+def test_of_several_snapshots_the_one_that_holds_most_is_given_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SMALL) as node:
+            first = await node.recorded(1)
+            await send_while_recording(node, 20)
+            second = await node.recorded(2)
+            while not node.link.said(RecordingFailed):
+                await send_while_recording(node, 10)
+            assert (await node.link.hear(RecordingFailed)).snapshot == first.snapshot
+            node.source.mark(1)
+            node.source.mark(2)
+            await node.coordinator.stored("b", second.snapshot)
+
+    run(scenario())
+
+
+def test_a_rollback_while_a_spill_is_under_way_drops_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SMALL) as node:
+            await node.recorded()
+            disk = threading.Event()
+            node.host.writer.submit(disk.wait, 20)
+            await send_while_recording(node, 12)
+            old = node.timeline
+            node.source.outlet.close()
+            node.coordinator.restore(node.link, 4)
+            await until(lambda: old.closed)
+            disk.set()
+            await until(lambda: node.host.timeline is not None)
+            assert old.recordings.spills == 0
+            assert node.host.problem is None
+
+    run(scenario())

@@ -1,0 +1,229 @@
+"""What waits for a process, and in which order it is taken: frames, markers, timers, orders, and slow peers."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tests.unit.runtime.link_ends import run, until
+from tests.unit.runtime.lone_node import LoneNode, lone_node
+from tests.unit.runtime.scripted import pair
+
+from strobe.protocol.coordination import Drained, SnapshotWanted, TellView
+from strobe.protocol.view import View
+from strobe.runtime import timeline as timeline_module
+from strobe.runtime.control import Heartbeat, Recorded
+
+SLOW = {"backlog_bytes_max": 200, "frame_messages_max": 1}
+
+
+async def fill(node: LoneNode) -> None:
+    """Let b send more than its peer takes: a is not there."""
+    for _ in range(3):
+        node.context.send("b->a", bytes(100))
+    node.timeline.outbox.flush()
+    assert node.timeline.outbox.full
+
+
+async def end_channel_to_a(node: LoneNode) -> None:
+    """Install a view without the channel from b to a."""
+    channels = tuple(spec for spec in node.coordinator.view.channels if spec.id == "a->b")
+    node.link.say(TellView("b", View(2, ("a", "b"), channels)))
+    while (await node.link.hear(Drained)).view != 2:
+        pass
+
+
+def test_a_process_whose_peer_is_slow_is_given_nothing_and_a_marker_stays_behind_its_messages(tmp_path: Path) -> None:
+    """Duty 2: what waits at the machine is still in the channel, in order; an order of the coordinator's passes it."""
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            node.source.send(1)
+            node.source.send(2)
+            node.source.mark(1)
+            node.source.send(3)
+            await until(lambda: len(node.timeline.inbox) == 4)
+            assert node.process.messages == []
+            begun = await node.recorded(2)
+            assert [(await node.link.hear(Recorded)).snapshot] == [begun.snapshot]  # the marker has not been taken
+            assert node.timeline.protocol.open[begun.snapshot].received["a->b"].count == 0
+            # The peer takes something: everything goes on, as it came.
+            node.timeline._has_room("b->a")
+            await node.received(1, 2, 3)
+            first = [one for one in node.timeline.captures.open if one.counter == 1]
+            captured = node.timeline.captures.open[first[0]]
+            assert (await captured.fragment).received["a->b"].count == 2
+            # Of the other one, whose marker has not come, all three were in flight.
+            assert len(node.timeline.protocol.open[begun.snapshot].frames["a->b"]) == 3
+
+    run(scenario())
+
+
+def test_what_waits_has_no_credit_and_what_is_received_has(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            size = node.source.send("waits")
+            await until(lambda: node.timeline.inbox)
+            inlet = node.timeline.inlets["a->b", 1]
+            assert inlet.waiting_bytes == size
+            assert inlet.consumed_bytes == 0
+            node.timeline._has_room("b->a")
+            await node.received("waits")
+            assert inlet.waiting_bytes == 0
+            await until(lambda: node.source.outlet.outstanding_bytes == 0)
+
+    run(scenario())
+
+
+def test_a_timer_that_is_due_while_a_peer_is_slow_is_pending_in_a_cut_and_fires_later(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            node.context.set_timer("first", 0)
+            node.context.set_timer("second", 0)
+            await until(lambda: len(node.timeline.inbox) == 2)
+            node.context.cancel_timer("first")
+            begun = await node.recorded()
+            capture = node.timeline.captures.open[begun.snapshot]
+            assert capture.captured.timers == (("second", 0.0),)
+            node.timeline._has_room("b->a")
+            await until(lambda: node.process.memory.fired == ["second"])
+            assert not node.timeline.inbox
+
+    run(scenario())
+
+
+def test_a_timer_that_was_set_anew_while_it_waited_fires_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            node.context.set_timer("it", 0)
+            await until(lambda: node.timeline.inbox)
+            node.context.set_timer("it", 0)
+            await until(lambda: len(node.timeline.inbox) == 2)
+            node.timeline._has_room("b->a")
+            await until(lambda: not node.timeline.inbox)
+            assert node.process.memory.fired == ["it"]
+
+    run(scenario())
+
+
+def test_the_loop_goes_on_turning_while_much_that_waited_is_taken(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            count = 3 * timeline_module.SLICE
+            for number in range(count):
+                node.source.send(number)
+            await until(lambda: len(node.timeline.inbox) == count)
+            turns: list[int] = []
+            seen: list[int] = []
+
+            def receive(ctx: Any, channel: str, number: int) -> None:
+                seen.append(len(turns))
+                asyncio.get_running_loop().call_soon(turns.append, number)
+
+            node.process.on_receive = receive
+            node.timeline._has_room("b->a")
+            node.source.send("late")
+            await until(lambda: len(node.process.messages) == count + 1)
+            assert node.process.messages == [*range(count), "late"]
+            assert seen[timeline_module.SLICE - 1] == 0
+            assert seen[timeline_module.SLICE] == timeline_module.SLICE
+
+    run(scenario())
+
+
+def test_when_the_slow_channel_ends_its_process_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            node.source.send("waits")
+            await until(lambda: node.timeline.inbox)
+            await end_channel_to_a(node)
+            await node.received("waits")
+            assert node.timeline.outbox.outlets == {}
+
+    run(scenario())
+
+
+def test_a_channel_that_has_ended_is_closed_with_the_epoch_at_the_latest(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            outlet = node.timeline.outbox.outlets["b->a"]
+            await fill(node)
+            await end_channel_to_a(node)
+            assert not outlet.closed  # what was sent on it still has to arrive
+            node.source.outlet.close()
+            await node.coordinator.begin(["b"], epoch=4)
+            assert outlet.closed
+
+    run(scenario())
+
+
+def test_what_an_ended_epoch_still_sends_goes_nowhere(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            old = node.timeline
+            send = old.outbox.send
+            send("b->a", 1)
+            node.source.outlet.close()
+            await node.coordinator.begin(["b"], epoch=4)
+            send("b->a", 2)
+            old.outbox.flush()
+            assert old.protocol.outgoing["b->a"].count <= 1
+            assert node.timeline.protocol.outgoing["b->a"].count == 0
+
+    run(scenario())
+
+
+def test_C2_what_was_sent_before_the_cut_is_sealed_before_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+
+            def answer(ctx: Any, channel: str, message: Any) -> None:
+                ctx.send("b->a", message)
+                if message == 2:
+                    ctx.snapshot()
+
+            node.process.on_receive = answer
+            node.source.send(1, 2, 3)
+            await node.received(1, 2, 3)
+            (recording,) = node.timeline.protocol.open.values()
+            assert recording.sent["b->a"].count == 2
+            assert recording.received["a->b"].count == 2
+            assert [item.consumed for item in recording.frames["a->b"]] == [2]
+            assert node.timeline.protocol.outgoing["b->a"].count in (2, 3)
+
+    run(scenario())
+
+
+def test_V1_under_lai_yang_the_sequencer_is_asked_for_a_snapshot(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, pair("lai-yang", "unordered")) as node:
+            names: list[str] = []
+            node.process.on_receive = lambda ctx, channel, message: names.append(ctx.snapshot())
+            node.source.outgoing.fifo = False
+            node.source.send(1)
+            assert (await node.link.hear(SnapshotWanted)).initiators == ("b",)
+            assert names == ["request-b-2-1"]
+
+    run(scenario())
+
+
+def test_a_heartbeat_says_what_waits_and_what_is_recorded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, heartbeat_s=0.002, **SLOW) as node:
+            await fill(node)
+            await node.recorded()
+            beat: Heartbeat = await node.link.hear(Heartbeat)
+            while not beat.open_snapshots:
+                beat = await node.link.hear(Heartbeat)
+            report = beat.outgoing["b->a"]
+            assert (report.sent, report.connected) == (3, False)
+            assert report.backlog_bytes > 300
+            assert (beat.process, beat.epoch, beat.position) == ("b", 3, 1)
+            assert beat.memory_bytes > 1 << 20
+
+    run(scenario())
