@@ -79,10 +79,10 @@ class Soak:
             self.leave_or_join: 2,
         }
 
-    def run(self, seconds):
-        """Inject faults for so long, with the system coming back to itself now and then."""
+    def run(self, seconds, faults):
+        """Inject faults, for so long and so many at least, with the system coming back to itself now and then."""
         deadline, settle_s = time.monotonic() + seconds, time.monotonic() + SETTLE_EVERY_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or self.injected.total() < faults:
             kinds, weights = zip(*self._faults.items(), strict=True)
             self.chance.choices(kinds, weights)[0]()
             self._pass_time(self.chance.uniform(0, 0.25))
@@ -103,7 +103,7 @@ class Soak:
 
     def throw_garbage(self):
         address = self.chance.choice(self.live.proxy.addresses())
-        for _ in range(4):
+        for _ in range(5):
             self._count("garbage thrown", throw(address, garbage(self.chance)))
 
     def stop(self):
@@ -252,7 +252,7 @@ def limit_files(pid, limit_bytes):
     return True
 
 
-def soak(directory, name, seed, seconds, say=lambda line: None):
+def soak(directory, name, seed, seconds, faults=0, say=lambda line: None):
     """Run the system `name` under faults; return what was done and found. AssertionError: something was violated."""
     output = directory / "output"
     output.mkdir(parents=True)
@@ -268,7 +268,7 @@ def soak(directory, name, seed, seconds, say=lambda line: None):
         live.wait_running()
         one = Soak(live, getattr(ledger, name), seed, output, say)
         one.settle()
-        one.run(seconds)
+        one.run(seconds, faults)
     one.check_end()
     return one
 
@@ -287,7 +287,7 @@ def main():
         directory = Path(tempfile.mkdtemp(prefix="strobe-soak-"))
         say(f"{name}, in {directory}")
         try:
-            done = soak(directory, name, seed, asked.minutes * 60 / len(systems), say)
+            done = soak(directory, name, seed, asked.minutes * 60 / len(systems), say=say)
         except (AssertionError, StrobeError) as error:
             say(f"VIOLATION: {error}\neverything is kept in {directory}; to repeat: {again} --system {name}")
             return 1

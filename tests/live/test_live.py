@@ -7,6 +7,8 @@ import pytest
 from tests.live import ledger
 from tests.live.harness import LEDGER, running, verify_all
 
+from strobe.storage import Store
+
 
 @pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed"])
 def test_C7_snapshots_are_taken_of_processes_that_never_stop(tmp_path, name):
@@ -38,6 +40,18 @@ def test_R1_after_kill_minus_nine_everybody_goes_back_to_one_moment(tmp_path, na
         live.wait_committed(3)
         assert ledger.assert_exactly_once(getattr(ledger, name), live.last_snapshot()) > 0
     verify_all(tmp_path / "store")
+
+
+def test_E5_the_first_snapshot_after_a_rollback_is_a_delta_too(tmp_path):
+    with running(tmp_path, f"{LEDGER}:keyed", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(3)
+        live.kill("b")
+        live.wait("a rollback", lambda s: s.epoch == 2 and s.settled)
+        live.wait_committed(1)
+    manifests = [manifest for _, _, manifest in Store.open(tmp_path / "store").list()]
+    first = next(manifest for manifest in manifests if manifest.epoch == 2)
+    assert any(record.deltas for record in first.processes.values())
 
 
 def test_E7_the_coordinator_is_killed_and_processes_go_on(tmp_path):

@@ -118,18 +118,17 @@ def _run(found: Demo, snapshots: int, progress: Progress) -> None:
             status = _look(bank)
             if interrupted:
                 raise KeyboardInterrupt
+            if time.monotonic() > deadline:
+                raise TransportError(f"the bank took too long; its logs are in {found.store}/run/log")
             if status is None:
                 continue
             progress.show(f"{status.committed} of {count(snapshots, 'snapshot')}", now=True)
             _note(found, status)
-            if not found.killed and status.committed >= max(2, snapshots // 3):
-                bank.kill(VICTIM)
+            if not found.killed and status.committed >= max(2, snapshots // 3) and bank.kill(VICTIM):
                 found.killed = f"branch {VICTIM} was killed with SIGKILL after {count(status.committed, 'snapshot')}"
                 say(found.killed)
             if status.committed >= snapshots and found.rolled_back:
                 break
-            if time.monotonic() > deadline:
-                raise TransportError(f"the bank took too long; its logs are in {found.store}/run/log")
         bank.stop()
 
 

@@ -19,6 +19,7 @@ from strobe.cli.lifeline import VARIABLE
 from strobe.errors import StoreError, StrobeError, TransportError
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import discover
+from strobe.storage.header import locate
 
 COORDINATOR = "coordinator"
 PROGRAM = (sys.executable, "-m", "strobe.cli")
@@ -112,7 +113,7 @@ class Supervisor:
         program: Sequence[str] = PROGRAM,
     ) -> None:
         self.system = system
-        self.store = Path(store).absolute()
+        self.store = locate(store)
         self.options = list(options)
         self.program = program
         self.client: Client
@@ -243,6 +244,8 @@ class Supervisor:
         while time.monotonic() < deadline and any(child.process for child in self._children.values()):
             for child in self._children.values():
                 child.poll()
+            if COORDINATOR in self._children and self._children[COORDINATOR].process is None:
+                self._cut_lifeline()  # it ends last: whoever is still there was not connected, and is not told
             time.sleep(0.02)
 
 

@@ -142,7 +142,8 @@ class Session:
     def _finish(self) -> None:
         """Take a last snapshot, so that nothing is undone when the system is started again, and stop."""
         with contextlib.suppress(TransportError):
-            if self._status is not None and not self._status.halted:
+            self._status = self._supervisor.client.status()
+            if not self._status.halted:
                 taken = self._supervisor.client.take(wait=True, timeout_s=10.0)
                 note(f"last snapshot: {taken.id or 'none'}, {taken.outcome} {taken.reason}".rstrip())
             self._status = self._supervisor.client.status()

@@ -1,18 +1,22 @@
 """What `strobe up` shows: a table that is drawn again on a terminal, a line for each thing that happened elsewhere."""
 
+import re
 import sys
 from collections import deque
 from types import TracebackType
 from typing import Any, Self
 
 from strobe.cli.output import note, size_text
-from strobe.runtime.documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status
+from strobe.runtime.documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
 
 EVENTS_SHOWN = 6
 SNAPSHOTS_SHOWN = 5
+SEEN_MAX = 1024
+"""Of so many snapshots it is known that they were told of: more than a status lists."""
 STARTING_US = 5_000_000
 """For so long it is no news that not all processes are there yet."""
 _WORDS = ("process", "state", "outcome", "snapshot")
+_SECONDS = re.compile(r"\d+\.\d+ s\b")
 _STATE_STYLES = {"running": "green", "missing": "bold red", "waiting": "yellow"}
 
 
@@ -22,7 +26,8 @@ class Watch:
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
-        self._seen: set[str] = set()
+        self._seen: deque[str] = deque(maxlen=SEEN_MAX)
+        self._troubles: set[str] = set()
         self._epoch = 0
         self._live: Any = None
         self._status: Status | None = None
@@ -60,15 +65,20 @@ class Watch:
                 self.tell(rollback_text(rollback))
         for finished in status.finished:
             if finished.id not in self._seen:
-                self._seen.add(finished.id)
+                self._seen.append(finished.id)
                 if self._live is None or finished.outcome == "aborted":
                     self.tell(snapshot_text(finished))
-        for trouble in status.troubles:
-            starting = trouble.kind == "missing" and status.now_us - status.started_us < STARTING_US
-            if trouble.problem not in self._seen and not starting:
-                self._seen.add(trouble.problem)
-                self.tell(f"{trouble.kind}: {trouble.problem}")
+        starting = status.now_us - status.started_us < STARTING_US
+        self._show_troubles([one for one in status.troubles if not (starting and one.kind == "missing")])
         self._draw()
+
+    def _show_troubles(self, troubles: list[Trouble]) -> None:
+        """Tell of each trouble once while it lasts; for how long it has lasted changes all the time."""
+        lasting = {_SECONDS.sub("", trouble.problem): trouble for trouble in troubles}
+        for problem, trouble in lasting.items():
+            if problem not in self._troubles:
+                self.tell(f"{trouble.kind}: {trouble.problem}")
+        self._troubles = set(lasting)
 
     def _draw(self) -> None:
         if self._live is not None and self._status is not None:

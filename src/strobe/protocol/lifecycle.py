@@ -110,7 +110,7 @@ class Lifecycle:
             case ProcessReturned():
                 return self._returned(event.process)
             case ProcessBlank():
-                return self.rollback.blank(event, self.membership.everyone, self.epoch, now_us)
+                return self._blank(event, now_us)
             case RestoreWanted():
                 self.rollback.want(event)
                 return []
@@ -431,6 +431,11 @@ class Lifecycle:
     def _returned(self, process: str) -> list[CoordinatorEffect]:
         self.rollback.seen(process)
         return [self.rollback.halt] if self.rollback.halt is not None else self._catch_up(process)
+
+    def _blank(self, event: ProcessBlank, now_us: int) -> list[CoordinatorEffect]:
+        if not self.rollback.pending and self.membership.gone(event.process):
+            return [LetGo(event.process)]
+        return self.rollback.blank(event, self.membership.everyone, self.epoch, now_us)
 
     @property
     def _calm(self) -> bool:

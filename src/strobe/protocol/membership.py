@@ -2,7 +2,8 @@
 
 Changes are made one at a time. A view is *settled* when every process in it has installed it, and has received channels
 that ended with it to their end; the next change, and the next snapshot, wait for that. A process that leaves is let go
-when the view without it is settled and it has reported itself: then its last messages were received.
+when the view without it is settled and it has reported itself: then its last messages were received. One that is gone
+by then has left as well: that it was let go is not in the log, so the next coordinator cannot know.
 """
 
 from collections import deque
@@ -110,6 +111,13 @@ class Membership:
         if self.leaving.get(event.process, self.view.number) <= event.view <= self.view.number:
             self.drained.add(event.process)
         return self._let_go()
+
+    def gone(self, process: str) -> bool:
+        """One that was leaving is not there any more; tell whether it has left by that: nobody needs its state."""
+        if process not in self.leaving or not self.settled:
+            return False
+        del self.leaving[process]
+        return True
 
     def _let_go(self) -> list[str]:
         # A change is made only on a settled view: one left in an earlier view has had its last messages received.

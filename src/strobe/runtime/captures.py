@@ -84,7 +84,7 @@ class Captures:
         # What was committed lately, by printed id: the parent of the next is one of these.
         self._bases: dict[str, Base] = {}
         if restored is not None:
-            self._bases[restored.snapshot] = Base(restored.record, None)
+            self._bases[restored.snapshot] = Base(restored.record, restored.frozen_number)
 
     # From the protocol
 

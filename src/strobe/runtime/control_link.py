@@ -29,6 +29,7 @@ class ControlLink:
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._complained = False
+        self._wait_s = RETRY_S_MIN
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -53,28 +54,30 @@ class ControlLink:
             self._writer.close()
 
     async def _run(self) -> None:
-        wait_s = RETRY_S_MIN
         while True:
             try:
                 reader, self._writer = await asyncio.open_connection(*self.address)
                 self._writer.write(pack(self._greeting()))
-                self.connected, self._complained, wait_s = True, False, RETRY_S_MIN
+                self.connected = True
                 await self._listen(reader, self._writer)
             except asyncio.IncompleteReadError:
                 self._complain("it hung up")
-            except (OSError, TransportError) as error:
+            except (OSError, ValueError, TransportError) as error:  # ValueError: a host that cannot be a name
                 self._complain(error)
             finally:
                 await self._hang_up()
-            await asyncio.sleep(wait_s)
-            wait_s = min(RETRY_S_MAX, wait_s * 2)
+            await asyncio.sleep(self._wait_s)
+            self._wait_s = min(RETRY_S_MAX, self._wait_s * 2)
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():  # what is still there to be read then was said to the one that we were
             (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             if size > MESSAGE_BYTES_MAX:
                 raise TransportError(f"the coordinator sent a message of {size} bytes")
-            self._hear(unpack(await reader.readexactly(size), FROM_COORDINATOR))
+            message = unpack(await reader.readexactly(size), FROM_COORDINATOR)
+            # Whoever only lets us in, and says nothing, may be something that stands before a coordinator that is gone.
+            self._complained, self._wait_s = False, RETRY_S_MIN
+            self._hear(message)
 
     async def _hang_up(self) -> None:
         writer, self._writer, self.connected = self._writer, None, False

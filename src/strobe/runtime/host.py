@@ -49,6 +49,7 @@ from strobe.runtime.user_code import explain
 from strobe.runtime.wire import Hello, Refusal
 from strobe.storage import Store
 from strobe.storage.blobs import Blobs, BlobWriter
+from strobe.storage.header import locate
 
 logger = logging.getLogger("strobe.node")
 
@@ -93,7 +94,8 @@ class Host:
         self._channels = _channels_of(system, name)
         self._instance = secrets.token_hex(8)
         self._listen = listen
-        self._advertise = advertise or listen[0]
+        # Who listens everywhere is found by the name of its host.
+        self._advertise = advertise or (socket.gethostname() if listen[0] in ("0.0.0.0", "::", "") else listen[0])
         self._store_given = store
         self._store = ""
         self._blobs: Blobs | None = None
@@ -139,7 +141,7 @@ class Host:
         if self._listener is not None:
             await self._listener.close()
         await self._link.close()
-        self.writer.shutdown(wait=True)
+        await asyncio.to_thread(self.writer.shutdown)  # the loop may be a program's own: it goes on turning
 
     def end(self, code: int) -> None:
         if self._done is not None and not self._done.done():
@@ -222,7 +224,7 @@ class Host:
         self.system = welcome.system
         self.settings = welcome.settings
         self._current = welcome.epoch
-        self._store = self._store_given or welcome.store
+        self._store = str(locate(self._store_given or welcome.store))
 
     def _refused(self, refused: Refused) -> None:
         if refused.final:
@@ -343,7 +345,7 @@ class Host:
 
     def taken(self) -> None:
         if self.timeline is not None:
-            self.timeline.outbox.flush()
+            self.timeline.outbox.flush_now()
 
     @property
     def _living(self) -> Timeline:

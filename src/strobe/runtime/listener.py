@@ -161,7 +161,7 @@ class LinkConnection(asyncio.BufferedProtocol):
             self._reject(rejected.reason, rejected.detail)
         else:
             self._make_room(needed_bytes)
-            self._listener.gate.taken()
+        self._listener.gate.taken()
 
     def write(self, data: bytes | bytearray) -> None:
         self._transport.write(data)

@@ -43,7 +43,8 @@ class Outbox:
         self._dirty: list[str] = []
         self._full: set[str] = set()
         self._waiting: list[asyncio.Future[None]] = []
-        self._scheduled = False
+        # Somebody will flush in this turn of the loop: whoever hands over what was read says so, to spare a callback.
+        self.flush_follows = False
         self._closed = False
         self._call_soon: Callable[..., Any] = asyncio.get_running_loop().call_soon
 
@@ -83,16 +84,17 @@ class Outbox:
             self._seal(frame)
         elif count == 1:
             self._dirty.append(channel)
-            if not self._scheduled:
-                self._scheduled = True
-                self._call_soon(self._flush_late)
+            if not self.flush_follows:
+                self.flush_follows = True
+                self._call_soon(self.flush_now)
 
     def _unknown(self, channel: str) -> UsageError:
         known = ", ".join(self._open) or "none"
         return UsageError(f"process {self.name!r} sends on {channel!r}, which is not an output of it; outputs: {known}")
 
-    def _flush_late(self) -> None:
-        self._scheduled = False
+    def flush_now(self) -> None:
+        """Flush as was promised."""
+        self.flush_follows = False
         self.flush()
 
     def flush(self) -> None:

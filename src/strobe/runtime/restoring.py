@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from strobe.errors import SnapshotError, SnapshotIncomplete
+from strobe.keyed_state import KeyedState
 from strobe.protocol import PROTOCOLS, ChandyLamport, Fragment, LaiYang, LocalState, View
 from strobe.protocol.log import ProcessRecord
 from strobe.storage import Store
@@ -15,7 +16,8 @@ from strobe.storage.states import decode_captured, encoding_of
 class Restored(msgspec.Struct):
     """One process's part of `snapshot`: its state decoded, and what it needs to go on from there.
 
-    `sent_counts` are those of the senders of its incoming channels, at the cut.
+    `sent_counts` are those of the senders of its incoming channels, at the cut. `frozen_number` is that of a keyed
+    state as it was read: what changes from then on can be written as a delta on what was stored (E5).
     """
 
     snapshot: str
@@ -24,6 +26,7 @@ class Restored(msgspec.Struct):
     record: ProcessRecord
     sent_counts: dict[str, int]
     state: Any = None
+    frozen_number: int | None = None
     fork: bool = False
 
 
@@ -42,7 +45,14 @@ def load_part(store: Store, snapshot: str, process: str, example: Any) -> Restor
         for channel in manifest.view.incoming(process)
     }
     state = _decode(identity, process, fragment.state, example)
-    return Restored(identity, fragment, fragment.state, record, sent, state)
+    return Restored(identity, fragment, fragment.state, record, sent, state, _freeze_number(state))
+
+
+def _freeze_number(state: Any) -> int | None:
+    if not isinstance(state, KeyedState):
+        return None
+    with state.freeze() as frozen:
+        return frozen.number
 
 
 def _decode(snapshot: str, process: str, local: LocalState, example: Any) -> Any:

@@ -73,6 +73,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("frame_messages_max", "frame_bytes_max", "window_bytes", "message_bytes_max"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} = {getattr(self, name)} makes no sense: it must be at least 1")
+        for name in ("backlog_bytes_max", "recording_bytes_max", "spill_bytes_max", "delta_chain_max"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} = {getattr(self, name)} makes no sense: it must be at least 0")
         for name in ("patience_s", "heartbeat_s"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} = {getattr(self, name)} makes no sense: it must be above 0")

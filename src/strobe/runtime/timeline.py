@@ -187,6 +187,7 @@ class Timeline:
         if self.inbox or not self.may_deliver:
             self._wait(True, self._receiver(inlet.channel, frame, 0, inlet, wire_bytes))
         elif not self.closed:
+            self.outbox.flush_follows = True  # by `Host.taken`
             self._receive(inlet.channel, frame, 0)
             inlet.consumed(wire_bytes)
 

@@ -20,6 +20,7 @@ class Watch:
         self.slow: list[tuple[ChannelSpec, float]] = []
         self.cycles_found = 0
         self._looked_s: float | None = None
+        self._began_s: float | None = None
         self._polled_s = 0.0
 
     def look(self) -> None:
@@ -27,6 +28,7 @@ class Watch:
         now_s = self.coordinator.now_s()
         self._excuse_silence(now_s)
         self.reception.end_silent(now_s)
+        self._forget_leavers(now_s)
         self._look_at_credit()
         if now_s - self._polled_s >= POLL_S:
             self._polled_s = now_s
@@ -39,6 +41,18 @@ class Watch:
             for member in members.connected():
                 member.heard_s = now_s
         self._looked_s = now_s
+
+    def _forget_leavers(self, now_s: float) -> None:
+        """Whoever was leaving and has not been heard of for long enough is gone: a former coordinator has let it go."""
+        members, membership = self.coordinator.members, self.coordinator.brain.membership
+        self._began_s = now_s if self._began_s is None else self._began_s
+        for process in list(membership.leaving):
+            member = members.get(process)
+            heard_s = member.heard_s if member is not None else self._began_s
+            absent = member is None or not member.connected
+            if absent and now_s - heard_s >= members.silence_s and membership.gone(process):
+                members.remove(process)
+                self.coordinator.log.say("left", process=process)
 
     def _look_at_credit(self) -> None:
         heartbeats: dict[str, Heartbeat] = {

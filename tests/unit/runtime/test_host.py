@@ -403,6 +403,36 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ({}, "127.0.0.1"),
+        ({"listen": ("0.0.0.0", 0)}, socket.gethostname()),
+        ({"listen": ("0.0.0.0", 0), "advertise": "branch-a.example"}, "branch-a.example"),
+    ],
+)
+def test_peers_are_told_where_they_can_reach_it(tmp_path: Path, how: dict[str, Any], expected: str) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair()) as coordinator:
+            coordinator.run("a", **how)
+            link = await coordinator.registered("a")
+            assert link.register.address[0] == expected
+            assert link.register.address[1] > 0
+
+    run(scenario())
+
+
+def test_the_store_can_be_a_url_and_another_path_on_another_host(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair()) as coordinator:
+            (tmp_path / "elsewhere").symlink_to(coordinator.store.url)
+            host = coordinator.run("a", store=(tmp_path / "elsewhere").as_uri())
+            await coordinator.begin(["a"])
+            assert host.spill_place == tmp_path / "elsewhere" / "run" / "spill"
+
+    run(scenario())
+
+
 def test_it_returns_with_its_state_when_the_connection_was_lost(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair()

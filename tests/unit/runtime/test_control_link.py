@@ -1,0 +1,55 @@
+"""A node's connection to the coordinator: patient, and brief about it."""
+
+import asyncio
+import logging
+
+import pytest
+
+from strobe.runtime.control import Stop, pack
+from strobe.runtime.control_link import ControlLink
+
+
+def test_who_lets_in_and_hangs_up_without_a_word_is_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Something may stand before a coordinator that is gone: what it lets in counts for nothing."""
+
+    async def meet() -> None:
+        met = asyncio.Semaphore(0)
+
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+            met.release()
+
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None)
+            link.start()
+            for _ in range(4):
+                await met.acquire()
+            await link.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(meet())
+    assert len(caplog.records) == 1
+
+
+def test_a_connection_that_is_lost_after_a_word_is_told_of_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def meet() -> None:
+        met = asyncio.Semaphore(0)
+
+        async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(pack(Stop("enough")))
+            await writer.drain()
+            writer.close()
+            met.release()
+
+        async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+            heard: list[object] = []
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append)
+            link.start()
+            for _ in range(4):
+                await met.acquire()
+            await link.close()
+            assert heard[:3] == [Stop("enough")] * 3
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(meet())
+    assert len(caplog.records) >= 3
