@@ -21,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.live import ledger
-from tests.live.harness import LEDGER, MANY_ROLLBACKS, assert_nothing_left, running
+from tests.live.harness import LEDGER, MANY_ROLLBACKS, assert_nothing_left, running, wait_until
 from tests.live.strangers import garbage, throw
 
 from strobe.causality.proof import verify
@@ -90,8 +90,7 @@ class Soak:
                 self.settle()
                 settle_s = time.monotonic() + SETTLE_EVERY_S
         self.settle()
-        self.live.last_snapshot()
-        self.check_snapshots()
+        self._await_release(ledger.covered_by(self.system, self.live.last_snapshot()))
 
     # Faults
 
@@ -203,6 +202,14 @@ class Soak:
         assert_nothing_left(self.live.store)
 
     # How
+
+    def _await_release(self, covered):
+        """What a committed snapshot covers is released."""
+        for name, (position, *_) in covered.items():
+            path = self.output / f"{name}.jsonl"
+            wait_until(
+                f"{path} up to {position}", lambda p=path, n=position: p.stat().st_size >= n, between=self.live.tick
+            )
 
     def _count(self, kind, number):
         if number:

@@ -19,8 +19,8 @@ def run_loop(main: Coroutine[Any, Any, Result]) -> Result:
     except ImportError:
         main.close()
         raise MissingExtra("live", "a live system") from None
-    # The thread that writes to the disk needs the interpreter now and then, for microseconds; with Python's 5 ms it waits
-    # so long each time, at a process that is busy.
+    # The thread that writes to the disk needs the interpreter now and then, for microseconds. At a process that is busy
+    # it would wait for Python's 5 ms each time.
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)

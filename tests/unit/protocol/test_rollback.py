@@ -419,6 +419,26 @@ def test_one_that_has_left_for_good_and_is_needed_again_just_has_to_come() -> No
     assert desk.brain.settled
 
 
+def test_one_that_was_leaving_and_comes_back_blank_may_go_if_all_it_sent_was_received() -> None:
+    """E2: nobody needs its state any more; a former coordinator may have let it go, which is not in the log."""
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    desk.restart()
+    desk.drained(2, "p", "q")
+    effects = desk.hears(ProcessBlank("r"))
+    assert those(effects, LetGo) == [LetGo("r")]
+    assert those(effects, ChooseSnapshot) == []
+    assert desk.brain.membership.everyone == ("p", "q")
+
+
+def test_one_that_was_leaving_and_comes_back_blank_before_that_takes_everybody_back() -> None:
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    desk.restart()
+    desk.drained(2, "p")
+    assert those(desk.hears(ProcessBlank("r")), ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
 def test_one_that_was_leaving_and_is_in_no_restored_view_may_go() -> None:
     desk = Desk(RING)
     desk.hears(LeaveWanted("r"))
