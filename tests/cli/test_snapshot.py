@@ -84,6 +84,7 @@ def test_the_sizes_listed_are_those_of_the_snapshot(pristine):
 
 
 def test_show_is_a_freeze_frame_of_processes_channels_and_messages(pristine):
+    """E1: with the bytes in flight on each channel."""
     result = run("snapshot", "show", "latest", "--store", pristine)
     assert result.code == 0
     assert f"snapshot   {ids(pristine)[-1]}" in result.out
@@ -96,6 +97,8 @@ def test_show_is_a_freeze_frame_of_processes_channels_and_messages(pristine):
     assert money == 800
     for one in document["channels"]:
         assert one["sent"] == one["received"] + len(one["in_flight"])
+        assert (one["in_flight_bytes"] > 0) == bool(one["in_flight"])
+    assert sum(one["in_flight_bytes"] for one in document["channels"]) == document["in_flight_bytes"]
 
 
 def test_an_id_can_be_cut_short(pristine):

@@ -25,7 +25,7 @@ from strobe.cli.up import Session, coordinator_options, interruptible
 from strobe.cli.watch import Watch, _picture
 from strobe.errors import TransportError
 from strobe.runtime.client import Client
-from strobe.runtime.documents import ProcessStatus, Status, Trouble
+from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status, Trouble
 
 
 def status_of(**changes):
@@ -64,7 +64,7 @@ def test_an_interrupt_takes_a_last_snapshot_from_which_the_bank_goes_on(tmp_path
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=60)
         assert program.returncode == 0, err
-        assert "1 snapshot committed" in out, err
+        assert "1 complete snapshot in the store" in out, err
     assert_gone(pids)
     result = run_apart("up", BANK, "--for", "0.5", "--interval", "0.1", "--store", store, "--json")
     assert result.code == 0, result.err
@@ -128,12 +128,23 @@ def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
         ([BANK, "--for", "0"], "--for takes a number of seconds above 0"),
         ([BANK, "--set", "node.colour=red"], "[node] has:"),
         ([BANK, "--set", "node.trace=everything"], "there is no trace 'everything'"),
+        ([BANK, "--trace", "everything"], "there is no trace 'everything'"),
+        ([BANK, "--interval", "-1"], "interval_s = -1.0 makes no sense: it must be at least 0"),
+        ([BANK, "--set", "retention.keep_last=-1"], "keep_last = -1 makes no sense: it must be at least 0"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_started(tmp_path, monkeypatch, words, part):
     monkeypatch.chdir(tmp_path)
     refused(run("up", *words), part)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
+    """S1: as `strobe coordinator` says it."""
+    (tmp_path / "file").touch()
+    result = run("up", BANK, "--store", tmp_path / "file")
+    assert result.code == 3
+    assert result.error == f"error: store {tmp_path}/file: cannot make run/log in it: Not a directory"
 
 
 # Without processes
@@ -208,6 +219,34 @@ def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
     assert needed == ["a"]
 
 
+def test_what_was_before_this_run_is_not_told_as_if_it_happened_now(capsys):
+    """A coordinator that has read its log knows of it; what ends while a coordinator is restarted is told."""
+    old, new = finished_of("000001-00000001-x", 50), finished_of("000001-00000002-x", 150)
+    rollbacks = [
+        RollbackReport(epoch, at_us, None, f"reason {epoch}", None, {}) for epoch, at_us in ((2, 60), (3, 160))
+    ]
+    watch = Watch()
+    watch.show(status_of(started_us=100, finished=[old], rollbacks=rollbacks[:1]))
+    watch.show(status_of(started_us=200, finished=[old, new], rollbacks=rollbacks))
+    told = capsys.readouterr().err
+    assert "reason 3" in told
+    assert "000001-00000002-x committed" in told
+    assert "reason 2" not in told
+    assert "000001-00000001-x" not in told
+
+
+def test_a_child_that_fails_says_why(tmp_path, lifeline, capsys):
+    child = child_that(tmp_path, "print('12:00:01.000 error: b ends: boom process=b'); raise SystemExit(1)")
+    child.start(lifeline)
+    assert ended(child) == 1
+    Session(SimpleNamespace())._tell_gone(Gone("b", 1, child.last_error()))
+    assert capsys.readouterr().err == "b ended with exit code 1 (b ends: boom); it is started again\n"
+
+
+def finished_of(snapshot, ended_us):
+    return FinishedSnapshot(snapshot, "committed", "", ended_us - 10, 10, 1, 0, 0, 0, 0, [])
+
+
 def process_of(name, state):
     fields = dict.fromkeys(ProcessStatus.__struct_fields__, 0)
     fields |= {"name": name, "state": state, "rejected": {}, "trouble": "", "instance": "", "host": "", "address": ""}
@@ -221,6 +260,19 @@ def test_the_table_fits_a_terminal_of_any_width(columns):
     lines = [Text.from_ansi(line).plain for line in console.file.getvalue().splitlines()]
     assert all(len(line) <= columns for line in lines)
     assert any(line.startswith("p") for line in lines)
+
+
+def test_what_happened_is_not_cut_off_on_a_narrow_terminal():
+    console = Console(file=StringIO(), width=40, force_terminal=True)
+    console.print(_picture(status_of(), ["rolled back to 000001-00000003-coordinator: undone events: a 17, b 4"]))
+    assert "b 4" in Text.from_ansi(console.file.getvalue()).plain
+
+
+def test_an_aborted_snapshot_has_no_slowest_part():
+    console = Console(file=StringIO(), width=100, force_terminal=True)
+    aborted = FinishedSnapshot("000001-00000001-x", "aborted", "why", 0, 10, 1, 0, 0, 0, 0, [Part("a")])
+    console.print(_picture(status_of(finished=[aborted]), []))
+    assert "a 0 ms" not in Text.from_ansi(console.file.getvalue()).plain
 
 
 def test_quiet_shows_nothing(capsys):
@@ -275,7 +327,7 @@ def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifel
     assert ended(child) == 1
     assert child.restart_at_s == pytest.approx(now[0] + supervising.RESTART_S_MIN)
     assert child.starts == 9
-    assert child.tail().splitlines()[-1] == "I end"
+    assert child.tail() == "I end"  # what it said when it was started before is not shown again
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Live:
         self.gone = []
 
     def tick(self):
-        self.gone += self.supervisor.tick()
+        self.gone += [(one.name, one.code) for one in self.supervisor.tick()]
 
     def status(self):
         """Return the status, or None while no coordinator answers. Who had left and is needed again is started."""

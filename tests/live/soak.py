@@ -207,9 +207,7 @@ class Soak:
         """What a committed snapshot covers is released."""
         for name, (position, *_) in covered.items():
             path = self.output / f"{name}.jsonl"
-            wait_until(
-                f"{path} up to {position}", lambda p=path, n=position: p.stat().st_size >= n, between=self.live.tick
-            )
+            wait_until("its release", lambda p=path, n=position: p.stat().st_size >= n, between=self.live.tick)
 
     def _count(self, kind, number):
         if number:

@@ -52,7 +52,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """One channel, frozen: sent and received at the cut, and what is between."""
+    """One channel, frozen: sent and received at the cut, and what is between, with the bytes of its frames."""
 
     channel: str
     source: str
@@ -60,6 +60,7 @@ class Channel(msgspec.Struct, frozen=True):
     kind: str
     sent: int
     received: int
+    in_flight_bytes: int
     in_flight: list[Message]
 
 
@@ -102,7 +103,7 @@ def channels(snapshot: Snapshot) -> Iterator[Channel]:
 
 def _channel(spec: ChannelSpec, sender: Fragment, receiver: Fragment) -> Channel:
     sent, received = sender.sent.get(spec.id), receiver.received.get(spec.id)
-    messages = [message for item in receiver.in_flight.get(spec.id, ()) for message in _messages(item)]
+    items = receiver.in_flight.get(spec.id, ())
     return Channel(
         spec.id,
         spec.source,
@@ -110,7 +111,8 @@ def _channel(spec: ChannelSpec, sender: Fragment, receiver: Fragment) -> Channel
         spec.kind,
         sent.count if sent is not None else 0,
         received.count if received is not None else 0,
-        messages,
+        sum(len(item.frame.body) for item in items),
+        [message for item in items for message in _messages(item)],
     )
 
 
@@ -206,11 +208,12 @@ def _print_channels(found: list[Channel]) -> None:
             f"{channel.sent:,}",
             f"{channel.received:,}",
             f"{len(channel.in_flight):,}",
+            size_text(channel.in_flight_bytes) if channel.in_flight_bytes else "",
             _messages_text(channel.in_flight),
         ]
         for channel in found
     ]
-    titles = ("sent", "received", "in flight")
+    titles = ("sent", "received", "in flight", "bytes")
     print_table(
         [Column("channel", name=True), *(Column(title, number=True) for title in titles), Column("messages")], rows
     )

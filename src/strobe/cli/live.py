@@ -58,9 +58,15 @@ def with_settings(live: LiveSystem, settings: list[str]) -> LiveSystem:
         except msgspec.ValidationError as error:
             known = ", ".join(before.__struct_fields__)
             raise UsageError(f"--set {setting}: {error}; [{table}] has: {known}") from error
+    check_settings(live)
+    return live
+
+
+def check_settings(live: LiveSystem) -> None:
+    """Raise UsageError where a setting makes no sense."""
     live.coordinator.policy()
     live.node.check()
-    return live
+    live.retention.check()
 
 
 def _value(text: str) -> object:

@@ -23,6 +23,7 @@ from strobe.storage.header import locate
 
 COORDINATOR = "coordinator"
 PROGRAM = (sys.executable, "-m", "strobe.cli")
+RUN_LOG = "run/log"
 START_S_MAX = 30.0
 STOP_S_MAX = 15.0
 CLOSE_S_MAX = 1.0
@@ -33,15 +34,17 @@ _LINES_SHOWN = 12
 
 
 class Gone(NamedTuple):
-    """A child that has ended: by itself with `code`, or by a signal (negative)."""
+    """A child that has ended: by itself with `code`, or by a signal (negative); `error` is the last that it logged."""
 
     name: str
     code: int
+    error: str = ""
 
     def __str__(self) -> str:
         if self.code < 0:
             return f"{self.name} was killed by {signal.Signals(-self.code).name}"
-        return f"{self.name} ended with exit code {self.code}"
+        why = f" ({self.error})" if self.code and self.error else ""
+        return f"{self.name} ended with exit code {self.code}{why}"
 
 
 class Child:
@@ -58,6 +61,7 @@ class Child:
         self.restart_at_s = 0.0
         self._started_s = 0.0
         self._wait_s = RESTART_S_MIN
+        self._log_begin = 0
 
     @property
     def pid(self) -> int | None:
@@ -67,6 +71,7 @@ class Child:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         environment = os.environ | {VARIABLE: str(lifeline), "PYTHONUNBUFFERED": "1"}
         with self.log.open("ab") as log:
+            self._log_begin = log.tell()
             self.process = subprocess.Popen(
                 [*self.program, *self.arguments],
                 stdin=subprocess.DEVNULL,
@@ -90,12 +95,24 @@ class Child:
         return code
 
     def tail(self) -> str:
-        """Return the end of its log."""
+        """Return the end of what it has logged since it was last started."""
+        return "\n".join(self._logged()[-_LINES_SHOWN:])
+
+    def last_error(self) -> str:
+        """Return the last error it has logged since it was last started; empty if there is none."""
+        for line in reversed(self._logged()):
+            _, found, error = line.partition(" error: ")
+            if found:
+                return error.partition(" traceback=")[0].removesuffix(f" process={self.name}")
+        return ""
+
+    def _logged(self) -> list[str]:
         try:
-            lines = self.log.read_text("utf-8", "replace").splitlines()
+            with self.log.open("rb") as log:
+                log.seek(self._log_begin)
+                return log.read().decode("utf-8", "replace").splitlines()
         except OSError:
-            return ""
-        return "\n".join(lines[-_LINES_SHOWN:])
+            return []
 
 
 class Supervisor:
@@ -124,7 +141,8 @@ class Supervisor:
         self._lifeline, self._held = os.pipe()
 
     def start(self) -> None:
-        """Start everything, and return when the coordinator answers."""
+        """Start everything, and return when the coordinator answers. StoreError: the store cannot be used."""
+        self._make_room()
         coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, "--store", str(self.store), *self.options])
         coordinator.start(self._lifeline)
         listen, api = self._await_coordinator(coordinator)
@@ -145,7 +163,7 @@ class Supervisor:
         for child in self._children.values():
             code = child.poll()
             if code is not None:
-                gone.append(Gone(child.name, code))
+                gone.append(Gone(child.name, code, child.last_error()))
                 self._judge(child, code)
             idle = child.process is None and not child.ended and not self.stopping
             if idle and time.monotonic() >= child.restart_at_s:
@@ -212,8 +230,14 @@ class Supervisor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _make_room(self) -> None:
+        try:
+            (self.store / RUN_LOG).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(str(self.store), f"cannot make {RUN_LOG} in it: {error.strerror}") from error
+
     def _add(self, name: str, arguments: list[str]) -> Child:
-        child = Child(name, self.program, arguments, self.store / "run" / "log" / f"{name}.log")
+        child = Child(name, self.program, arguments, self.store / RUN_LOG / f"{name}.log")
         self._children[name] = child
         return child
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from strobe.cli.commands import JsonOption, new_app
-from strobe.cli.live import LiveSystem, SystemArgument, load_live, with_settings
+from strobe.cli.live import LiveSystem, SystemArgument, check_settings, load_live, with_settings
 from strobe.cli.output import beside_document, count, note, print_json, say
 from strobe.cli.supervisor import Gone, Supervisor
 from strobe.cli.systems import open_system
@@ -80,12 +81,22 @@ def coordinator_options(live: LiveSystem, interval: float | None, trace: str | N
         options += ["--interval", str(interval)]
     if trace is not None:
         options += ["--trace", trace]
-    with_settings(live, settings)  # said here, an error is seen at once
+    _check_all(live, interval, trace, settings)
     for setting in settings:
         options += ["--set", setting]
     if not live.listens:  # no system.toml says where
         options += ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     return options
+
+
+def _check_all(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> None:
+    """Raise UsageError for what the coordinator would refuse: said here, it is seen at once, and nothing is started."""
+    live = with_settings(live, settings)
+    if interval is not None:
+        live = live._replace(coordinator=msgspec.structs.replace(live.coordinator, interval_s=interval))
+    if trace is not None:
+        live = live._replace(node=msgspec.structs.replace(live.node, trace=trace))
+    check_settings(live)
 
 
 class Session:
@@ -153,8 +164,8 @@ class Session:
 
     def _summary(self, status: Status) -> str:
         rollbacks = count(len(status.rollbacks), "rollback")
-        committed = count(status.committed, "snapshot")
-        return f"{committed} committed, {status.aborted} aborted, {rollbacks}; everything has ended"
+        complete = count(status.committed, "complete snapshot")
+        return f"{complete} in the store, {status.aborted:,} aborted, {rollbacks}; everything has ended"
 
 
 @contextlib.contextmanager

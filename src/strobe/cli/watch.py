@@ -12,7 +12,7 @@ from strobe.runtime.documents import FinishedSnapshot, ProcessStatus, RollbackRe
 EVENTS_SHOWN = 6
 SNAPSHOTS_SHOWN = 5
 SEEN_MAX = 1024
-"""Of so many snapshots it is known that they were told of: more than a status lists."""
+"""Of so many snapshots and epochs it is known that they were told of: more than a status lists."""
 STARTING_US = 5_000_000
 """For so long it is no news that not all processes are there yet."""
 _WORDS = ("process", "state", "outcome", "snapshot")
@@ -28,7 +28,7 @@ class Watch:
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._seen: deque[str] = deque(maxlen=SEEN_MAX)
         self._troubles: set[str] = set()
-        self._epoch = 0
+        self._since_us: int | None = None
         self._live: Any = None
         self._status: Status | None = None
 
@@ -59,18 +59,25 @@ class Watch:
     def show(self, status: Status) -> None:
         """Show how things stand, and what is new since the last time."""
         self._status = status
+        if self._since_us is None:
+            self._since_us = status.started_us  # a coordinator that has read its log also knows of what was before
         for rollback in status.rollbacks:
-            if rollback.epoch > self._epoch:
-                self._epoch = rollback.epoch
+            if rollback.at_us >= self._since_us and self._is_new(f"epoch {rollback.epoch}"):
                 self.tell(rollback_text(rollback))
         for finished in status.finished:
-            if finished.id not in self._seen:
-                self._seen.append(finished.id)
-                if self._live is None or finished.outcome == "aborted":
-                    self.tell(snapshot_text(finished))
+            told = self._live is None or finished.outcome == "aborted"  # the table shows the others
+            late = finished.started_us + finished.duration_us >= self._since_us
+            if told and late and self._is_new(finished.id):
+                self.tell(snapshot_text(finished))
         starting = status.now_us - status.started_us < STARTING_US
         self._show_troubles([one for one in status.troubles if not (starting and one.kind == "missing")])
         self._draw()
+
+    def _is_new(self, name: str) -> bool:
+        if name in self._seen:
+            return False
+        self._seen.append(name)
+        return True
 
     def _show_troubles(self, troubles: list[Trouble]) -> None:
         """Tell of each trouble once while it lasts; for how long it has lasted changes all the time."""
@@ -108,7 +115,7 @@ def _picture(status: Status, events: list[str]) -> Any:
         f"epoch {status.epoch}, view {status.view} · {status.committed:,} snapshots, {status.aborted:,} aborted · "
         f"log {status.log_position:,} · {status.api}"
     )
-    lines = [Text(event, overflow="ellipsis", no_wrap=True) for event in events]
+    lines = [Text(event, overflow="fold") for event in events]
     return Group(Text(head, style="bold"), _processes(status.processes), _snapshots(status), *lines)
 
 
@@ -133,7 +140,8 @@ def _processes(processes: list[ProcessStatus]) -> Any:
 def _snapshots(status: Status) -> Any:
     table = _table("snapshot", "outcome", "ms", "state", "in flight", "messages", "slowest")
     for one in status.finished[-SNAPSHOTS_SHOWN:]:
-        slowest = max(one.parts, key=lambda part: part.duration_us, default=None)
+        stored = [part for part in one.parts if part.stored]
+        slowest = max(stored, key=lambda part: part.duration_us, default=None)
         table.add_row(
             one.id,
             one.outcome,

@@ -253,7 +253,7 @@ class Lifecycle:
             for attempt in self.open.values()
             if process in attempt.view.processes and process not in attempt.arrived
         ]
-        return [effect for attempt in doomed for effect in self._end(attempt, f"process {process} crashed", now_us)]
+        return [effect for attempt in doomed for effect in self._end(attempt, f"process {process} failed", now_us)]
 
     def _recording_failed(self, event: RecordingFailed, now_us: int) -> list[CoordinatorEffect]:
         attempt = self.open.get(event.snapshot)

@@ -67,6 +67,7 @@ class Coordinator:
         self.node_settings = node_settings or NodeSettings()
         self.retention = retention or RetentionSettings()
         self.node_settings.check()
+        self.retention.check()
         self.log = log or EventLog()
         self.clock = Clock()
         self.first_view = first_view(system)
@@ -138,6 +139,11 @@ class Coordinator:
             theirs = ", ".join(self.brain.view.processes)
             raise UsageError(f"store {self.store_url} belongs to another system, of the processes {theirs}; {other}")
         for channel in self.brain.view.channels:
+            # Between processes that others have brought along, channels may be that the system does not know of.
+            both = {channel.source, channel.target} <= set(self.first_view.processes)
+            if both and channel.id not in known:
+                problem = f"store {self.store_url} has the channel {channel.id!r}, which the system does not have"
+                raise UsageError(f"{problem}; give it that channel, or {other}")
             # It would go on with the hash it has, and nobody would notice that it is not the one asked for.
             if (asked := known.get(channel.id, channel).hash) != channel.hash:
                 problem = f"channel {channel.id!r} is hashed by {channel.hash} in the store {self.store_url}"
@@ -183,7 +189,7 @@ class Coordinator:
         self.hear(EntryLogged(entry))
         for snapshot in before:
             if snapshot not in self.state.open:
-                self._ended(snapshot)
+                self._ended(snapshot, entry.at_us)
         if isinstance(entry, EpochStart) and entry.epoch == self.brain.epoch:
             self._epoch_started(entry)
 
@@ -200,11 +206,11 @@ class Coordinator:
         opened = self.state.open[snapshot]
         return SnapshotBegun(SnapshotId.parse(snapshot), opened.position, opened.parent)
 
-    def _ended(self, snapshot: str) -> None:
+    def _ended(self, snapshot: str, at_us: int) -> None:
         complete = self.state.committed.get(snapshot)
         reason = self.state.aborted.get(snapshot, "")
-        at_us = complete.at_us if complete else self.clock.now_us()
-        finished = self.progress.ended(SnapshotId.parse(snapshot), complete is not None, reason, at_us)
+        records = complete.manifest.processes if complete else None
+        finished = self.progress.ended(SnapshotId.parse(snapshot), records, reason, at_us)
         if finished is None or self.brain.recovering:
             return
         duration_ms = round(finished.duration_us / 1000, 1)
@@ -262,7 +268,7 @@ class Coordinator:
         """Return how many events each process loses, as far as heartbeats have told."""
         complete = self.state.committed.get(restored) if restored is not None else None
         undone: dict[str, int] = {}
-        for member in self.members:
+        for member in sorted(self.members, key=lambda member: member.process):
             if member.reached is None:
                 continue
             record = complete.manifest.processes.get(member.process) if complete is not None else None

@@ -79,7 +79,7 @@ class LogDesk:
     def append(self, entry: Entry, heard: int) -> list[Told]:
         """Append `entry`, or tell who was faster."""
         told: list[Told] = self._patiently(self._read)
-        while self.foreign <= heard:
+        while self.foreign <= heard and self._can_begin(entry):
             try:
                 self.store.append(entry, self.position)
                 self._well()
@@ -152,6 +152,14 @@ class LogDesk:
             if not told:
                 raise  # else what was read is told first; the next reading fails again
         return told
+
+    def _can_begin(self, entry: Entry) -> bool:
+        """Tell whether an epoch still has what it is to start from: it may have been removed since it was chosen (E9).
+
+        From the entry on it is protected.
+        """
+        restored = entry.restored if isinstance(entry, EpochStart) else None
+        return restored is None or restored in self._patiently(self.store.state).committed
 
     def _own(self, entry: Entry) -> Logged:
         self.position += 1

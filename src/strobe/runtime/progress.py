@@ -1,6 +1,7 @@
 """How far each snapshot has come, and how the last ones ended: for people, and for metrics (E1)."""
 
 from collections import deque
+from collections.abc import Mapping
 
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.log import Begin, ProcessRecord
@@ -63,11 +64,16 @@ class Progress:
         self.under[snapshot].records[process] = record
         return True
 
-    def ended(self, snapshot: SnapshotId, committed: bool, reason: str, at_us: int) -> FinishedSnapshot | None:
-        """Note the outcome, and return what there is to say of the whole."""
+    def ended(
+        self, snapshot: SnapshotId, records: Mapping[str, ProcessRecord] | None, reason: str, at_us: int
+    ) -> FinishedSnapshot | None:
+        """Note the outcome, and return what there is to say of the whole; `records` are those that were committed."""
         under = self.under.pop(snapshot, None)
         if under is None:
             return None
+        committed = records is not None
+        if records is not None:
+            under.records = dict(records)  # a coordinator that reads its log has not heard them from the nodes
         self.committed += committed
         self.aborted += not committed
         state, in_flight, messages = sizes(under.records)

@@ -1,5 +1,7 @@
 """What can be set for a live system: the same words in system.toml, on the command line and in the API."""
 
+import math
+
 import msgspec
 
 from strobe.errors import UsageError
@@ -7,6 +9,15 @@ from strobe.protocol import Policy
 
 TRACES = ("off", "ordinals", "full")
 MIB = 1 << 20
+
+
+def _check(settings: msgspec.Struct, names: str, minimum: int, above: bool = False) -> None:
+    """Raise UsageError where one of these settings is below its minimum, or is no number that anybody could mean."""
+    for name in names.split():
+        value = getattr(settings, name)
+        if not (minimum < value if above else minimum <= value) or value == math.inf:
+            bound = f"above {minimum}" if above else f"at least {minimum}"
+            raise UsageError(f"{name} = {value} makes no sense: it must be {bound}")
 
 
 class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +41,9 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     def policy(self) -> Policy:
         """Return what the coordinator's brain goes by; raise UsageError where it makes no sense."""
+        _check(self, "interval_s pause_s rollbacks_max rollback_window_s", 0)
+        _check(self, "overlapping_max attempts_max", 1)
+        _check(self, "timeout_s silence_s", 0, above=True)
         policy = Policy(
             interval_us=round(self.interval_s * 1e6),
             pause_us_min=round(self.pause_s * 1e6),
@@ -70,15 +84,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Raise UsageError where a setting makes no sense."""
         if self.trace not in TRACES:
             raise UsageError(f"there is no trace {self.trace!r}; choose one of: {', '.join(TRACES)}")
-        for name in ("frame_messages_max", "frame_bytes_max", "window_bytes", "message_bytes_max"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} = {getattr(self, name)} makes no sense: it must be at least 1")
-        for name in ("backlog_bytes_max", "recording_bytes_max", "spill_bytes_max", "delta_chain_max"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} = {getattr(self, name)} makes no sense: it must be at least 0")
-        for name in ("patience_s", "heartbeat_s"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} = {getattr(self, name)} makes no sense: it must be above 0")
+        _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max", 1)
+        _check(self, "backlog_bytes_max recording_bytes_max spill_bytes_max delta_chain_max", 0)
+        _check(self, "patience_s heartbeat_s", 0, above=True)
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,3 +95,7 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     keep_last: int = 0
     keep_hourly: int = 0
     keep_daily: int = 0
+
+    def check(self) -> None:
+        """Raise UsageError where a number makes no sense."""
+        _check(self, "keep_last keep_hourly keep_daily", 0)

@@ -221,7 +221,7 @@ def test_a_crash_before_the_fragment_arrived_aborts_and_retries() -> None:
     desk = begun(Policy(backoff_us=50))
     desk.fragments(S1, "p", "q")
     desk.hears(ProcessFailed("r"))
-    assert desk.aborts() == [Abort(str(S1), "process r crashed", 0)]
+    assert desk.aborts() == [Abort(str(S1), "process r failed", 0)]
     desk.at(50)
     assert desk.begun()[1].retries == str(S1)
 

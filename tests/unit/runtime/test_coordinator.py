@@ -146,7 +146,7 @@ def test_E6_the_crash_of_a_process_aborts_what_it_has_not_stored_and_that_is_ret
             b.say(Failed("b", "its disk burnt"))
             await b.close()
             told = await a.outcome(begun.snapshot)
-            assert (told.committed, told.reason) == (False, "process b crashed")
+            assert (told.committed, told.reason) == (False, "process b failed")
             assert coordinator.logged("failed")[0]["reason"] == "its disk burnt"
             # It only lost its connection: it comes back with its state, and the retry completes.
             again = await coordinator.node("b", epoch=1)
@@ -388,6 +388,48 @@ def test_the_store_of_another_system_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="not written by a live system"):
             async with running(tmp_path / "simulated"):
                 pass
+
+    asyncio.run(scenario())
+
+
+def test_E9_a_store_with_a_channel_that_the_system_has_no_more_is_refused(tmp_path: Path) -> None:
+    """E9: nobody would notice that messages still travel where the system has no channel."""
+    fewer = system_of("a", "b")
+    dropped = fewer.channels[-1]
+    fewer.channels = fewer.channels[:-1]
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store"):
+            pass
+        with pytest.raises(UsageError, match=f"has the channel {dropped.id!r}, which the system does not have"):
+            async with running(tmp_path / "store", fewer):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_E1_a_restarted_coordinator_says_of_earlier_snapshots_what_was_said_of_them(tmp_path: Path) -> None:
+    """E1, E7: their sizes and durations are in the log."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            for fails in (False, True):
+                coordinator.coordinator.hear(SnapshotWanted())
+                begun = await a.hear(SnapshotBegun)
+                if fails:
+                    await b.close()
+                else:
+                    for node in (a, b):
+                        node.store_part(begun)
+                await a.outcome(begun.snapshot)
+            said = list(coordinator.coordinator.progress.finished)
+        async with running(tmp_path / "store") as coordinator:
+            again = list(coordinator.coordinator.progress.finished)
+        assert [one.outcome for one in said] == ["committed", "aborted"]
+        assert again[0] == said[0]
+        assert again[0].state_bytes > 0
+        assert again[1].duration_us == said[1].duration_us
 
     asyncio.run(scenario())
 

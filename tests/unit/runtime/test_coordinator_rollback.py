@@ -22,7 +22,7 @@ from strobe.protocol.view import ChannelSpec
 from strobe.runtime.control import SnapshotBegun, Stop
 from strobe.runtime.documents import RestoreRequest
 from strobe.runtime.requests import RestoreFailed
-from strobe.storage import Store
+from strobe.storage import Store, retention
 
 
 def blob_file(store: Path, snapshot: str, process: str) -> Path:
@@ -232,5 +232,33 @@ def test_a_rollback_that_is_asked_for_aborts_what_is_open_before_anybody_restore
             aborted = coordinator.service.status().finished
             assert [one.outcome for one in aborted] == ["committed", "aborted", "committed"]
             assert aborted[1].reason == "epoch 2 began"
+
+    asyncio.run(scenario())
+
+
+def test_E9_what_is_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) -> None:
+    """E8, E9: whoever removes a snapshot does not know yet that it is about to be restored; the log decides."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            old = await committed(coordinator, a, b)
+            newest = await committed(coordinator, a, b, data=b"later")
+            desk, other = coordinator.coordinator.store.desk, Store.open(tmp_path / "store")
+            choose = desk.choose
+
+            def choose_and_be_overtaken(wanted: str | None, *how: Any) -> Any:
+                told = choose(wanted, *how)
+                if wanted == old:
+                    retention.remove(other, old, "at a bad moment", 0)
+                return told
+
+            desk.choose = choose_and_be_overtaken  # type: ignore[method-assign]
+            with pytest.raises(RestoreFailed, match="at a bad moment"):
+                await coordinator.service.operations.restore(RestoreRequest(old))
+            assert coordinator.coordinator.brain.epoch == 1
+            # The system goes on, and can be rolled back.
+            b = await restart(coordinator, b)
+            assert {one.restored for one in await restored(a, b)} == {newest}
 
     asyncio.run(scenario())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.runtime.fake_nodes import running
 
+from strobe import KeyedState
 from strobe.runtime.client import Client
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings
 
@@ -51,3 +52,17 @@ def test_every_metric_that_it_names_exists(tmp_path):
     assert len(named) > 3
     for metric in named:
         assert f"\n{metric}" in there or f"# TYPE {metric} " in there, metric
+
+
+def test_E4_the_example_of_keyed_state_keeps_what_was_frozen_and_goes_on():
+    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    names = {"__name__": "operations_example"}
+    exec(code, names)
+    warehouse, sale = names["Warehouse"](), names["Sale"]("tea", 30)
+    warehouse.receive(None, "shop->warehouse", sale)
+    with warehouse.capture().freeze() as frozen:
+        warehouse.receive(None, "shop->warehouse", sale)
+        written = b"".join(frozen.slices())
+    assert warehouse.stock["tea"] == names["Stock"](40, 60)
+    warehouse.restore(KeyedState.from_segments([written], names["Stock"]))
+    assert dict(warehouse.stock) == {"tea": names["Stock"](70, 30)}

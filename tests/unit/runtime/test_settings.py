@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from strobe.errors import UsageError
-from strobe.runtime.settings import CoordinatorSettings, NodeSettings
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,24 @@ def test_the_usual_settings_make_sense() -> None:
     CoordinatorSettings().policy()
 
 
-@pytest.mark.parametrize("settings", [{"interval_s": -1.0}, {"timeout_s": 0.0}, {"overlapping_max": 0}])
-def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"interval_s": -1.0}, "interval_s = -1.0 makes no sense: it must be at least 0"),
+        ({"pause_s": float("nan")}, "pause_s = nan makes no sense"),
+        ({"timeout_s": 0.0}, "timeout_s = 0.0 makes no sense: it must be above 0"),
+        ({"silence_s": 0.0}, "silence_s = 0.0 makes no sense: it must be above 0"),
+        ({"interval_s": float("inf")}, "interval_s = inf makes no sense"),
+        ({"overlapping_max": 0}, "overlapping_max = 0 makes no sense: it must be at least 1"),
+        ({"rollbacks_max": -1}, "rollbacks_max = -1 makes no sense: it must be at least 0"),
+    ],
+)
+def test_a_setting_of_the_coordinator_that_makes_no_sense_is_named(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
         CoordinatorSettings(**settings).policy()
+
+
+def test_retention_cannot_keep_less_than_nothing() -> None:
+    RetentionSettings().check()
+    with pytest.raises(UsageError, match="keep_daily = -1 makes no sense: it must be at least 0"):
+        RetentionSettings(keep_daily=-1).check()
