@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from strobe.errors import UsageError
 from strobe.process import System
 from strobe.protocol import Lifecycle, SnapshotId
 from strobe.protocol.coordination import (
@@ -41,6 +40,7 @@ from strobe.runtime.members import Members
 from strobe.runtime.progress import Progress
 from strobe.runtime.requests import Requests
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
+from strobe.runtime.store_check import check_store
 from strobe.runtime.store_thread import StoreThread
 from strobe.storage import LogState
 
@@ -103,7 +103,8 @@ class Coordinator:
         await self.store.open(self.store_url, self.clock.now_us)
         header = self.store.desk.store.header
         self.identity, self.store_url = header.store, self.store.desk.store.url
-        self._check_store()
+        if self.state.next_position:
+            check_store(self.store_url, self.brain.epoch, self.brain.view, self.first_view)
         self.log.say("started", store=self.store_url, epoch=self.brain.epoch, log_position=self.state.next_position)
         self.hear(Recovered())
 
@@ -122,32 +123,6 @@ class Coordinator:
         """Something has happened that must not: end, rather than go on with who knows what."""
         if not self.ended.done():
             self.ended.set_exception(error)
-
-    def _check_store(self) -> None:
-        """Refuse the store of another system: nothing in it could ever be restored here."""
-        if self.state.next_position == 0:
-            return
-        other = "give another directory with --store"
-        if not self.brain.epoch:
-            raise UsageError(f"store {self.store_url} was not written by a live system; {other}")
-        strange = set(self.brain.view.processes).isdisjoint(self.first_view.processes)
-        known = {channel.id: channel for channel in self.first_view.channels}
-        for channel in self.brain.view.channels:
-            here = known.get(channel.id, channel)
-            strange |= (here.source, here.target, here.kind) != (channel.source, channel.target, channel.kind)
-        if strange:
-            theirs = ", ".join(self.brain.view.processes)
-            raise UsageError(f"store {self.store_url} belongs to another system, of the processes {theirs}; {other}")
-        for channel in self.brain.view.channels:
-            # Between processes that others have brought along, channels may be that the system does not know of.
-            both = {channel.source, channel.target} <= set(self.first_view.processes)
-            if both and channel.id not in known:
-                problem = f"store {self.store_url} has the channel {channel.id!r}, which the system does not have"
-                raise UsageError(f"{problem}; give it that channel, or {other}")
-            # It would go on with the hash it has, and nobody would notice that it is not the one asked for.
-            if (asked := known.get(channel.id, channel).hash) != channel.hash:
-                problem = f"channel {channel.id!r} is hashed by {channel.hash} in the store {self.store_url}"
-                raise UsageError(f"{problem}, and cannot change to {asked}; give it hash='{channel.hash}', or {other}")
 
     def now_s(self) -> float:
         return self._loop.time()

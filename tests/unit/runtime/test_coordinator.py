@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.unit.runtime.fake_nodes import both_alive, committed, record_of, running, system_of
 
+from strobe import Channel
 from strobe.causality.proof import verify
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
@@ -387,6 +388,21 @@ def test_the_store_of_another_system_is_refused(tmp_path: Path) -> None:
         simulated.append(Begin("000001-00000001-a", 1, "chandy-lamport", ("a",), 0), 0)
         with pytest.raises(UsageError, match="not written by a live system"):
             async with running(tmp_path / "simulated"):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_E9_a_system_with_a_channel_that_its_store_does_not_have_is_refused(tmp_path: Path) -> None:
+    """E9: nobody would notice that nothing travels there."""
+    more = system_of("a", "b")
+    more.channels = (*more.channels, Channel("a", "b", id="second"))
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store"):
+            pass
+        with pytest.raises(UsageError, match="the system has the channel 'second', which the store"):
+            async with running(tmp_path / "store", more):
                 pass
 
     asyncio.run(scenario())

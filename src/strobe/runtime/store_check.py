@@ -1,0 +1,45 @@
+"""Whether a store belongs to a system: nothing in the store of another could ever be restored (E9)."""
+
+from strobe.errors import UsageError
+from strobe.protocol import View
+
+_OTHER = "give another directory with --store"
+
+
+def check_store(url: str, epoch: int, view: View, first_view: View) -> None:
+    """Raise UsageError where the store at `url`, now in `view`, is not of the system that starts with `first_view`."""
+    if not epoch:
+        raise UsageError(f"store {url} was not written by a live system; {_OTHER}")
+    known = {channel.id: channel for channel in first_view.channels}
+    strange = set(view.processes).isdisjoint(first_view.processes)
+    for channel in view.channels:
+        here = known.get(channel.id, channel)
+        strange |= (here.source, here.target, here.kind) != (channel.source, channel.target, channel.kind)
+    if strange:
+        theirs = ", ".join(view.processes)
+        raise UsageError(f"store {url} belongs to another system, of the processes {theirs}; {_OTHER}")
+    _check_channels_of_store(url, view, first_view)
+    _check_channels_of_system(url, view, first_view)
+
+
+def _check_channels_of_store(url: str, view: View, first_view: View) -> None:
+    known = {channel.id: channel for channel in first_view.channels}
+    for channel in view.channels:
+        # Between processes that others have brought along, channels may be that the system does not know of.
+        both = {channel.source, channel.target} <= set(first_view.processes)
+        if both and channel.id not in known:
+            problem = f"store {url} has the channel {channel.id!r}, which the system does not have"
+            raise UsageError(f"{problem}; give it that channel, or {_OTHER}")
+        # It would go on with the hash it has, and nobody would notice that it is not the one asked for.
+        if (asked := known.get(channel.id, channel).hash) != channel.hash:
+            problem = f"channel {channel.id!r} is hashed by {channel.hash} in the store {url}"
+            raise UsageError(f"{problem}, and cannot change to {asked}; give it hash='{channel.hash}', or {_OTHER}")
+
+
+def _check_channels_of_system(url: str, view: View, first_view: View) -> None:
+    there = {channel.id for channel in view.channels}
+    for channel in first_view.channels:
+        both = {channel.source, channel.target} <= set(view.processes)
+        if both and channel.id not in there:
+            problem = f"the system has the channel {channel.id!r}, which the store {url} does not have"
+            raise UsageError(f"{problem}: nothing would ever travel on it; take it away, or {_OTHER}")
