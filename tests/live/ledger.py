@@ -236,7 +236,7 @@ ledger_without_c = wired({name: Clerk() for name in ("a", "b")})
 other_schema = wired({"a": Clerk(), "b": OtherClerk(), "c": Clerk()})
 poisoned = wired({"a": Clerk(), "b": Poisoned(), "c": Clerk()})
 # One floods the other.
-flooded = wired({"a": Clerk(burst=1), "b": Clerk(burst=32, load=1000)})
+flooded = wired({"a": Clerk(burst=1), "b": Clerk(burst=32, load=4000)})
 doubling = wired({name: Doubling(burst=1, load=1000) for name in ("a", "b")})
 beating = wired({name: Beating(every_s=0.01) for name in NAMES})
 # States that take some room on a disk.

@@ -16,7 +16,7 @@ PAIR = ("a", "b")
 @pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
 def test_E3_past_its_bounds_recording_spills_and_then_aborts_the_snapshot_while_all_goes_on(tmp_path, bound):
     """E3: the marker that would end the recording is held back, and the channel is flooded meanwhile."""
-    settings = {"node.recording_bytes_max": bound, "node.spill_bytes_max": 2 * bound}
+    settings = {"node.recording_bytes_max": bound, "node.spill_bytes_max": 2 * bound, "coordinator.timeout_s": 60}
     with running(
         tmp_path, f"{LEDGER}:flooded", PAIR, "--interval", "0.1", settings=settings, through_proxy=True
     ) as live:
@@ -26,7 +26,7 @@ def test_E3_past_its_bounds_recording_spills_and_then_aborts_the_snapshot_while_
         reason = f"recording its channels took more than {bound:,} bytes of memory and {2 * bound:,} bytes of disk"
         wait_until("recording to be given up", lambda: live.aborted(reason), between=live.tick)
         assert "bytes of channel state on disk" in live.log("a")
-        live.wait_progress(1000)
+        live.wait_progress()
         live.proxy.unblock()
         live.wait_committed(3)
         assert live.status().epoch == 1

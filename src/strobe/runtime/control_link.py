@@ -13,6 +13,7 @@ logger = logging.getLogger("strobe.node")
 
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 1.0
+CLOSE_S_MAX = 1.0
 
 
 class ControlLink:
@@ -28,6 +29,7 @@ class ControlLink:
         self._hear = hear
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self._complained = False
         self._wait_s = RETRY_S_MIN
 
@@ -43,10 +45,10 @@ class ControlLink:
 
     async def close(self) -> None:
         """Send what was said, then end."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
 
     def reconnect(self) -> None:
         """Drop the connection, so that the greeting is said again."""
@@ -54,7 +56,7 @@ class ControlLink:
             self._writer.close()
 
     async def _run(self) -> None:
-        while True:
+        while not self._closed:
             try:
                 reader, self._writer = await asyncio.open_connection(*self.address)
                 self._writer.write(pack(self._greeting()))
@@ -84,7 +86,9 @@ class ControlLink:
         if writer is not None:
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(writer.wait_closed(), 1.0)
+                # Not by `wait_for`, which in Python 3.11 may swallow that this task is cancelled.
+                async with asyncio.timeout(CLOSE_S_MAX):
+                    await writer.wait_closed()
 
     def _complain(self, problem: object) -> None:
         if not self._complained:

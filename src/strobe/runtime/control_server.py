@@ -63,7 +63,8 @@ class Connection:
         self._writer.close()
         with suppress(OSError):
             try:
-                await asyncio.wait_for(self._writer.wait_closed(), FLUSH_S_MAX)
+                async with asyncio.timeout(FLUSH_S_MAX):
+                    await self._writer.wait_closed()
             except TimeoutError:
                 self._writer.transport.abort()
 
@@ -132,7 +133,8 @@ class ControlServer:
 
     async def _first(self, reader: asyncio.StreamReader, connection: Connection) -> Register | None:
         try:
-            message = await asyncio.wait_for(_message(reader, REGISTER_BYTES_MAX), REGISTER_S_MAX)
+            async with asyncio.timeout(REGISTER_S_MAX):
+                message = await _message(reader, REGISTER_BYTES_MAX)
             if isinstance(message, Register):
                 return message
             problem = f"the first message was {type(message).__name__}, not Register"

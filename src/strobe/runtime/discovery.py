@@ -25,12 +25,14 @@ class Discovered(msgspec.Struct, frozen=True):
 def announce(store: str, discovered: Discovered) -> None:
     """Leave word; whoever reads sees this or what was there before, whole."""
     path = _path(store)
+    new = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(exist_ok=True)
-        new = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
         new.write_bytes(msgspec.json.encode(discovered) + b"\n")
         new.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            new.unlink()
         raise StoreError(store, f"cannot write {RUN}/{FILE}: {error.strerror or error}") from error
 
 

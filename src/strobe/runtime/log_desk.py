@@ -74,6 +74,7 @@ class LogDesk:
     def poll(self) -> list[Told]:
         """Read what others have written since."""
         told: list[Told] = self._patiently(self._read)
+        self._well()
         return told
 
     def append(self, entry: Entry, heard: int) -> list[Told]:
@@ -179,13 +180,16 @@ class LogDesk:
 
     def _patiently(self, work: Callable[[], Any]) -> Any:
         """Do `work`, which may be begun again, until the store lets it be done."""
+        failed = False
         while True:
             try:
                 done = work()
             except StoreError as error:
                 self._pause(error)
+                failed = True
                 continue
-            self._well()
+            if failed:  # else something else may be wrong: a store that is full can still be read
+                self._well()
             return done
 
     def _pause(self, error: StoreError) -> None:

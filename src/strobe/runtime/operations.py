@@ -16,7 +16,7 @@ from strobe.runtime.documents import (
     Taken,
     TakeRequest,
 )
-from strobe.storage.resolution import resolve
+from strobe.storage.resolution import LATEST, resolve
 
 BEGIN_S_MAX = 2.0
 """A request that does not wait for the outcome waits so long to learn the id."""
@@ -71,7 +71,7 @@ class Operations:
         self._check_running()
         timeout_s = _checked(request.timeout_s)
         coordinator = self.coordinator
-        wanted = resolve(coordinator.state, request.snapshot) if request.snapshot is not None else None
+        wanted = self._restorable(request.snapshot)
         wait = coordinator.requests.restore(wanted)
         reason = "someone asked to fork from it" if request.fork else "someone asked for it"
         coordinator.hear(RestoreWanted(wanted, reason, request.fork))
@@ -81,6 +81,11 @@ class Operations:
             raise NoAnswer(f"the rollback has not begun after {timeout_s:g} s; it may still come") from None
         finally:
             coordinator.requests.forget(wait)
+
+    def _restorable(self, name: str | None) -> str | None:
+        """Return which snapshot is meant. Which is the latest shows when what is being committed has its outcome."""
+        found = resolve(self.coordinator.state, name) if name is not None else None
+        return LATEST if name == LATEST else found
 
     def leave(self, process: str) -> Accepted:
         """Have a process hand over what it holds and go."""

@@ -11,6 +11,7 @@ import msgspec
 from strobe.errors import StrobeError
 from strobe.protocol.log import Begin
 from strobe.runtime.documents import ABORTED, COMMITTED, RestoreStarted, Taken
+from strobe.storage.resolution import LATEST
 
 
 class RestoreFailed(StrobeError):
@@ -35,7 +36,7 @@ class TakeWait:
 
 
 class RestoreWait(msgspec.Struct):
-    """Someone waits for a rollback to `wanted`; None: to whatever can be restored."""
+    """Someone waits for a rollback to `wanted`, or to the latest; None: to whatever can be restored."""
 
     wanted: str | None
     done: "asyncio.Future[RestoreStarted]"
@@ -73,7 +74,7 @@ class Requests:
                 wait.ended.set_result(Taken(snapshot, COMMITTED if committed else ABORTED, reason))
 
     def restored(self, started: RestoreStarted) -> None:
-        for wait in [wait for wait in self.restores if wait.wanted in (None, started.restored)]:
+        for wait in [wait for wait in self.restores if wait.wanted in (None, LATEST, started.restored)]:
             self.restores.remove(wait)
             if not wait.done.done():
                 wait.done.set_result(started)

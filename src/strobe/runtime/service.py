@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from strobe.errors import TransportError, UsageError
+from strobe.errors import StoreError, TransportError, UsageError
 from strobe.runtime.addresses import parse_address, print_address
 from strobe.runtime.api import Api
 from strobe.runtime.client import Client
@@ -17,6 +17,7 @@ from strobe.runtime.control_server import ControlServer
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.discovery import Discovered, announce, discover, withdraw
 from strobe.runtime.documents import Status
+from strobe.runtime.event_log import WARNING
 from strobe.runtime.metrics import Metrics
 from strobe.runtime.operations import Operations
 from strobe.runtime.reception import Reception
@@ -48,6 +49,8 @@ class CoordinatorService:
         self._serving: asyncio.Task[None] | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._here: Discovered | None = None
+        self._complained = False
         self._announced: Discovered | None = None
 
     def status(self) -> Status:
@@ -93,10 +96,22 @@ class CoordinatorService:
         self._ticking = asyncio.create_task(self._tick())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(coordinator.epoch_known.wait(), FIRST_EPOCH_S_MAX)
-        self._announced = Discovered(self.listen, self.api, os.getpid(), coordinator.started_us)
-        announce(coordinator.store_url, self._announced)
+        self._here = Discovered(self.listen, self.api, os.getpid(), coordinator.started_us)
+        self._announce()
         coordinator.log.say("listening", nodes=self.listen, api=f"http://{self.api}")
         self.ready.set()
+
+    def _announce(self) -> None:
+        """Leave word where this coordinator is. Those who know already need it without: a full disk is no end."""
+        if self._here is None or self._announced is not None:
+            return
+        try:
+            announce(self.coordinator.store_url, self._here)
+            self._announced = self._here
+        except StoreError as error:
+            if not self._complained:
+                self.coordinator.log.say("cannot leave word where it is", WARNING, reason=str(error))
+            self._complained = True
 
     def _served(self, serving: "asyncio.Task[None]") -> None:
         if not serving.cancelled() and (error := serving.exception()) is not None:
@@ -106,6 +121,7 @@ class CoordinatorService:
         try:
             while True:
                 self.watch.look()
+                self._announce()
                 await asyncio.sleep(TICK_S)
         except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
             self.coordinator.broke(error)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 import pytest
+import uvloop
 
 from strobe.runtime.control import Stop, pack
 from strobe.runtime.control_link import ControlLink
@@ -53,3 +54,23 @@ def test_a_connection_that_is_lost_after_a_word_is_told_of_again(caplog: pytest.
     with caplog.at_level(logging.WARNING):
         asyncio.run(meet())
     assert len(caplog.records) >= 3
+
+
+def test_it_ends_also_where_the_coordinator_hangs_up_in_the_same_moment() -> None:
+    """The task is cancelled while it waits for the end of a connection that ends just then: it must not go on."""
+
+    async def meet() -> None:
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+            for turns in range(60):
+                link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None)
+                link.start()
+                for _ in range(turns % 12):
+                    await asyncio.sleep(0)
+                async with asyncio.timeout(10):
+                    await link.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(meet())

@@ -1,6 +1,7 @@
 """Rollback as the live coordinator does it: who is told what, in which order, and what is refused."""
 
 import asyncio
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from strobe.protocol.view import ChannelSpec
 from strobe.runtime.control import SnapshotBegun, Stop
 from strobe.runtime.documents import RestoreRequest
 from strobe.runtime.requests import RestoreFailed
-from strobe.storage import Store, retention
+from strobe.storage import CommitStep, Store, retention
 
 
 def blob_file(store: Path, snapshot: str, process: str) -> Path:
@@ -202,6 +203,34 @@ def test_R2_restoring_below_released_output_is_refused_except_as_a_fork(tmp_path
                 coordinator.service.operations.restore(RestoreRequest(first, fork=True)), restored(a, b)
             )
             assert started.restored == first
+
+    asyncio.run(scenario())
+
+
+def test_R2_the_latest_is_what_is_latest_when_commits_under_way_have_ended(tmp_path: Path) -> None:
+    """R2: the one that was it when it was asked for would lie below the output that is released meanwhile."""
+    begun, gate = threading.Event(), threading.Event()
+
+    def hold(step: CommitStep, name: str) -> None:
+        if step is CommitStep.ENTRY_WRITTEN:
+            begun.set()
+            gate.wait(30)
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b, data=b"first", sinks={"audit": 10})
+            coordinator.coordinator.hear(SnapshotWanted())
+            second = await a.hear(SnapshotBegun)
+            coordinator.coordinator.store.desk.store.on_step = hold
+            for node in (a, b):
+                node.store_part(second, b"second", sinks={"audit": 15})
+            await coordinator.until(begun.is_set)
+            restoring = asyncio.create_task(coordinator.service.operations.restore(RestoreRequest("latest")))
+            await coordinator.until(lambda: coordinator.coordinator.brain.rollback.pending)
+            gate.set()
+            started, _ = await asyncio.gather(restoring, restored(a, b))
+            assert started.restored == str(second.snapshot)
 
     asyncio.run(scenario())
 

@@ -4,11 +4,15 @@ import asyncio
 import errno
 from pathlib import Path
 
+import pytest
 from tests.unit.runtime.fake_nodes import Running, both_alive, committed, running
 
+from strobe.errors import StoreError, TransportError
 from strobe.protocol.coordination import SnapshotWanted
 from strobe.protocol.log import Abort, Begin, EpochStart, Pin
+from strobe.runtime import discovery, service
 from strobe.runtime.control import SnapshotBegun
+from strobe.runtime.discovery import Discovered
 from strobe.runtime.settings import RetentionSettings
 from strobe.storage import CommitStep, Store
 
@@ -18,11 +22,13 @@ class FullDisk:
 
     def __init__(self, coordinator: Running) -> None:
         self.full = False
+        self.refused = 0
         self.step = CommitStep.ENTRY_OPENED
         coordinator.coordinator.store.desk.store.on_step = self
 
     def __call__(self, step: CommitStep, name: str) -> None:
         if self.full and step is self.step:
+            self.refused += 1
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -34,8 +40,10 @@ def test_a_log_that_cannot_be_written_is_shown_and_tried_again_until_it_can(tmp_
             disk.full = True
             coordinator.coordinator.hear(SnapshotWanted())
             await coordinator.until(lambda: coordinator.service.status().troubles)
+            await coordinator.until(lambda: disk.refused >= 4)
             trouble = coordinator.service.status().troubles[0]
             assert trouble.kind == "store"
+            assert len(coordinator.logged("store trouble")) == 1
             assert "No space left on device; make room" in trouble.problem
             disk.full = False
             (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
@@ -143,4 +151,31 @@ def test_E6_what_aborted_snapshots_left_behind_is_collected(tmp_path: Path) -> N
             await a.outcome(begun.snapshot)
             await coordinator.until(lambda: list((tmp_path / "store" / "blobs").glob("*/*")) == [])
 
+    asyncio.run(scenario())
+
+
+def test_E7_a_coordinator_that_starts_on_a_full_disk_runs_and_leaves_word_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E7: nodes know where it is; whoever looks for it in the store finds it when it could be written there."""
+    room = False
+
+    def announce(store: str, discovered: Discovered) -> None:
+        if not room:
+            raise StoreError(store, "cannot write run/coordinator.json: No space left on device")
+        discovery.announce(store, discovered)
+
+    async def scenario() -> None:
+        nonlocal room
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b, data=b"all the same")
+            with pytest.raises(TransportError):
+                discovery.discover(str(tmp_path / "store"))
+            assert len(coordinator.logged("cannot leave word where it is")) == 1
+            room = True
+            await coordinator.until(lambda: (tmp_path / "store" / "run" / "coordinator.json").exists())
+            assert discovery.discover(str(tmp_path / "store")).listen == coordinator.service.listen
+
+    monkeypatch.setattr(service, "announce", announce)
     asyncio.run(scenario())
