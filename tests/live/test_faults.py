@@ -145,7 +145,7 @@ def test_E2_a_crash_during_a_join_or_a_leave_leaves_one_view_or_the_other(tmp_pa
             live.kill(victim)
             wait_until("d to be in", lambda: d_is(live, "running") and is_settled(live), between=again)
             live.wait_committed(1)
-            wait_until("the word that d may go", lambda: asked_to_leave(live, "d"), between=live.tick)
+            wait_until("the word that d may go", lambda: asked_to_leave(live, "d"), between=again)
             pause(live, chance.uniform(0, 0.05))
             live.supervisor.kill(victim)
             live.wait("all to be settled", lambda s: s.settled and set(running_of(s)) >= set(ledger.NAMES))
@@ -194,6 +194,7 @@ def running_of(status):
 
 
 def asked_to_leave(live, name):
+    live.tick()
     try:
         return live.client.leave(name)
     except StrobeError:
