@@ -452,7 +452,8 @@ class Lifecycle:
         return []
 
     def _drained(self, event: Drained) -> list[CoordinatorEffect]:
-        if event.view == self.view.number:
+        # One that was let go may have said so twice: it is not there any more.
+        if event.view == self.view.number and event.process in self.membership.everyone:
             self.rollback.seen(event.process)
         free = self.membership.note_drained(event)
         self.rollback.present.difference_update(free)

@@ -419,6 +419,18 @@ def test_one_that_has_left_for_good_and_is_needed_again_just_has_to_come() -> No
     assert desk.brain.settled
 
 
+def test_one_that_has_left_and_said_so_twice_is_not_taken_for_there() -> None:
+    """R1: else it would be told to restore where nobody hears it, and its return would take everybody back again."""
+    desk = with_one_complete()
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q", "r", "r")
+    crash(desk, "q")
+    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
+    effects = desk.hears(ProcessBlank("r"))
+    assert those(effects, ChooseSnapshot) == []
+    assert [order.process for order in those(effects, TellRestore)] == ["r"]
+
+
 def test_one_that_was_leaving_and_comes_back_blank_may_go_if_all_it_sent_was_received() -> None:
     """E2: nobody needs its state any more; a former coordinator may have let it go, which is not in the log."""
     desk = Desk(RING)
