@@ -176,6 +176,17 @@ class OtherClerk(Clerk):
         return OtherBook([])
 
 
+class OtherNote(msgspec.Struct, tag="Note"):
+    """Another version of the message, which the old one cannot be read as."""
+
+    pages: list[str]
+
+
+class StubbornClerk(Clerk):
+    def restore(self, state):
+        raise KeyError("pages")
+
+
 class Beating(Clerk):
     """Writes down how often its timer has fired, for whoever wants to see it alive without asking anybody."""
 
@@ -233,10 +244,13 @@ with_sinks = wired({name: Clerk() for name in NAMES}, sinks=sinks_of(*NAMES))
 ledger_and_d = wired({name: Clerk() for name in (*NAMES, "d")})
 # What `ledger` became later.
 ledger_without_c = wired({name: Clerk() for name in ("a", "b")})
-other_schema = wired({"a": Clerk(), "b": OtherClerk(), "c": Clerk()})
 poisoned = wired({"a": Clerk(), "b": Poisoned(), "c": Clerk()})
 # One floods the other.
 flooded = wired({"a": Clerk(burst=1), "b": Clerk(burst=32, load=4000)})
+# What `flooded` became later.
+other_schema = wired({"a": Clerk(), "b": OtherClerk()})
+other_messages = System(flooded.processes, flooded.channels, [OtherNote])
+stubborn = wired({"a": Clerk(), "b": StubbornClerk()})
 doubling = wired({name: Doubling(burst=1, load=1000) for name in ("a", "b")})
 beating = wired({name: Beating(every_s=0.01) for name in NAMES})
 # States that take some room on a disk.

@@ -17,7 +17,7 @@ from tests.live.harness import (
     wait_until,
 )
 
-from strobe.cli.supervisor import COORDINATOR, PROGRAM, ChildFailed
+from strobe.cli.supervisor import COORDINATOR, PROGRAM
 from strobe.errors import StrobeError
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
@@ -274,20 +274,34 @@ def test_E9_what_is_unknown_or_incomplete_or_of_another_topology_is_not_restored
         assert live.status().epoch == epoch
 
 
-def test_E9_a_state_of_another_schema_is_not_restored_and_the_reason_is_told(tmp_path):
-    """E9, R3: the process says what it cannot read; the system stops with that, instead of going on without it."""
-    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+@pytest.mark.parametrize(
+    ("system", "reason"),
+    [
+        ("other_schema", "the state of process 'b' does not fit: Object missing required field `pages`"),
+        ("other_messages", "what was in flight does not fit: channel "),
+        ("stubborn", "restore() of process 'b' fails: KeyError: 'pages'"),
+    ],
+)
+def test_E9_a_program_that_cannot_go_on_from_a_snapshot_stops_all_at_once_and_says_why_once(tmp_path, system, reason):
+    """E9, R3: the process says what it cannot make sense of; nobody goes back again and again for it."""
+    with running(tmp_path, f"{LEDGER}:flooded", ("a", "b"), "--interval", "0") as live:
         live.wait_running()
-        live.wait_committed(1)
-    with (
-        pytest.raises(ChildFailed) as failed,
-        running(tmp_path, f"{LEDGER}:other_schema", ledger.NAMES, "--interval", "0.1") as live,
-    ):
-        live.wait("it to be stopped", lambda s: False)
-    assert failed.value.exit_code == 1
-    assert "process b" in str(failed.value)
-    assert "missing required field `pages`" in str(failed.value)
-    assert "restore a snapshot of the same program" in str(failed.value)
+        wait_until("something in flight", lambda: live.last_snapshot().in_flight_messages)
+    epoch = Store.open(tmp_path / "store").state().epoch
+    done = subprocess.run(
+        [*PROGRAM, "up", f"{LEDGER}:{system}", "--store", "store"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 1, said
+    assert said.count(reason) == 1, said
+    assert "cannot be restored, and all is stopped" in said
+    assert "restore a snapshot of the same program, or run the program that took this one" in said
+    assert Store.open(tmp_path / "store").state().epoch == epoch + 1
     verify_all(tmp_path / "store")
 
 

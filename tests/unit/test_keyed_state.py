@@ -462,3 +462,10 @@ def test_damaged_segments_say_what_is_wrong() -> None:
         with pytest.raises(ValueError, match=problem):
             list(merged_entries([segment]))
     assert loaded(base, pack_header("delta") + part(["a", "never there"])) == {}
+
+
+def test_E9_values_of_another_version_are_refused_when_they_are_read_back_and_not_when_they_are_used() -> None:
+    state: KeyedState[Fixed] = KeyedState(Fixed)
+    state["ada"] = Fixed(5)
+    with pytest.raises(UsageError, match=r"the value of key 'ada' is no .*Account.*balance.*another version"):
+        KeyedState.from_segments([state.encode()], Account)

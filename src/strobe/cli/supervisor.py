@@ -31,6 +31,7 @@ RESTART_S_MIN = 0.05
 RESTART_S_MAX = 2.0
 _NOT_RUNNABLE = (2, 3)
 _LINES_SHOWN = 12
+_HALTED = 'halted report="'
 
 
 class Gone(NamedTuple):
@@ -105,6 +106,11 @@ class Child:
             if found:
                 return error.partition(" traceback=")[0].removesuffix(f" process={self.name}")
         return ""
+
+    def report(self) -> str:
+        """Return why it has stopped the whole system, as it has logged that; else the end of its log."""
+        last = self.last_error()
+        return last.removeprefix(_HALTED).removesuffix('"') if last.startswith(_HALTED) else self.tail()
 
     def _logged(self) -> list[str]:
         try:
@@ -247,7 +253,7 @@ class Supervisor:
             return
         halted = child.name == COORDINATOR and code == 1
         if code in _NOT_RUNNABLE or halted:
-            raise ChildFailed(child.name, code, child.tail(), halted)
+            raise ChildFailed(child.name, code, child.report() if halted else child.tail(), halted)
         child.ended = code == 0 and child.name != COORDINATOR
 
     def _await_coordinator(self, child: Child) -> tuple[str, str]:
@@ -274,7 +280,7 @@ class Supervisor:
 
 
 class ChildFailed(StrobeError):
-    """A child cannot run, or has ended the whole system; `tail` is the end of its log."""
+    """A child cannot run, or has stopped the whole system; `tail` is the end of its log, or says why it did."""
 
     def __init__(self, name: str, code: int, tail: str, halted: bool) -> None:
         super().__init__(name, code, tail, halted)
@@ -284,8 +290,9 @@ class ChildFailed(StrobeError):
         self.halted = halted
 
     def __str__(self) -> str:
-        what = "stopped the system" if self.halted else f"ended with exit code {self.exit_code}"
-        return f"{self.name} {what}:\n{self.tail}"
+        if self.halted:
+            return self.tail
+        return f"{self.name} ended with exit code {self.exit_code}:\n{self.tail}"
 
 
 def _with_options(arguments: list[str], options: dict[str, str]) -> list[str]:

@@ -107,6 +107,8 @@ class Session:
         self._programs = programs
         self._watch = Watch(quiet)
         self._status: Status | None = None
+        # Who has failed by itself, and was not told of yet: where all is stopped for that, the report says so.
+        self._untold: list[Gone] = []
 
     def run(self, seconds: float | None) -> Status | None:
         """Run until the time is over or somebody interrupts; return how things stood at the end."""
@@ -127,7 +129,10 @@ class Session:
         looked_s = 0.0
         while not interrupted and (deadline is None or time.monotonic() < deadline):
             for gone in self._supervisor.tick():
-                self._tell_gone(gone)
+                if gone.code > 0:
+                    self._untold.append(gone)
+                else:
+                    self._tell_gone(gone)
             if time.monotonic() - looked_s >= LOOK_EVERY_S:
                 looked_s = time.monotonic()
                 self._look()
@@ -145,6 +150,9 @@ class Session:
         except TransportError as error:
             self._watch.tell(f"the coordinator does not answer: {error}")
             return
+        untold, self._untold = self._untold, []
+        for gone in untold if not self._status.halted else ():
+            self._tell_gone(gone)
         self._watch.show(self._status)
         for process in self._status.processes:
             if process.state == "missing":

@@ -59,9 +59,9 @@ class Values:
 
     def admit(self, raw: msgspec.Raw) -> Stored:
         """Return what is stored for a value that comes from a segment, whose bytes are not held on to."""
-        if not self.kept or (self.value_type is Any and _is_container(memoryview(raw)[0])):
+        if self.value_type is Any and _is_container(memoryview(raw)[0]):
             return raw.copy()
-        value = self.decode(raw)
+        value = self.decode(raw)  # also where only its bytes are kept: those of another version are refused here (E9)
         return value if type(value) in self.kept else raw.copy()
 
 

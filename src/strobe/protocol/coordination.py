@@ -84,6 +84,14 @@ class RestoreRefused(msgspec.Struct, frozen=True):
     reason: str
 
 
+class CannotRestore(msgspec.Struct, frozen=True):
+    """A process cannot become what the snapshot of this epoch says it was, and never will: it is another program."""
+
+    process: str
+    epoch: int
+    reason: str
+
+
 class RecordingFailed(msgspec.Struct, frozen=True):
     """A process cannot finish its part of `snapshot`: a bound was reached, or its disk is full (E3)."""
 
@@ -146,6 +154,7 @@ CoordinatorEvent = (
     | RestoreWanted
     | SnapshotChosen
     | RestoreRefused
+    | CannotRestore
     | RecordingFailed
     | JoinWanted
     | LeaveWanted
@@ -237,7 +246,7 @@ class TellBlank(msgspec.Struct, frozen=True):
 
 
 class Halt(msgspec.Struct, frozen=True):
-    """Stop everything, and show `report`: nothing can be restored, or one is `blamed` for too many rollbacks (R1)."""
+    """Stop everything, and show `report`: one cannot be restored, or is `blamed` for too many rollbacks (E9, R1)."""
 
     report: str
     blamed: str | None = None

@@ -22,6 +22,7 @@ from strobe.protocol.coordination import (
     Append,
     AppendLost,
     AskToRecord,
+    CannotRestore,
     CommitFailed,
     CommitSnapshot,
     CoordinatorEffect,
@@ -118,6 +119,8 @@ class Lifecycle:
                 return self.rollback.chosen(event, self.epoch, self.view, now_us)
             case RestoreRefused():
                 return self.rollback.refused(event) + self._commit_what_is_whole()
+            case CannotRestore():
+                return self.rollback.cannot_restore(event, self.epoch)
             case RecordingFailed():
                 return self._recording_failed(event, now_us)
             case JoinWanted() | LeaveWanted():

@@ -13,7 +13,8 @@
   the log, so after a restart, and after another coordinator's epoch, all of the view are taken for started; to go back
   is always safe.
 - `present` are those that can be told at all. Who is away at a rollback is told when it comes back.
-- The log counts whose crashes made rollbacks necessary; who is blamed for too many of them stops the system.
+- The log counts whose crashes made rollbacks necessary; who is blamed for too many of them stops the system. So does
+  one that cannot be restored because it is another program now: that would not end otherwise the next time (E9).
 """
 
 from collections.abc import Collection
@@ -22,6 +23,7 @@ import msgspec
 
 from strobe.protocol.coordination import (
     Append,
+    CannotRestore,
     ChooseSnapshot,
     CoordinatorEffect,
     Halt,
@@ -172,6 +174,12 @@ class Rollback:
         else:
             return self._halt(f"{self.wish.reason}, and no snapshot can be restored: {event.reason}")
         return []
+
+    def cannot_restore(self, event: CannotRestore, epoch: int) -> list[CoordinatorEffect]:
+        """Stop at once: going back again would end in the same way (E9). What was told of an older epoch is over."""
+        if event.epoch != epoch or self.halt is not None:
+            return []
+        return self._halt(f"process {event.process} cannot be restored, and all is stopped: {event.reason}")
 
     def committed(self, snapshot: str) -> None:
         """The log has a newer complete snapshot, which the choice under way did not know of."""

@@ -4,6 +4,9 @@ Asked for a certain one, the answer is that one or the reason why not. Asked for
 timeline that can be restored: those that its epoch has completed, then the one that this epoch was restored from and
 those before it, and so on. What a rollback has abandoned is on none of these, and is not returned to.
 
+One that is asked for by name must also fit the programs there are now (R3). The newest is not looked at for that: where
+it does not fit, nothing older would, or would undo what was released; its process says so, and all is stopped.
+
 Restoring below released output is refused (R2): what sinks have handed out since would be handed out again. Only a fork
 may, whose output goes elsewhere.
 """
@@ -13,10 +16,12 @@ from collections.abc import Mapping
 import msgspec
 
 from strobe.errors import SnapshotError, StoreCorrupt
+from strobe.process import Process, System
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
 from strobe.protocol.log import EpochStart, Manifest
 from strobe.runtime.commits import prove
+from strobe.runtime.restoring import Unrestorable, fit_in_flight, fit_state
 from strobe.storage import LogState, Store
 from strobe.storage.manifests import blobs_of
 
@@ -74,7 +79,12 @@ def timeline(state: LogState, starts: Mapping[int, EpochStart]) -> list[str]:
 
 
 def choose(
-    store: Store, starts: Mapping[int, EpochStart], wanted: str | None, topology: Topology, fork: bool = False
+    store: Store,
+    starts: Mapping[int, EpochStart],
+    wanted: str | None,
+    topology: Topology,
+    fork: bool = False,
+    system: System | None = None,
 ) -> Answer:
     """Return the snapshot to restore, or why there is none. StoreError: the store cannot be read now."""
     state = store.state()
@@ -91,6 +101,8 @@ def choose(
     for name in candidates if wanted is None else [wanted]:
         manifest = state.committed[name].manifest
         problem = _problem(store, name, manifest, topology, newest)
+        if problem is None and wanted is not None and system is not None:
+            problem = _misfit(store, name, system)
         if problem is None:
             return Answer(SnapshotChosen(name, manifest.view), tuple(passed_over))
         passed_over.append(f"snapshot {name} {problem}")
@@ -128,3 +140,24 @@ def _unverified(store: Store, name: str, manifest: Manifest) -> str | None:
     if not verdict.holds:
         return "is inconsistent: " + "; ".join(str(finding) for finding in verdict.findings)
     return None
+
+
+def _misfit(store: Store, name: str, system: System) -> str | None:
+    """Return why the programs of `system` cannot go on from the snapshot (R3)."""
+    try:
+        for process, fragment in store.load(name, checksums=False).fragments.items():
+            fit_in_flight(name, process, fragment, system.decoder.decode)
+            example = _example(system.processes.get(process))
+            if example is not None and fragment.state is not None:
+                fit_state(name, process, fragment.state, example)
+    except Unrestorable as error:
+        return f"is of another schema: {error.problem}"
+    return None
+
+
+def _example(process: Process | None) -> object | None:
+    """Return such a state as `process` captures; None where only its own program can tell."""
+    try:
+        return process.capture() if process is not None else None
+    except Exception:  # noqa: BLE001 -- the user's own code; the node that runs it says what is wrong
+        return None

@@ -14,6 +14,7 @@ from strobe.errors import TransportError
 from strobe.protocol import ChannelSpec, SnapshotId
 from strobe.protocol.coordination import (
     AskToRecord,
+    CannotRestore,
     Drained,
     LetGo,
     RecordingFailed,
@@ -153,6 +154,7 @@ FROM_NODE: dict[str, Any] = {
         SnapshotStarted,
         SnapshotWanted,
         Drained,
+        CannotRestore,
         Failed,
     )
 }

@@ -307,7 +307,7 @@ class Coordinator:
     def _choose(self, order: ChooseSnapshot) -> None:
         self._choosing = order.wanted
         topology = Topology.of(self.system.protocol, self.first_view, self.brain.view)
-        self._work(self.store.desk.choose, order.wanted, topology, order.fork)
+        self._work(self.store.desk.choose, order.wanted, topology, order.fork, self.system)
 
     def _refused(self, refusal: RestoreRefused) -> None:
         wanted = self._choosing

@@ -20,7 +20,7 @@ import msgspec
 from strobe.errors import StrobeError, TransportError
 from strobe.process import System
 from strobe.protocol import ChannelSpec, Frame, View
-from strobe.protocol.coordination import LetGo, TellBlank, TellRestore, TellSettled, TellView
+from strobe.protocol.coordination import CannotRestore, LetGo, TellBlank, TellRestore, TellSettled, TellView
 from strobe.protocol.events import Marker, SnapshotsSettled
 from strobe.protocol.log import ProcessRecord
 from strobe.protocol.systems import first_view
@@ -41,7 +41,7 @@ from strobe.runtime.heartbeat import measure
 from strobe.runtime.inlet import Inlet
 from strobe.runtime.links import refuse_hello
 from strobe.runtime.listener import Listener
-from strobe.runtime.restoring import Restored, load_part
+from strobe.runtime.restoring import Restored, Unrestorable, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
@@ -80,6 +80,7 @@ class Host:
         self.name = name
         self.application = application
         self.protocol = system.protocol
+        self._decode = system.decoder.decode
         self.sources = {key: source for key, source in system.sources.items() if source.process == name}
         self.sinks = {key: sink for key, sink in system.sinks.items() if sink.process == name}
         self.addresses: Mapping[str, tuple[str, int]] = {}
@@ -281,12 +282,16 @@ class Host:
             await self.application.until_quiet()
             self._live(timeline, restored, order)
         except Exception as error:  # noqa: BLE001 -- the state could not be restored: say why, and end
+            if isinstance(error, Unrestorable):
+                self.say(CannotRestore(self.name, self.epoch, str(error)))
             self.fail(error)
 
     async def _load(self, snapshot: str) -> Restored:
         await self.application.until_quiet()
         example = self.application.example()
-        return await self.in_thread(lambda: load_part(Store.open(self._store), snapshot, self.name, example))
+        return await self.in_thread(
+            lambda: load_part(Store.open(self._store), snapshot, self.name, example, self._decode)
+        )
 
     def _live(self, timeline: Timeline, restored: Restored | None, order: TellRestore | TellView) -> None:
         self.timeline, self._making = timeline, None

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from strobe.errors import LogConflict, StoreError, StrobeError
+from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
 from strobe.protocol.log import Commit, Entry, EpochStart, Pin, Remove
 from strobe.runtime.choosing import Topology, choose
@@ -121,10 +122,10 @@ class LogDesk:
                 return told + [self._disown(one, entry) for one in found]
             return [*told, *found, CommitFailed(order.snapshot, str(error))]
 
-    def choose(self, wanted: str | None, topology: Topology, fork: bool) -> list[Told]:
+    def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[Told]:
         """Find the snapshot to restore; wait for a store that cannot be read."""
         told = self.poll()
-        answer = self._patiently(lambda: choose(self.store, self.starts, wanted, topology, fork))
+        answer = self._patiently(lambda: choose(self.store, self.starts, wanted, topology, fork, system))
         passed_over = [PassedOver(reason) for reason in answer.passed_over]
         return [*told, *passed_over, answer.event]
 

@@ -10,6 +10,7 @@ from typing import Any
 from strobe.errors import UsageError
 from strobe.protocol.coordination import (
     AskToRecord,
+    CannotRestore,
     Drained,
     FragmentArrived,
     JoinWanted,
@@ -188,7 +189,7 @@ class Reception:
                 self._stored(message)
             case Failed():
                 member.trouble = message.reason
-            case Drained() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
+            case Drained() | CannotRestore() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
                 self.coordinator.hear(message)
             case RecordingFailed():
                 self.log.say(

@@ -1,16 +1,26 @@
 """What a process is restored from: its part of a complete snapshot, read and checked (R1, E9)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from strobe.errors import SnapshotError, SnapshotIncomplete
+from strobe.errors import ProtocolViolation, SnapshotError, SnapshotIncomplete, UsageError
 from strobe.keyed_state import KeyedState
 from strobe.protocol import PROTOCOLS, ChandyLamport, Fragment, LaiYang, LocalState, View
 from strobe.protocol.log import ProcessRecord
+from strobe.runtime.application import Decode, decode_frame
+from strobe.runtime.user_code import explain
 from strobe.storage import Store
 from strobe.storage.manifests import to_snapshot
 from strobe.storage.states import decode_captured, encoding_of
+
+WAY_OUT = "restore a snapshot of the same program, or run the program that took this one"
+
+
+class Unrestorable(SnapshotError):
+    """The process there is now cannot go on from what it was: trying again is of no use (E9)."""
 
 
 class Restored(msgspec.Struct):
@@ -30,8 +40,12 @@ class Restored(msgspec.Struct):
     fork: bool = False
 
 
-def load_part(store: Store, snapshot: str, process: str, example: Any) -> Restored:
-    """Read the part of `process` from the store, every byte verified; `example` is such a state as it captures now."""
+def load_part(store: Store, snapshot: str, process: str, example: Any, decode: Decode) -> Restored:
+    """Read the part of `process` from the store, every byte verified.
+
+    `example` is such a state as it captures now; `decode` is what its messages are decoded by: both must fit, before
+    anything is changed.
+    """
     identity = store.resolve(snapshot)
     manifest = store.state().committed[identity].manifest
     record = manifest.processes.get(process)
@@ -44,7 +58,8 @@ def load_part(store: Store, snapshot: str, process: str, example: Any) -> Restor
         channel.id: manifest.processes[channel.source].sent[channel.id].count
         for channel in manifest.view.incoming(process)
     }
-    state = _decode(identity, process, fragment.state, example)
+    state = fit_state(identity, process, fragment.state, example)
+    fit_in_flight(identity, process, fragment, decode)
     return Restored(identity, fragment, fragment.state, record, sent, state, _freeze_number(state))
 
 
@@ -55,16 +70,34 @@ def _freeze_number(state: Any) -> int | None:
         return frozen.number
 
 
-def _decode(snapshot: str, process: str, local: LocalState, example: Any) -> Any:
-    """Return the state; raise SnapshotError where it is not such a one as the process has now (E9)."""
+def fit_state(snapshot: str, process: str, local: LocalState, example: Any) -> Any:
+    """Return the state; raise Unrestorable where it is not such a one as the process has now (E9)."""
     try:
         encoding = encoding_of(example)
         if encoding != local.encoding:
             raise ValueError(f"it was captured as {local.encoding}, and capture() now gives {encoding}")
         return decode_captured(example, local)
-    except ValueError as error:  # msgspec's are ValueErrors
-        way_out = "restore a snapshot of the same program, or run the program that took this one"
-        raise SnapshotError(snapshot, f"the state of process {process!r} does not fit: {error}; {way_out}") from error
+    except (ValueError, UsageError) as error:  # msgspec's are ValueErrors
+        raise Unrestorable(snapshot, f"the state of process {process!r} does not fit: {error}; {WAY_OUT}") from error
+
+
+def fit_in_flight(snapshot: str, process: str, fragment: Fragment, decode: Decode) -> None:
+    """Raise Unrestorable where what is on the way to the process is none of its messages any more (E9)."""
+    for channel, items in fragment.in_flight.items():
+        for item in items:
+            try:
+                decode_frame(decode, process, channel, item.frame)
+            except ProtocolViolation as error:
+                raise Unrestorable(snapshot, f"what was in flight does not fit: {error}; {WAY_OUT}") from error
+
+
+@contextmanager
+def becoming(snapshot: str, process: str) -> Iterator[None]:
+    """Turn whatever the user's `restore` raises into Unrestorable."""
+    try:
+        yield
+    except Exception as error:
+        raise Unrestorable(snapshot, f"restore() of process {process!r} fails: {explain(error)}; {WAY_OUT}") from error
 
 
 def new_endpoint(

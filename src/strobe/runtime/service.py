@@ -42,7 +42,7 @@ class CoordinatorService:
         self.api = coordinator.settings.api
         self.ready = asyncio.Event()
         coordinator.on_finished = self.metrics.finished
-        coordinator.on_halt = lambda report: self.stop(report, 1)
+        coordinator.on_halt = lambda report: self.stop(report, 1, halted=True)
         self._control = ControlServer(self.reception)
         self._wants_http = http
         self._http: _HttpServer | None = None
@@ -68,13 +68,13 @@ class CoordinatorService:
         """End the coordinator; nodes go on, and wait for the next one."""
         self.coordinator.end(code)
 
-    def stop(self, reason: str, code: int = 0) -> None:
-        """Stop every node, then end."""
+    def stop(self, reason: str, code: int = 0, *, halted: bool = False) -> None:
+        """Stop every node, then end. Where all was `halted`, the log has the reason already."""
         if self._stopping is None:
+            self.coordinator.log.say("stopping", reason=None if halted else reason)
             self._stopping = asyncio.get_running_loop().create_task(self._stop(reason, code))
 
     async def _stop(self, reason: str, code: int) -> None:
-        self.coordinator.log.say("stopping", reason=reason)
         self.reception.stopping = True
         self.coordinator.tell_all(Stop(reason, code))
         with contextlib.suppress(TimeoutError):

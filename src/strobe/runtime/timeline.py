@@ -60,7 +60,7 @@ from strobe.runtime.inlet import Inlet
 from strobe.runtime.outbox import Outbox
 from strobe.runtime.outlet import Outlet
 from strobe.runtime.recordings import Recordings
-from strobe.runtime.restoring import Restored, new_endpoint
+from strobe.runtime.restoring import Restored, becoming, new_endpoint
 from strobe.runtime.wire import Hello, Refusal, marker_frame, view_frame
 
 if TYPE_CHECKING:
@@ -103,7 +103,11 @@ class Timeline:
 
     def live(self, restored: Restored | None) -> None:
         """Let the process begin here: from its beginning, or as it was restored."""
-        self.application.begin(self, *((restored.local, restored.state) if restored else (None, None)))
+        if restored is not None:
+            with becoming(restored.snapshot, self.name):
+                self.application.begin(self, restored.local, restored.state)
+        else:
+            self.application.begin(self, None, None)
         self.boundary.start()
         self.pump()
         self.report()

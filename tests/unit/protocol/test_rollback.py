@@ -9,6 +9,7 @@ from strobe.protocol import Policy, SnapshotId, View
 from strobe.protocol.coordination import (
     AppendLost,
     AskToRecord,
+    CannotRestore,
     ChooseSnapshot,
     CommitFailed,
     CommitSnapshot,
@@ -135,6 +136,23 @@ def test_where_nothing_can_be_restored_and_a_process_has_no_state_all_is_stopped
     crash(desk, "q")
     (halt,) = those(desk.hears(RestoreRefused("every one is corrupt")), Halt)
     assert "every one is corrupt" in halt.report
+
+
+def test_E9_a_process_that_cannot_be_restored_stops_all_at_once_with_the_reason() -> None:
+    desk = with_one_complete()
+    crash(desk, "q")
+    chosen(desk)
+    effects = desk.hears(CannotRestore("q", 2, "its state does not fit"), ProcessFailed("q"), ProcessBlank("q"))
+    report = "process q cannot be restored, and all is stopped: its state does not fit"
+    assert [order.report for order in those(effects, Halt)] == [report, report]
+    assert those(effects, ChooseSnapshot) == []
+
+
+def test_one_that_could_not_be_restored_in_an_epoch_that_is_over_stops_nothing() -> None:
+    desk = with_one_complete()
+    crash(desk, "q")
+    chosen(desk)
+    assert those(desk.hears(CannotRestore("q", 1, "its state does not fit")), Halt) == []
 
 
 def test_a_request_while_a_rollback_is_to_come_says_where_it_goes() -> None:

@@ -1,11 +1,13 @@
 """What can be restored here: topology, protocol, timeline."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from tests.storage.samples import VIEW, commit, sample
 
+from strobe.process import Process, System
 from strobe.protocol import View
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
 from strobe.protocol.log import EpochStart
@@ -13,6 +15,14 @@ from strobe.runtime.choosing import Topology, choose, timeline
 from strobe.storage import Store
 
 HERE = Topology.of("chandy-lamport", VIEW)
+
+
+class Note(msgspec.Struct, tag=True):
+    text: str
+
+
+class Unknown(Process):
+    """Stands for a program with its own loop, of which nobody else knows what it captures."""
 
 
 def start(store: Store, epoch: int, restored: str | None, starts: dict[int, EpochStart]) -> None:
@@ -54,6 +64,36 @@ def test_E9_a_snapshot_of_another_topology_is_refused(tmp_path: Path, topology: 
     assert isinstance(event, RestoreRefused)
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(event.reason)
+
+
+class Balance(Process):
+    """What b of the samples is not."""
+
+    def capture(self) -> Any:
+        return 1
+
+    def restore(self, state: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("processes", "messages", "reason"),
+    [
+        ({"b": Balance()}, (), "is of another schema: the state of process 'b' does not fit"),
+        ({}, (Note,), "is of another schema: what was in flight does not fit: channel a->b, at b"),
+    ],
+)
+def test_E9_a_snapshot_that_the_programs_cannot_go_on_from_is_refused_when_asked_for(
+    tmp_path: Path, processes: dict[str, Process], messages: tuple[type, ...], reason: str
+) -> None:
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    name = commit(store, sample(1))
+    system = System(processes={"a": Unknown(), "b": Unknown(), **processes}, channels=[], messages=messages)
+    event = choose(store, starts, name, HERE, system=system).event
+    assert isinstance(event, RestoreRefused)
+    assert reason in event.reason
+    # A crash must not end in going back further than need be: the process itself says that it cannot.
+    assert choose(store, starts, None, HERE, system=system).event == SnapshotChosen(name, VIEW)
 
 
 def test_E9_what_is_open_aborted_or_unknown_is_refused_with_the_reason(tmp_path: Path) -> None:

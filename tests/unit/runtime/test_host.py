@@ -18,6 +18,7 @@ from strobe.process import Channel, Context, System
 from strobe.protocol import ChannelSpec, View
 from strobe.protocol.coordination import (
     AskToRecord,
+    CannotRestore,
     Drained,
     LetGo,
     TellBlank,
@@ -343,11 +344,32 @@ def test_a_state_that_cannot_be_restored_ends_the_node_with_the_reason(tmp_path:
             taken = await coordinator.photograph("a")
             scripted(system, "a").capture = lambda: 5  # type: ignore[method-assign]
             coordinator.restore(coordinator.links["a"], 2, taken)
+            refused = await coordinator.links["a"].hear(CannotRestore)
             failed = await coordinator.links["a"].hear(Failed)
             assert await coordinator.ended("a") == 1
+            assert (refused.epoch, refused.reason) == (2, failed.reason)
             assert f"snapshot {taken}" in failed.reason
             assert "process 'a'" in failed.reason
             assert "Expected `int`" in failed.reason
+
+    run(scenario())
+
+
+def test_E9_a_restore_that_raises_ends_the_node_and_says_that_trying_again_is_of_no_use(tmp_path: Path) -> None:
+    def fail(state: Any) -> None:
+        raise KeyError("balance")
+
+    async def scenario() -> None:
+        system = pair()
+        async with coordinating(tmp_path, system) as coordinator:
+            await coordinator.started("a", "b")
+            taken = await coordinator.photograph("a")
+            scripted(system, "a").restore = fail  # type: ignore[method-assign]
+            coordinator.restore(coordinator.links["a"], 2, taken)
+            refused = await coordinator.links["a"].hear(CannotRestore)
+            assert await coordinator.ended("a") == 1
+            assert f"snapshot {taken}: restore() of process 'a' fails: KeyError: 'balance'" in refused.reason
+            assert "in fail()" in refused.reason
 
     run(scenario())
 
