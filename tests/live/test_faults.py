@@ -35,7 +35,7 @@ def test_R1_whoever_is_killed_or_stopped_at_whatever_moment_nothing_is_lost_or_d
         tmp_path,
         f"{LEDGER}:{name}",
         ledger.NAMES,
-        *("--interval", "0.05", "--silence", "0.5"),
+        *("--interval", "0.05", "--silence", "0.5", "--set", "node.heartbeat_s=0.1"),
         settings=MANY_ROLLBACKS,
         environment={"STROBE_TEST_OUTPUT": str(output)},
     ) as live:
@@ -156,7 +156,7 @@ def test_E2_a_crash_during_a_join_or_a_leave_leaves_one_view_or_the_other(tmp_pa
 def test_E2_E7_who_has_left_is_not_waited_for_by_the_next_coordinator_and_can_join_again(tmp_path):
     """E2, E7: that it was let go is not in the log; that all of its messages were received is enough."""
     four = (*ledger.NAMES, "d")
-    options = ("--interval", "0.1", "--silence", "0.5")
+    options = ("--interval", "0.1", "--silence", "0.5", "--set", "node.heartbeat_s=0.1")
     with running(tmp_path, f"{LEDGER}:ledger_and_d", four, *options) as live:
         live.wait_running()
         leave(live)

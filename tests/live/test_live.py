@@ -70,7 +70,8 @@ def test_E7_the_coordinator_is_killed_and_processes_go_on(tmp_path):
 
 def test_a_process_that_is_frozen_for_a_while_comes_back_without_a_rollback(tmp_path):
     """E6: the snapshot under way is aborted for its silence; when it wakes, links resume and nothing is undone."""
-    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--silence", "0.5") as live:
+    options = ("--interval", "0.1", "--silence", "0.5", "--set", "node.heartbeat_s=0.1")
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, *options) as live:
         live.wait_running()
         live.kill("c", signal.SIGSTOP)
         live.wait("it to be missed", lambda s: any(p.name == "c" and p.state != "running" for p in s.processes))

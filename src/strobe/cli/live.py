@@ -10,7 +10,7 @@ import typer
 from strobe.cli.systems import SystemSource
 from strobe.errors import UsageError
 from strobe.process import System
-from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings, check_together
 from strobe.runtime.system_file import parse_system_file
 
 STORE = "./snapshots"
@@ -58,15 +58,15 @@ def with_settings(live: LiveSystem, settings: list[str]) -> LiveSystem:
         except msgspec.ValidationError as error:
             known = ", ".join(before.__struct_fields__)
             raise UsageError(f"--set {setting}: {error}; [{table}] has: {known}") from error
-    check_settings(live)
     return live
 
 
 def check_settings(live: LiveSystem) -> None:
-    """Raise UsageError where a setting makes no sense."""
+    """Raise UsageError where a setting makes no sense, or not beside another."""
     live.coordinator.policy()
     live.node.check()
     live.retention.check()
+    check_together(live.coordinator, live.node)
 
 
 def _value(text: str) -> object:

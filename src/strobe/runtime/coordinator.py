@@ -39,7 +39,7 @@ from strobe.runtime.log_desk import Logged, PassedOver, Removed, Told
 from strobe.runtime.members import Members
 from strobe.runtime.progress import Progress
 from strobe.runtime.requests import Requests
-from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings, check_together
 from strobe.runtime.store_check import check_store
 from strobe.runtime.store_thread import StoreThread
 from strobe.storage import LogState
@@ -68,6 +68,7 @@ class Coordinator:
         self.retention = retention or RetentionSettings()
         self.node_settings.check()
         self.retention.check()
+        check_together(self.settings, self.node_settings)
         self.log = log or EventLog()
         self.clock = Clock()
         self.first_view = first_view(system)

@@ -84,9 +84,19 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Raise UsageError where a setting makes no sense."""
         if self.trace not in TRACES:
             raise UsageError(f"there is no trace {self.trace!r}; choose one of: {', '.join(TRACES)}")
-        _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max", 1)
+        _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max trace_bytes_max", 1)
         _check(self, "backlog_bytes_max recording_bytes_max spill_bytes_max delta_chain_max", 0)
         _check(self, "patience_s heartbeat_s", 0, above=True)
+
+
+def check_together(coordinator: CoordinatorSettings, node: NodeSettings) -> None:
+    """Raise UsageError where settings contradict each other."""
+    if coordinator.silence_s <= node.heartbeat_s:
+        raise UsageError(
+            f"silence_s = {coordinator.silence_s:g} is not more than heartbeat_s = {node.heartbeat_s:g}: every node"
+            " would count as failed between two of its signs of life; raise silence_s under [coordinator] to several"
+            " times heartbeat_s, or lower heartbeat_s under [node]"
+        )
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -32,7 +32,7 @@ from strobe.runtime.control import (
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.service import CoordinatorService
-from strobe.runtime.settings import CoordinatorSettings, RetentionSettings
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
 from strobe.storage import Store
 
 PATIENCE_S = 20.0
@@ -96,6 +96,7 @@ async def running(
     system: System | None = None,
     retention: RetentionSettings | None = None,
     http: bool = False,
+    node: NodeSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """Run a coordinator on free ports. Snapshots are taken on demand, and nothing times out, unless told otherwise."""
@@ -103,7 +104,7 @@ async def running(
     usual = {"listen": "127.0.0.1:0", "api": "127.0.0.1:0", "interval_s": 0.0, "silence_s": 600.0, "timeout_s": 600.0}
     how = CoordinatorSettings(**(usual | settings))
     coordinator = Coordinator(
-        system or system_of("a", "b"), str(store), how, retention=retention, log=EventLog(events, as_json=True)
+        system or system_of("a", "b"), str(store), how, node, retention, log=EventLog(events, as_json=True)
     )
     service = CoordinatorService(coordinator, http=http)
     task = asyncio.create_task(service.run())

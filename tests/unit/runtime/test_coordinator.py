@@ -37,6 +37,7 @@ from strobe.runtime.control import (
     Stop,
     Welcome,
 )
+from strobe.runtime.settings import NodeSettings
 from strobe.storage import Store
 
 
@@ -179,7 +180,7 @@ def test_E10_no_snapshot_begins_while_a_process_is_missing(tmp_path: Path) -> No
 
 def test_a_node_that_says_nothing_for_too_long_has_failed_and_may_return(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path / "store", silence_s=0.2) as coordinator:
+        async with running(tmp_path / "store", silence_s=0.2, node=NodeSettings(heartbeat_s=0.1)) as coordinator:
             a = await coordinator.living("a")
             async with asyncio.timeout(20):
                 await a.ended.wait()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from strobe.errors import UsageError
-from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings, check_together
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,7 @@ from strobe.runtime.settings import CoordinatorSettings, NodeSettings, Retention
         ({"recording_bytes_max": -1}, "recording_bytes_max = -1 makes no sense: it must be at least 0"),
         ({"spill_bytes_max": -1}, "spill_bytes_max = -1"),
         ({"backlog_bytes_max": -1}, "backlog_bytes_max = -1"),
+        ({"trace_bytes_max": 0}, "trace_bytes_max = 0 makes no sense: it must be at least 1"),
         ({"delta_chain_max": -1}, "delta_chain_max = -1"),
         ({"patience_s": 0.0}, "patience_s = 0.0 makes no sense: it must be above 0"),
         ({"heartbeat_s": float("nan")}, "heartbeat_s = nan makes no sense"),
@@ -48,6 +49,12 @@ def test_the_usual_settings_make_sense() -> None:
 def test_a_setting_of_the_coordinator_that_makes_no_sense_is_named(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         CoordinatorSettings(**settings).policy()
+
+
+def test_nodes_must_speak_more_often_than_their_silence_counts_as_failure() -> None:
+    check_together(CoordinatorSettings(silence_s=0.6), NodeSettings(heartbeat_s=0.5))
+    with pytest.raises(UsageError, match=r"silence_s = 0.5 is not more than heartbeat_s = 0.5: .*raise silence_s"):
+        check_together(CoordinatorSettings(silence_s=0.5), NodeSettings(heartbeat_s=0.5))
 
 
 def test_retention_cannot_keep_less_than_nothing() -> None:
