@@ -8,14 +8,23 @@ covers it has committed. The kinds that there are live in `strobe.runtime`.
 from abc import ABC, abstractmethod
 from typing import Any
 
-__all__ = ["Sink", "Source"]
+__all__ = ["Sink", "Source", "shown_position"]
+
+REACH_BITS = 40
+"""The lowest bits of a source's position say how far it was read; people are shown these alone."""
+
+
+def shown_position(position: int) -> int:
+    """Return how far a source was read, without what it may keep above that to check a position by."""
+    return position & ((1 << REACH_BITS) - 1)
 
 
 class Source(ABC):
     """Input for `process`, which takes each record by `receive(ctx, name of the source, record)`.
 
-    Positions are integers of the source's own making, from 0, the beginning, and at most 2^53. `type` is what records
-    are decoded as. A source is used by one thread at a time.
+    Positions are integers of the source's own making, from 0, the beginning, and below 2^53: the lowest 40 bits say how
+    far it was read, and are what people are shown; those above are for whatever the source wants to know a position by.
+    `type` is what records are decoded as. A source is used by one thread at a time.
     """
 
     process: str

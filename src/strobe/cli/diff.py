@@ -8,6 +8,7 @@ import typer
 from strobe.cli.commands import JsonOption, StoreOption
 from strobe.cli.freeze_frame import time_text, value_text
 from strobe.cli.output import Column, count, print_json, print_table, say, size_text
+from strobe.outside import shown_position
 from strobe.storage import Store
 from strobe.storage.difference import Change, ChannelDifference, Difference, KeyedChange, ProcessDifference, compare
 from strobe.storage.values import ADDED, REMOVED, FieldChange
@@ -93,8 +94,14 @@ def _state_lines(one: ProcessDifference) -> Iterator[str]:
 
 
 def _position_lines(one: ProcessDifference) -> Iterator[str]:
-    for what, fields in (("source", one.sources), ("sink", one.sinks)):
-        yield from (f"{what} {_field_text(field)}" for field in fields)
+    yield from (f"source {_field_text(_shown(field))}" for field in one.sources)
+    yield from (f"sink {_field_text(field)}" for field in one.sinks)
+
+
+def _shown(field: FieldChange) -> FieldChange:
+    """Return a change of a source's position as people are shown it."""
+    before, after = (value if value is None else shown_position(value) for value in (field.before, field.after))
+    return FieldChange(field.path, field.change, before, after)
 
 
 def _keyed_text(keyed: KeyedChange) -> str:

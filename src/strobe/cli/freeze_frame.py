@@ -7,6 +7,7 @@ import msgspec
 
 from strobe.causality.proof import Verdict
 from strobe.cli.output import Column, count, print_table, say, size_text
+from strobe.outside import shown_position
 from strobe.protocol import ChannelSpec, Fragment, InFlight, LocalState, Snapshot
 from strobe.protocol.fragment import KEYED, MSGPACK
 from strobe.protocol.log import Manifest, ProcessRecord
@@ -238,7 +239,7 @@ def _timers(process: Process) -> str:
 
 
 def _outside(process: Process) -> str:
-    read = [f"{name} read to {position:,}" for name, position in process.sources.items()]
+    read = [f"{name} read to {shown_position(position):,}" for name, position in process.sources.items()]
     return ", ".join(read + [f"{name} written to {position:,}" for name, position in process.sinks.items()])
 
 

@@ -13,7 +13,7 @@ import msgspec
 import xxhash
 
 from strobe.errors import StrobeError, UsageError
-from strobe.outside import Source
+from strobe.outside import REACH_BITS, Source, shown_position
 
 CHUNK_BYTES = 256 << 10
 LINE_BYTES_MAX = 16 << 20
@@ -22,9 +22,8 @@ SAMPLE_BYTES = 4096
 
 MALFORMED = ("stop", "skip")
 
-_OFFSET_BITS = 40
-_HASH_BITS = 13  # together 53: what every reader of JSON can hold exactly
-_OFFSET_MAX = (1 << _OFFSET_BITS) - 1
+_HASH_BITS = 53 - REACH_BITS  # together 53: what every reader of JSON can hold exactly
+_OFFSET_MAX = (1 << REACH_BITS) - 1
 
 
 class FileSource(Source):
@@ -48,7 +47,7 @@ class FileSource(Source):
 
     def open(self, position: int) -> None:
         self.close()
-        self._go_to(position & _OFFSET_MAX)
+        self._go_to(shown_position(position))
         if position == 0:
             return
         if not self._find():
@@ -139,7 +138,7 @@ class FileSource(Source):
         sample = min(offset, SAMPLE_BYTES)
         known = os.pread(self._file, sample, 0) + os.pread(self._file, sample, offset - sample)
         digest = xxhash.xxh3_64_intdigest(known) >> (64 - _HASH_BITS)
-        return digest << _OFFSET_BITS | offset
+        return digest << REACH_BITS | offset
 
     def _refuse_shortened(self) -> None:
         assert self._file is not None
