@@ -45,7 +45,7 @@ from strobe.runtime.restoring import Restored, Unrestorable, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
-from strobe.runtime.user_code import explain
+from strobe.runtime.user_code import FAILURES, explain
 from strobe.runtime.wire import Hello, Refusal
 from strobe.storage import Store
 from strobe.storage.blobs import Blobs, BlobWriter
@@ -165,7 +165,7 @@ class Host:
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """For `loop.set_exception_handler`, where the loop is all this node's: a timer or a flush has failed."""
         error = context.get("exception")
-        if isinstance(error, Exception):
+        if isinstance(error, FAILURES):
             self.fail(error)
         else:
             loop.default_exception_handler(context)
@@ -192,7 +192,7 @@ class Host:
         """Take one message of the coordinator's."""
         try:
             self._hear(order)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, this process cannot go on
+        except FAILURES as error:  # whatever it is, this process cannot go on
             self.fail(error)
 
     def _hear(self, order: Any) -> None:
@@ -280,11 +280,18 @@ class Host:
             self._making = timeline = Timeline(self, self.epoch, view, restored)
             await self.in_thread(timeline.boundary.open)
             await self.application.until_quiet()
+        except Exception as error:  # noqa: BLE001 -- the state could not be read: say why, and end
+            self._cannot_begin(error)
+            return
+        try:
             self._live(timeline, restored, order)
-        except Exception as error:  # noqa: BLE001 -- the state could not be restored: say why, and end
-            if isinstance(error, Unrestorable):
-                self.say(CannotRestore(self.name, self.epoch, str(error)))
-            self.fail(error)
+        except FAILURES as error:  # the process could not begin with it
+            self._cannot_begin(error)
+
+    def _cannot_begin(self, error: BaseException) -> None:
+        if isinstance(error, Unrestorable):
+            self.say(CannotRestore(self.name, self.epoch, str(error)))
+        self.fail(error)
 
     async def _load(self, snapshot: str) -> Restored:
         await self.application.until_quiet()
@@ -333,19 +340,19 @@ class Host:
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         try:
             self._living.take_frame(inlet, frame, wire_bytes)
-        except Exception as error:  # noqa: BLE001 -- a handler failed, or a peer broke the rules
+        except FAILURES as error:  # a handler failed, or a peer broke the rules
             self.fail(error)
 
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
         try:
             self._living.take_marker(inlet, marker)
-        except Exception as error:  # noqa: BLE001
+        except FAILURES as error:
             self.fail(error)
 
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
         try:
             self._living.take_view(inlet, view, sent_count)
-        except Exception as error:  # noqa: BLE001
+        except FAILURES as error:
             self.fail(error)
 
     def taken(self) -> None:

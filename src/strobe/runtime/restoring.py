@@ -11,7 +11,7 @@ from strobe.keyed_state import KeyedState
 from strobe.protocol import PROTOCOLS, ChandyLamport, Fragment, LaiYang, LocalState, View
 from strobe.protocol.log import ProcessRecord
 from strobe.runtime.application import Decode, decode_frame
-from strobe.runtime.user_code import explain
+from strobe.runtime.user_code import FAILURES, explain
 from strobe.storage import Store
 from strobe.storage.manifests import to_snapshot
 from strobe.storage.states import decode_captured, encoding_of
@@ -96,7 +96,7 @@ def becoming(snapshot: str, process: str) -> Iterator[None]:
     """Turn whatever the user's `restore` raises into Unrestorable."""
     try:
         yield
-    except Exception as error:
+    except FAILURES as error:
         raise Unrestorable(snapshot, f"restore() of process {process!r} fails: {explain(error)}; {WAY_OUT}") from error
 
 

@@ -61,6 +61,7 @@ from strobe.runtime.outbox import Outbox
 from strobe.runtime.outlet import Outlet
 from strobe.runtime.recordings import Recordings
 from strobe.runtime.restoring import Restored, becoming, new_endpoint
+from strobe.runtime.user_code import FAILURES
 from strobe.runtime.wire import Hello, Refusal, marker_frame, view_frame
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class Timeline:
         """Do what the loop has called for; where that fails, the process cannot go on."""
         try:
             action()
-        except Exception as error:  # noqa: BLE001 -- a handler failed, or something of ours
+        except FAILURES as error:  # a handler failed, or something of ours
             self.host.fail(error)
 
     def _take_control(self, event: Event) -> None:

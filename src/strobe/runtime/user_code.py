@@ -1,5 +1,6 @@
 """Errors in a user's own code, told in one line: what failed, in which file and line."""
 
+import asyncio
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ import strobe
 from strobe.errors import StrobeError, UsageError
 
 STROBE = f"{Path(strobe.__file__).parent}/"
+FAILURES = (Exception, asyncio.CancelledError)
+"""What a user's code may let through. Where nothing is awaited, nobody has cancelled the task that runs it."""
+
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 

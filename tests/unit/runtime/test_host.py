@@ -336,6 +336,38 @@ def test_a_handler_that_raises_ends_the_node_and_says_where(tmp_path: Path) -> N
     run(scenario())
 
 
+@pytest.mark.parametrize("where", ["receive", "timer", "start", "leave"])
+def test_a_cancellation_that_a_handler_lets_through_ends_the_node_with_the_reason(tmp_path: Path, where: str) -> None:
+    """What was half done by then must not count as done; and nobody has cancelled the node."""
+
+    def cancelled(*_: Any) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        future.result()
+
+    async def scenario() -> None:
+        system = pair()
+        process = scripted(system, "b")
+        setattr(process, where, cancelled)
+        async with coordinating(tmp_path, system) as coordinator:
+            if where == "start":
+                coordinator.run("b")
+                coordinator.restore(await coordinator.registered("b"), 1, None)
+            else:
+                a, b = await coordinator.started("a", "b")
+                a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
+                b.application.context.set_timer("soon", 0.0)  # type: ignore[attr-defined]
+                if where == "leave":
+                    for name in ("a", "b"):
+                        coordinator.links[name].say(TellView(name, View(2, ("a",), ())))
+            failed = await coordinator.links["b"].hear(Failed)
+            assert await coordinator.ended("b") == 1
+            assert "CancelledError" in failed.reason
+            assert "in cancelled()" in failed.reason
+
+    run(scenario())
+
+
 def test_a_state_that_cannot_be_restored_ends_the_node_with_the_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair()
