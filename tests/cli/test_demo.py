@@ -1,6 +1,7 @@
 """`strobe demo`: what a newcomer sees first, with Spark and all."""
 
 import contextlib
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -58,29 +59,19 @@ def quick(here, simulated, monkeypatch):
     return choose
 
 
-def java_processes():
-    """Return the Java processes that are children of nobody any more or of this process."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it may have ended meanwhile
-            if b"strobe-spark-" in entry.read_bytes():
-                found.add(entry.parent.name)
-    return found
-
-
-def live_processes():
-    """Return the processes of a demo's bank."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if demo.SYSTEM.encode() in entry.read_bytes():
-                found.add(entry.parent.name)
+def processes_in(directory):
+    """Return the processes that work in `directory`: a demo's bank and its Java do, and nobody else's."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may have ended meanwhile, or be somebody else's
+            if (entry / "cwd").readlink().is_relative_to(directory):
+                found[entry.name] = (entry / "cmdline").read_bytes()
+    found.pop(str(os.getpid()), None)
     return found
 
 
 def test_R1_the_demo_kills_a_branch_and_every_snapshot_of_the_bank_holds(here):
     """R1, P1: real processes, one killed with SIGKILL; the verdicts are Spark's. Nothing is left running."""
-    before = java_processes() | live_processes()
     result = run_apart("demo", "--snapshots", "4", cwd=here)
     assert result.code == 0, result
     lines = result.out.splitlines()
@@ -97,7 +88,7 @@ def test_R1_the_demo_kills_a_branch_and_every_snapshot_of_the_bank_holds(here):
         assert row.split()[-4:-1] == ["800", "holds", "holds"]
     assert max(map(len, lines[table:end])) <= 100
     assert result.err == ""
-    assert java_processes() | live_processes() <= before
+    assert processes_in(here) == {}
     assert [path.name for path in here.iterdir()] == ["strobe-demo"]
     _next_steps_work_as_printed([line.strip() for line in lines[end:] if line.startswith("  ")], len(rows))
 
