@@ -19,6 +19,7 @@ from strobe.runtime import FileSink
 from strobe.storage.states import decode_state
 
 NAMES = ("a", "b", "c")
+LEAVERS = ("a", "v", "w", "x", "y", "z")
 BUCKETS = 64
 
 
@@ -240,6 +241,11 @@ ledger = wired({name: Clerk() for name in NAMES})
 ledger_unordered = wired({name: Clerk() for name in NAMES}, protocol="lai-yang", kind="unordered")
 keyed = wired({name: KeyedClerk() for name in NAMES})
 with_sinks = wired({name: Clerk() for name in NAMES}, sinks=sinks_of(*NAMES))
+with_sinks_unordered = wired(
+    {name: Clerk() for name in NAMES}, protocol="lai-yang", kind="unordered", sinks=sinks_of(*NAMES)
+)
+# All but the first leave, one after the other.
+leavers = wired({name: Clerk(burst=2, every_s=0.02) for name in LEAVERS}, sinks=sinks_of(*LEAVERS[1:]))
 # One more, which joins `ledger`.
 ledger_and_d = wired({name: Clerk() for name in (*NAMES, "d")})
 # What `ledger` became later.
@@ -378,9 +384,14 @@ def _check_file(path, covered):
     return count
 
 
+def sent_by(system, snapshot, name):
+    """Return how many notes process `name` had sent, by channel."""
+    return read_state(decode_state(system.processes[name], snapshot.fragments[name].state))[1]
+
+
 def read_sent(system, snapshot, name):
     """Return how many notes process `name` had sent."""
-    return sum(read_state(decode_state(system.processes[name], snapshot.fragments[name].state))[1].values())
+    return sum(sent_by(system, snapshot, name).values())
 
 
 def applied_count(system, snapshot, name):

@@ -3,7 +3,7 @@
 import msgspec
 
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Entry
+from strobe.protocol.log import Departure, Entry
 from strobe.protocol.view import ChannelSpec, View
 
 
@@ -110,10 +110,20 @@ class LeaveWanted(msgspec.Struct, frozen=True):
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """A process has installed `view`, and nothing is on the way to it on channels that ended."""
+    """A process has installed `view`, and nothing is on the way to it on channels that ended.
+
+    One that leaves says how far its output goes in its `sinks`, all of which is durable by then (R2).
+    """
 
     process: str
     view: int
+    sinks: dict[str, int] = {}
+
+
+class Released(msgspec.Struct, frozen=True):
+    """All the output of a process that has left is out (R2)."""
+
+    process: str
 
 
 class EntryLogged(msgspec.Struct, frozen=True):
@@ -159,6 +169,7 @@ CoordinatorEvent = (
     | JoinWanted
     | LeaveWanted
     | Drained
+    | Released
     | EntryLogged
     | AppendLost
     | CommitFailed
@@ -176,10 +187,11 @@ class Append(msgspec.Struct, frozen=True):
 class CommitSnapshot(msgspec.Struct, frozen=True):
     """Every fragment is there: verify their proof, store them, append the commit entry with the manifest.
 
-    Where that cannot be, answer with `CommitFailed`.
+    Where that cannot be, answer with `CommitFailed`. `departed` goes into the manifest.
     """
 
     snapshot: SnapshotId
+    departed: dict[str, Departure] = {}
 
 
 class AskToRecord(msgspec.Struct, frozen=True):
@@ -253,9 +265,13 @@ class Halt(msgspec.Struct, frozen=True):
 
 
 class LetGo(msgspec.Struct, frozen=True):
-    """Tell a process that has left that its last messages were received: it may end."""
+    """Tell a process that has left that its last messages were received: it may end.
+
+    A complete snapshot covers its output up to what `sinks` say: that is to be let out first (R2).
+    """
 
     process: str
+    sinks: dict[str, int] = {}
 
 
 class WakeAt(msgspec.Struct, frozen=True):

@@ -85,6 +85,9 @@ class Endpoint:
         self.incoming = {spec.id: Incoming(spec) for spec in view.incoming(process)}
         self.ending: dict[str, Incoming] = {}
         self.early: list[FrameReceived] = []
+        # Whether this process leaves: it is to run its last event, or (`departed`) has run it.
+        self.departing = False
+        self.departed = False
         self.open: dict[SnapshotId, Recording] = {}
         self.closed: set[SnapshotId] = set()
         self.counter_floor = 0
@@ -276,8 +279,7 @@ class Endpoint:
 
     def _report_again(self, view: View) -> list[Effect]:
         """Answer a coordinator that came back and asks once more."""
-        gone = self.process not in self.view.processes and not self.outgoing
-        if view.number < self.view.number or self.ending or not (gone or self.process in self.view.processes):
+        if view.number < self.view.number or self.ending or not (self.departed or self.process in self.view.processes):
             return []
         return [ReportDrained(self.view.number)]
 
@@ -319,10 +321,14 @@ class Endpoint:
     def _drained(self) -> list[Effect]:
         if self.process in self.view.processes:
             return [ReportDrained(self.view.number)]
+        if self.departing:  # a later view has come; the last event is run once
+            return [ReportDrained(self.view.number)] if self.departed else []
+        self.departing = True
         return [PrepareDeparture()]
 
     def _depart(self) -> list[Effect]:
         """End every outgoing channel: the last event of this process is over."""
+        self.departed = True
         outgoing, self.outgoing = self.outgoing, {}
         ends: list[Effect] = [SendView(channel, self.view, out.count) for channel, out in outgoing.items()]
         return [*ends, ReportDrained(self.view.number)]

@@ -15,6 +15,7 @@ end. Until then nothing begins; a change of view aborts what is open, and what i
 A rollback (R1, `rollback`) starts a new epoch, which fences off everything older.
 """
 
+from collections.abc import Collection
 from typing import assert_never
 
 from strobe.protocol.attempt import Attempt
@@ -39,6 +40,7 @@ from strobe.protocol.coordination import (
     RecordingFailed,
     Recovered,
     RelaySentCount,
+    Released,
     RestoreRefused,
     RestoreWanted,
     SentCountsArrived,
@@ -67,11 +69,21 @@ class Lifecycle:
 
     A host whose processes start by themselves, before the coordinator, takes epoch 1 for given. One that starts them by
     `TellRestore` says `epoch=0` and appends no `EpochStart` itself: where the log has none, the first one begins here.
+    `outputs` are the processes whose output is held back until a snapshot covers it (R2).
     """
 
-    def __init__(self, view: View, policy: Policy, protocol: str, *, epoch: int = 1, recovering: bool = False) -> None:
+    def __init__(
+        self,
+        view: View,
+        policy: Policy,
+        protocol: str,
+        *,
+        epoch: int = 1,
+        recovering: bool = False,
+        outputs: Collection[str] = (),
+    ) -> None:
         policy.check()
-        self.membership = Membership(view, protocol)
+        self.membership = Membership(view, protocol, outputs)
         self.protocol = protocol
         self.epoch = epoch
         self.open: dict[SnapshotId, Attempt] = {}
@@ -127,6 +139,9 @@ class Lifecycle:
                 return self._change_wanted(event)
             case Drained():
                 return self._drained(event)
+            case Released():
+                self.membership.released(event.process)
+                return []
             case EntryLogged():
                 return self._logged(event.entry, now_us)
             case AppendLost():
@@ -235,7 +250,7 @@ class Lifecycle:
         whole = [snapshot for snapshot, attempt in self.open.items() if attempt.whole and not attempt.ending]
         for snapshot in whole:
             self.open[snapshot].committing = True
-        return [CommitSnapshot(snapshot) for snapshot in whole]
+        return [CommitSnapshot(snapshot, self.membership.covered()) for snapshot in whole]
 
     def _relay(self, event: SentCountsArrived) -> list[CoordinatorEffect]:
         attempt = self.open.get(event.snapshot)
@@ -352,11 +367,14 @@ class Lifecycle:
         if attempt is None:
             return []
         committed, reason = True, ""
+        free: list[str] = []
         if isinstance(entry, Abort):
             committed, reason = False, entry.reason
             self.schedule.want_again(attempt.begin, now_us)
         else:
             self.rollback.committed(entry.snapshot)
+            free = self.membership.committed(entry.manifest)
+            self.rollback.present.difference_update(free)
         self.schedule.last_outcome_us = now_us
         self.outcomes.end(snapshot, committed)
         settled = self.outcomes.settled_below(self.open)
@@ -369,7 +387,7 @@ class Lifecycle:
         effects: list[CoordinatorEffect] = []
         for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
-        return effects
+        return effects + [LetGo(process, self.membership.departed[process].sinks) for process in free]
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
         return self.outcomes.has(snapshot, self.open)
@@ -438,6 +456,10 @@ class Lifecycle:
     def _blank(self, event: ProcessBlank, now_us: int) -> list[CoordinatorEffect]:
         if not self.rollback.pending and self.membership.gone(event.process):
             return [LetGo(event.process)]
+        if event.process in self.membership.staged and self.rollback.halt is None:
+            # All that it left behind is durable. It waits with it for a snapshot, or for a rollback to before it left.
+            self.rollback.present.add(event.process)
+            return []
         return self.rollback.blank(event, self.membership.everyone, self.epoch, now_us)
 
     @property
@@ -458,7 +480,10 @@ class Lifecycle:
         # One that was let go may have said so twice: it is not there any more.
         if event.view == self.view.number and event.process in self.membership.everyone:
             self.rollback.seen(event.process)
+        waiting = event.process in self.membership.staged
         free = self.membership.note_drained(event)
+        if not waiting and event.process in self.membership.staged:
+            self.schedule.want(())  # nobody else need ask for the snapshot that it waits for
         self.rollback.present.difference_update(free)
         return [LetGo(process) for process in free]
 

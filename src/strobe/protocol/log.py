@@ -64,8 +64,18 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     signature: str | None = None
 
 
+class Departure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The output of a process that has left: how far it goes in each sink, and whether it is known to be out (R2)."""
+
+    sinks: dict[str, int]
+    released: bool = False
+
+
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of a committed snapshot but the bytes of its blobs."""
+    """All of a committed snapshot but the bytes of its blobs.
+
+    `departed` are those who have left with output: this snapshot covers all of that, as theirs cover that of others.
+    """
 
     protocol: str
     initiators: tuple[str, ...]
@@ -76,6 +86,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: dict[str, ProcessRecord]
     retries: str | None = None
     parent: str | None = None
+    departed: dict[str, Departure] = {}
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", omit_defaults=True):

@@ -4,16 +4,22 @@ Changes are made one at a time. A view is *settled* when every process in it has
 that ended with it to their end; the next change, and the next snapshot, wait for that. A process that leaves is let go
 when the view without it is settled and it has reported itself: then its last messages were received. One that is gone
 by then has left as well: that it was let go is not in the log, so the next coordinator cannot know.
+
+One that leaves with output (R2) makes it durable, and reports itself only then; no snapshot begins before. It is let go
+when a snapshot is complete that it is no part of: such a snapshot has all that the process ever caused, so it covers
+all of its output, and says in its manifest how far that goes. Whoever is lost before it has reported itself has lost
+output: a crash is not a leave. Whoever is lost after that is told when it comes back what it still has to let out.
 """
 
 from collections import deque
+from collections.abc import Collection
 from contextlib import suppress
 
 import msgspec
 
 from strobe.errors import UsageError
 from strobe.protocol.coordination import Drained, JoinWanted, LeaveWanted
-from strobe.protocol.log import ViewChange
+from strobe.protocol.log import Departure, Manifest, ViewChange
 from strobe.protocol.registry import check_channels
 from strobe.protocol.view import View
 
@@ -21,9 +27,9 @@ Change = JoinWanted | LeaveWanted
 
 
 class Membership:
-    """The current view, and the changes that shall be made to it."""
+    """The current view, and the changes that shall be made to it. `outputs` are the processes that have sinks."""
 
-    def __init__(self, view: View, protocol: str) -> None:
+    def __init__(self, view: View, protocol: str, outputs: Collection[str] = ()) -> None:
         self.view = view
         self.protocol = protocol
         self.changes: deque[Change] = deque()
@@ -33,9 +39,18 @@ class Membership:
         self.drained: set[str] = set(view.processes)
         # Who is leaving, and the number of the first view without it.
         self.leaving: dict[str, int] = {}
+        self.outputs = frozenset(outputs)
+        # Of those who leave with output: how far it goes, once it is durable and waits for a snapshot that covers it.
+        self.staged: dict[str, dict[str, int]] = {}
+        # Those who have left with output, as the newest complete snapshot has it.
+        self.departed: dict[str, Departure] = {}
 
     @property
     def settled(self) -> bool:
+        return self._is_installed and all(process in self.staged for process in self.leaving if process in self.outputs)
+
+    @property
+    def _is_installed(self) -> bool:
         return self.changing is None and self.drained.issuperset(self.view.processes)
 
     @property
@@ -74,7 +89,8 @@ class Membership:
     def logged(self, view: View, recovering: bool) -> View | None:
         """Go over to `view`; return the one before, or None where the log has a newer one already.
 
-        Read back after a restart, only those matter who left with the newest view: the others had been drained by then.
+        Read back after a restart, only those matter who left with the newest view: the others had been drained by then;
+        and those with output that no complete snapshot covers yet.
         """
         if view.number <= self.view.number:
             return None
@@ -84,11 +100,13 @@ class Membership:
         self.changing = self.coming = None
         self.drained = set()
         if recovering:
-            self.leaving.clear()
+            self.leaving = {process: left for process, left in self.leaving.items() if process in self.outputs}
         for process in set(before.processes) - set(view.processes):
             self.leaving[process] = view.number
         for process in view.processes:
             self.leaving.pop(process, None)
+            self.staged.pop(process, None)
+            self.departed.pop(process, None)
         return before
 
     def rolled_back(self, view: View, recovering: bool) -> None:
@@ -104,17 +122,48 @@ class Membership:
         self.view = view
         self.drained = set()
         self.leaving = {}
+        self.staged = {}
+        self.departed = {process: gone for process, gone in self.departed.items() if process not in view.processes}
 
     def note_drained(self, event: Drained) -> list[str]:
         """A process has reported itself; return who may go now."""
         # One that leaves reports the view it left with, which need not be the newest any more.
         if self.leaving.get(event.process, self.view.number) <= event.view <= self.view.number:
             self.drained.add(event.process)
+            if event.process in self.leaving and event.process in self.outputs:
+                self.staged[event.process] = event.sinks
         return self._let_go()
+
+    def covered(self) -> dict[str, Departure]:
+        """Return whose output a snapshot of this view covers beside that of the view's own processes."""
+        return self.departed | {process: Departure(sinks) for process, sinks in self.staged.items()}
+
+    def committed(self, manifest: Manifest) -> list[str]:
+        """A snapshot of this timeline is complete; return who waited for that, and may let out its output and go."""
+        self.departed = dict(manifest.departed)
+        self.leaving = {
+            process: left
+            for process, left in self.leaving.items()
+            if process not in self.outputs or left > manifest.view.number
+        }
+        free = [process for process in sorted(self.staged) if process in self.departed]
+        for process in free:
+            del self.staged[process]
+        return free
+
+    def unreleased(self, process: str) -> dict[str, int]:
+        """Return how far a process that has left still has to let out its output; empty: it has nothing to do."""
+        gone = self.departed.get(process)
+        return gone.sinks if gone is not None and not gone.released else {}
+
+    def released(self, process: str) -> None:
+        """A process that has left has let out all of its output; the next snapshots say so."""
+        if process in self.departed:
+            self.departed[process] = Departure(self.departed[process].sinks, True)
 
     def gone(self, process: str) -> bool:
         """One that was leaving is not there any more; tell whether it has left by that: nobody needs its state."""
-        if process not in self.leaving or not self.settled:
+        if process not in self.leaving or process in self.outputs or not self._is_installed:
             return False
         del self.leaving[process]
         return True
@@ -124,7 +173,9 @@ class Membership:
         free = [
             process
             for process, number in sorted(self.leaving.items())
-            if process in self.drained and (number < self.view.number or self.settled)
+            if process in self.drained
+            and process not in self.outputs
+            and (number < self.view.number or self._is_installed)
         ]
         for process in free:
             del self.leaving[process]

@@ -118,8 +118,8 @@ def _problem(store: Store, name: str, manifest: Manifest, topology: Topology, ne
 
 
 def _below_released(manifest: Manifest, newest: Manifest) -> str | None:
-    for process, record in newest.processes.items():
-        earlier = manifest.processes.get(process)
+    for process, record in (newest.processes | newest.departed).items():
+        earlier = manifest.processes.get(process) or manifest.departed.get(process)
         for sink, position in record.sinks.items():
             released = earlier.sinks.get(sink, 0) if earlier is not None else 0
             if position > released:

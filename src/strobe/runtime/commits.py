@@ -10,7 +10,7 @@ import msgspec
 from strobe.causality.proof import Verdict, verify
 from strobe.errors import SnapshotCorrupt, StoreCorrupt
 from strobe.protocol import SnapshotId, View
-from strobe.protocol.log import Begin, BlobRef, Manifest, ProcessRecord, Section
+from strobe.protocol.log import Begin, BlobRef, Departure, Manifest, ProcessRecord, Section
 from strobe.storage import Store
 from strobe.storage.channel_frames import RECORD
 from strobe.storage.manifests import to_snapshot
@@ -25,6 +25,7 @@ class CommitOrder(msgspec.Struct, frozen=True):
     begin: Begin
     view: View
     records: dict[str, ProcessRecord]
+    departed: dict[str, Departure] = {}
 
 
 def assemble(order: CommitOrder, parent: str | None, completed_us: int) -> Manifest:
@@ -39,6 +40,7 @@ def assemble(order: CommitOrder, parent: str | None, completed_us: int) -> Manif
         processes={process: order.records[process] for process in sorted(order.records)},
         retries=order.begin.retries,
         parent=parent,
+        departed=order.departed,
     )
 
 

@@ -19,6 +19,7 @@ from strobe.protocol.coordination import (
     LetGo,
     RecordingFailed,
     RelaySentCount,
+    Released,
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
@@ -154,6 +155,7 @@ FROM_NODE: dict[str, Any] = {
         SnapshotStarted,
         SnapshotWanted,
         Drained,
+        Released,
         CannotRestore,
         Failed,
     )

@@ -72,7 +72,14 @@ class Coordinator:
         self.log = log or EventLog()
         self.clock = Clock()
         self.first_view = first_view(system)
-        self.brain = Lifecycle(self.first_view, self.settings.policy(), system.protocol, epoch=0, recovering=True)
+        self.brain = Lifecycle(
+            self.first_view,
+            self.settings.policy(),
+            system.protocol,
+            epoch=0,
+            recovering=True,
+            outputs={sink.process for sink in system.sinks.values()},
+        )
         # What the log says as far as the brain has heard it, and how many entries of others were among that.
         self.state = LogState()
         self.foreign = 0
@@ -263,7 +270,7 @@ class Coordinator:
             case Append():
                 self._work(self.store.desk.append, effect.entry, self.foreign)
             case CommitSnapshot():
-                self._commit(effect.snapshot)
+                self._commit(effect)
             case ChooseSnapshot():
                 self._choose(effect)
             case WakeAt():
@@ -271,14 +278,15 @@ class Coordinator:
             case Halt():
                 self._halt(effect)
             case LetGo():
-                self._let_go(effect)
+                self.let_go(effect)
             case _:
                 self.tell(effect.process, effect)
 
-    def _commit(self, snapshot: SnapshotId) -> None:
-        attempt, records = self.brain.open[snapshot], self.progress.under[snapshot].records
+    def _commit(self, order: CommitSnapshot) -> None:
+        attempt, records = self.brain.open[order.snapshot], self.progress.under[order.snapshot].records
         parts = {process: records[process] for process in attempt.view.processes}
-        self._work(self.store.desk.commit, CommitOrder(snapshot, attempt.begin, attempt.view, parts))
+        commit = CommitOrder(order.snapshot, attempt.begin, attempt.view, parts, order.departed)
+        self._work(self.store.desk.commit, commit)
 
     def _wake_at(self, at_us: int) -> None:
         if self._waking is not None:
@@ -325,7 +333,8 @@ class Coordinator:
         if member is not None and member.connection is not None:
             member.connection.send(message)
 
-    def _let_go(self, order: LetGo) -> None:
+    def let_go(self, order: LetGo) -> None:
+        """Let a process end that has left."""
         member = self.members.get(order.process)
         if member is not None:
             member.let_go = True

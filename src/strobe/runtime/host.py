@@ -20,7 +20,7 @@ import msgspec
 from strobe.errors import StrobeError, TransportError
 from strobe.process import System
 from strobe.protocol import ChannelSpec, Frame, View
-from strobe.protocol.coordination import CannotRestore, LetGo, TellBlank, TellRestore, TellSettled, TellView
+from strobe.protocol.coordination import CannotRestore, LetGo, Released, TellBlank, TellRestore, TellSettled, TellView
 from strobe.protocol.events import Marker, SnapshotsSettled
 from strobe.protocol.log import ProcessRecord
 from strobe.protocol.systems import first_view
@@ -108,6 +108,7 @@ class Host:
         self._held: list[Any] = []
         self._restoring: asyncio.Task[None] | None = None
         self._making: Timeline | None = None
+        self._releasing: asyncio.Task[None] | None = None
         self._settled = 0
         self._current = 0
         self._done: asyncio.Future[int] | None = None
@@ -210,8 +211,7 @@ class Host:
             case TellBlank():
                 self._become_blank()
             case LetGo():
-                logger.info("process %s has left", self.name)
-                self.end(0)
+                self._let_go(order)
             case Stop():
                 logger.info("process %s stops: %s", self.name, order.reason)
                 self.problem = order.reason if order.code else None
@@ -234,6 +234,33 @@ class Host:
             self.end(1)
         else:
             logger.info("the coordinator does not take process %s yet: %s", self.name, refused.reason)
+
+    def _let_go(self, order: LetGo) -> None:
+        if self._releasing is not None:
+            return  # it was told before, and came back meanwhile
+        if order.sinks:
+            self._releasing = asyncio.get_running_loop().create_task(self._release(order.sinks))
+        else:
+            self._has_left()
+
+    async def _release(self, positions: dict[str, int]) -> None:
+        """Let out all the output of a process that has left, with its state or without (R2)."""
+        try:
+            await self.in_thread(lambda: self._release_all(positions))
+        except Exception as error:  # noqa: BLE001 -- it is done again when this node is started again
+            self.fail(error)
+        else:
+            self.say(Released(self.name))
+            self._has_left()
+
+    def _release_all(self, positions: dict[str, int]) -> None:
+        epoch = max(self.epoch, self._current)
+        for name, position in positions.items():
+            self.sinks[name].restore(position, epoch=epoch, origin=epoch)
+
+    def _has_left(self) -> None:
+        logger.info("process %s has left", self.name)
+        self.end(0)
 
     def _obey(self, order: Any) -> None:
         timeline = self.timeline

@@ -19,6 +19,7 @@ from strobe.protocol.coordination import (
     ProcessFailed,
     ProcessReturned,
     RecordingFailed,
+    Released,
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
@@ -98,7 +99,9 @@ class Reception:
         return register.process in everyone or bool(register.channels) or register.epoch > 0
 
     def _joins(self, register: Register) -> bool:
-        return register.epoch == 0 and register.process not in self.coordinator.brain.membership.everyone
+        membership = self.coordinator.brain.membership
+        is_in = register.process in membership.everyone
+        return register.epoch == 0 and not is_in and not membership.unreleased(register.process)
 
     def _cannot_join(self, register: Register) -> Refused | None:
         membership = self.coordinator.brain.membership
@@ -144,10 +147,14 @@ class Reception:
 
     def _tell_brain(self, register: Register) -> None:
         coordinator, process = self.coordinator, register.process
-        everyone = coordinator.brain.membership.everyone
+        membership = coordinator.brain.membership
+        everyone = membership.everyone
         if self._joins(register):
             return  # the brain has been told, to see whether it can
-        if register.epoch < coordinator.brain.epoch:
+        unreleased = membership.unreleased(process) if process not in everyone else {}
+        if unreleased:
+            coordinator.let_go(LetGo(process, unreleased))  # it has left, and was lost with output still held back
+        elif register.epoch < coordinator.brain.epoch:
             coordinator.hear(ProcessBlank(process, register.epoch))
         elif process not in everyone:
             coordinator.tell(process, LetGo(process))  # it has left, and missed the word
@@ -189,7 +196,7 @@ class Reception:
                 self._stored(message)
             case Failed():
                 member.trouble = message.reason
-            case Drained() | CannotRestore() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
+            case Drained() | Released() | CannotRestore() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
                 self.coordinator.hear(message)
             case RecordingFailed():
                 self.log.say(

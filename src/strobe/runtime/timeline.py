@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
+from strobe.errors import StrobeError
 from strobe.protocol import ChannelSpec, Fragment, Frame, SnapshotId, View
 from strobe.protocol.coordination import (
     AskToRecord,
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("strobe.node")
 
+STAGE_AGAIN_S = 0.5
+
 SLICE = 64
 """So many waiting things are taken in one turn of the loop, so that it goes on turning."""
 
@@ -96,6 +99,7 @@ class Timeline:
         self.inbox: deque[tuple[bool, Callable[[], None]]] = deque()
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
+        self._staging: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._open_channels()
         for channel, items in (restored.fragment.in_flight if restored else {}).items():
@@ -344,7 +348,7 @@ class Timeline:
                 self.host.say(SentCountsArrived(effect.snapshot, self.name, effect.counts))
             case ReportDrained():
                 self._open_channels()
-                self.host.say(Drained(self.name, effect.view))
+                self._report_drained(effect.view)
             case PrepareDeparture():
                 self._depart()
             case DeliverFrame() | SendFrame():
@@ -369,3 +373,22 @@ class Timeline:
 
     def _departed(self) -> None:
         self.tell(DepartureReady())
+
+    def _report_drained(self, view: int) -> None:
+        _, sinks = self.boundary.positions()
+        if self.name in self.protocol.view.processes or not sinks:
+            self.host.say(Drained(self.name, view))
+        else:
+            self._staging = self._loop.create_task(self._report_staged(view, sinks))
+
+    async def _report_staged(self, view: int, sinks: dict[str, int]) -> None:
+        """Make the last output durable, then say that the process may go; a full disk is waited for (R2)."""
+        while not self.closed:
+            try:
+                await self.boundary.prepare(sinks)
+            except StrobeError as error:
+                logger.warning("process %s cannot leave yet: %s", self.name, error)
+                await asyncio.sleep(STAGE_AGAIN_S)
+            else:
+                self.host.say(Drained(self.name, view, sinks))
+                return

@@ -38,6 +38,7 @@ class Desk:
         log: list[Entry] | None = None,
         slow: bool = False,
         epoch: int = 1,
+        outputs: tuple[str, ...] = (),
     ) -> None:
         self.first_view = view
         self.policy = policy or Policy()
@@ -46,7 +47,8 @@ class Desk:
         self.slow = slow
         self.now_us = 0
         self.first_epoch = epoch
-        self.brain = Lifecycle(view, self.policy, protocol, epoch=epoch)
+        self.outputs = outputs
+        self.brain = Lifecycle(view, self.policy, protocol, epoch=epoch, outputs=outputs)
         self.position = 0
         self.waiting: list[Entry] = []
         self.orders: list[CoordinatorEffect] = []
@@ -89,7 +91,14 @@ class Desk:
 
     def restart(self) -> list[CoordinatorEffect]:
         """Crash and come back: the log is all there is to go by."""
-        self.brain = Lifecycle(self.first_view, self.policy, self.protocol, epoch=self.first_epoch, recovering=True)
+        self.brain = Lifecycle(
+            self.first_view,
+            self.policy,
+            self.protocol,
+            epoch=self.first_epoch,
+            recovering=True,
+            outputs=self.outputs,
+        )
         self.position, self.waiting = 0, []
         silent = self.catch_up()
         assert silent == [], "nothing is ordered while the log is read back"
@@ -128,7 +137,10 @@ class Desk:
             if isinstance(effect, Append):
                 self._append(effect.entry)
             elif isinstance(effect, CommitSnapshot):
-                manifest = msgspec.structs.replace(MANIFEST, epoch=effect.snapshot.epoch)
+                view = self.brain.open[effect.snapshot].view
+                manifest = msgspec.structs.replace(
+                    MANIFEST, epoch=effect.snapshot.epoch, view=view, departed=effect.departed
+                )
                 self._append(Commit(str(effect.snapshot), manifest, self.now_us))
 
     def _append(self, entry: Entry) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.storage.samples import VIEW, commit, sample
+from tests.storage.samples import VIEW, begin, commit, sample
 
 from strobe.process import Process, System
 from strobe.protocol import View
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
-from strobe.protocol.log import EpochStart
+from strobe.protocol.log import Departure, EpochStart
 from strobe.runtime.choosing import Topology, choose, timeline
 from strobe.storage import Store
 
@@ -64,6 +64,19 @@ def test_E9_a_snapshot_of_another_topology_is_refused(tmp_path: Path, topology: 
     assert isinstance(event, RestoreRefused)
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(event.reason)
+
+
+def test_R2_below_the_output_of_a_process_that_has_left_only_a_fork_is_restored(tmp_path: Path) -> None:
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    earlier = commit(store, sample(1))
+    name = begin(store, 2)
+    manifest = msgspec.structs.replace(store.write_snapshot(sample(2)), departed={"d": Departure({"audit": 70})})
+    store.commit(name, manifest, store.state().next_position, 30)
+    event = choose(store, starts, earlier, HERE).event
+    assert isinstance(event, RestoreRefused)
+    assert "lies below released output: sink audit of process d has handed out 70 more since" in event.reason
+    assert choose(store, starts, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
 
 
 class Balance(Process):

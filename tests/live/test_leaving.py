@@ -1,0 +1,86 @@
+"""What a process emitted before it left is released to its last byte, whatever is killed meanwhile (R2, E2)."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.live import fused, ledger
+from tests.live.harness import LEDGER, MANY_ROLLBACKS, check_everything, running, wait_until
+
+from strobe.cli.supervisor import COORDINATOR
+
+ROOT = Path(__file__).parents[2]
+FUSED = (sys.executable, "-m", fused.__name__)
+# Its output is half written; durable, and nobody knows; half released; released, and nobody knows.
+STEPS = ("FILE_WRITTEN", "FILE_DURABLE", "OUTPUT_WRITTEN", "SEGMENT_REMOVED")
+LAST = f"{COORDINATOR} ENTRY_LINKED Commit"  # it is complete, and the leaver is not told
+
+
+def leave(live, name):
+    """Let a process go; it waits for a snapshot, which nobody else asks for."""
+    live.wait_running()
+    live.client.leave(name)
+    live.wait(f"{name} to be out", lambda s: s.settled and name not in [one.name for one in s.processes])
+    wait_until("its program to end", lambda: (name, 0) in live.gone, between=live.tick)
+
+
+def check_leaver(system, snapshot, name, output):
+    """The released file has what the others have sent to `name`, each once, in order, and nothing else."""
+    lines = (output / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
+    records = [msgspec.json.decode(line) for line in lines]
+    assert lines == [msgspec.json.encode(record) + b"\n" for record in records]
+    senders = [other for other in snapshot.fragments if f"{other}->{name}" in ledger.sent_by(system, snapshot, other)]
+    for channel in {record["channel"] for record in records} | {f"{sender}->{name}" for sender in senders}:
+        ids = [record["id"] for record in records if record["channel"] == channel]
+        sender = channel.partition("->")[0]  # what one that has left by now had sent, nobody can say any more
+        sent = ledger.sent_by(system, snapshot, sender)[channel] if sender in senders else len(ids)
+        assert ids == list(range(1, sent + 1)), channel
+    return len(records)
+
+
+@pytest.mark.parametrize("name", ["with_sinks", "with_sinks_unordered"])
+def test_R2_what_a_process_emitted_before_it_left_is_released_to_its_last_byte(tmp_path, name):
+    """R2, E2: it is let go when a snapshot that it is no part of covers all of its output."""
+    output = tmp_path / "output"
+    output.mkdir()
+    system = getattr(ledger, name)
+    environment = {"STROBE_TEST_OUTPUT": str(output)}
+    with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0", environment=environment) as live:
+        live.wait_progress()
+        leave(live, "c")
+        last = live.last_snapshot()
+        assert set(last.fragments) == {"a", "b"}
+        assert check_leaver(system, last, "c", output) > 0
+    check_everything(system, tmp_path / "store")
+
+
+def test_R2_a_leaver_that_is_killed_at_any_step_loses_no_output_and_releases_none_twice(tmp_path):
+    """R2: before its output is durable, everybody goes back and it leaves again; after that it lets out the rest."""
+    output, fuse = tmp_path / "output", tmp_path / "fuse"
+    output.mkdir()
+    environment = {
+        "STROBE_TEST_OUTPUT": str(output),
+        fused.VARIABLE: str(fuse),
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+    }
+    with running(
+        tmp_path,
+        f"{LEDGER}:leavers",
+        ledger.LEAVERS,
+        *("--interval", "0"),
+        settings=MANY_ROLLBACKS,
+        environment=environment,
+        program=FUSED,
+    ) as live:
+        live.wait_progress(20)
+        fuses = [f"{name} {step}" for name, step in zip(ledger.LEAVERS[1:], STEPS, strict=False)]
+        for name, words in zip(ledger.LEAVERS[1:], (*fuses, LAST), strict=True):
+            live.wait_taken()
+            fuse.write_text(words)
+            leave(live, name)
+            assert (words.split()[0], -9) in live.gone, f"nobody was killed at {words}"
+        last = live.last_snapshot()
+        for name in ledger.LEAVERS[1:]:
+            assert check_leaver(ledger.leavers, last, name, output) > 0
+    check_everything(ledger.leavers, tmp_path / "store")

@@ -1,0 +1,144 @@
+"""Who leaves with output is let go when a snapshot covers it, and lets it out first (R2, E2)."""
+
+import pytest
+from tests.unit.protocol.desk import Desk, those
+from tests.unit.protocol.playbook import snapshot_id, view
+
+from strobe.protocol.coordination import (
+    ChooseSnapshot,
+    Drained,
+    LeaveWanted,
+    LetGo,
+    ProcessBlank,
+    ProcessFailed,
+    ProcessReturned,
+    Released,
+    RestoreWanted,
+    SnapshotChosen,
+    SnapshotWanted,
+    TellRestore,
+)
+from strobe.protocol.log import Commit, Departure
+
+RING = view("p>q", "q>r", "r>p")
+S1 = snapshot_id(1)
+OUT = {"audit": 70}
+
+
+def leaving() -> Desk:
+    """A desk where r, which has output, was asked to leave, and the others have installed the view without it."""
+    desk = Desk(RING, outputs=("r",))
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q")
+    return desk
+
+
+def departed(desk: Desk) -> dict[str, Departure]:
+    """Return whom the newest complete snapshot says to have left."""
+    return [entry for entry in desk.log if isinstance(entry, Commit)][-1].manifest.departed
+
+
+def staged(desk: Desk) -> None:
+    desk.hears(Drained("r", 2, OUT))
+
+
+def complete(desk: Desk) -> list[LetGo]:
+    """Complete the snapshot under way; return who may go."""
+    return those(desk.fragments(desk.last_begun(), "p", "q", view=desk.brain.view.number), LetGo)
+
+
+def test_R2_nothing_begins_before_the_output_of_a_leaver_is_durable() -> None:
+    desk = leaving()
+    desk.hears(SnapshotWanted())
+    assert desk.begun() == []
+    staged(desk)
+    assert len(desk.begun()) == 1
+
+
+def test_R2_a_leaver_is_let_go_with_its_output_when_a_snapshot_without_it_is_complete() -> None:
+    desk = leaving()
+    assert those(desk.hears(Drained("r", 2, OUT)), LetGo) == []
+    assert len(desk.begun()) == 1, "the snapshot that it waits for is taken without anybody asking"
+    assert complete(desk) == [LetGo("r", OUT)]
+    assert departed(desk) == {"r": Departure(OUT)}
+    assert desk.brain.membership.everyone == ("p", "q")
+
+
+def test_snapshots_go_on_saying_who_has_left_and_whether_its_output_is_out() -> None:
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    for events, released in (((), False), ((Released("r"),), True)):
+        desk.hears(*events, SnapshotWanted())
+        assert complete(desk) == []
+        assert departed(desk) == {"r": Departure(OUT, released)}
+
+
+def test_a_leaver_that_is_lost_with_durable_output_takes_nobody_back_and_lets_it_out_when_it_returns() -> None:
+    desk = leaving()
+    staged(desk)
+    effects = desk.hears(ProcessFailed("r"), ProcessBlank("r"))
+    assert those(effects, ChooseSnapshot) == []
+    assert complete(desk) == [LetGo("r", OUT)]
+    assert desk.brain.membership.unreleased("r") == OUT
+
+
+def test_a_leaver_that_is_lost_before_its_output_is_durable_takes_everybody_back() -> None:
+    desk = leaving()
+    effects = desk.hears(ProcessFailed("r"), ProcessBlank("r"))
+    assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_after_a_rollback_to_before_it_left_it_is_there_again_and_leaves_again(lost: bool) -> None:
+    desk = Desk(RING, outputs=("r",))
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "q", "r")
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q")
+    staged(desk)
+    if lost:
+        desk.hears(ProcessFailed("r"), ProcessBlank("r"))
+    desk.hears(RestoreWanted(str(S1), "because"))
+    effects = desk.hears(SnapshotChosen(str(S1), RING))
+    assert [order.process for order in those(effects, TellRestore)] == ["p", "q", "r"]
+    assert desk.brain.membership.staged == {}
+    desk.drained(3, "p", "q", "r")
+    assert desk.views()[-1].processes == ("p", "q")
+
+
+def test_E7_the_next_coordinator_waits_for_the_leaver_to_say_again_how_far_its_output_goes() -> None:
+    desk = leaving()
+    staged(desk)
+    desk.restart()
+    desk.drained(2, "p", "q")
+    assert not desk.brain.settled
+    desk.hears(ProcessReturned("r"), Drained("r", 2, OUT))
+    assert complete(desk) == [LetGo("r", OUT)]
+
+
+def test_E7_the_next_coordinator_remembers_a_leaver_of_an_earlier_view_that_nothing_covers() -> None:
+    desk = leaving()
+    staged(desk)
+    desk.hears(LeaveWanted("q"))
+    assert desk.views()[-1].processes == ("p",)
+    desk.restart()
+    assert set(desk.brain.membership.leaving) == {"q", "r"}
+
+
+def test_E7_the_next_coordinator_knows_from_the_log_what_is_still_to_be_let_out() -> None:
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    desk.restart()
+    assert desk.brain.membership.unreleased("r") == OUT
+    assert desk.brain.membership.everyone == ("p", "q")
+
+
+def test_one_that_joins_again_has_not_left_any_more() -> None:
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    desk.hears(Released("r"))
+    desk.brain.membership.logged(view("p>q", "q>r", "r>p", number=3), recovering=False)
+    assert desk.brain.membership.covered() == {}
