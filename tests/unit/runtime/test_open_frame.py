@@ -14,14 +14,15 @@ from strobe.runtime.open_frame import OpenFrame, messages_bytes_max
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import HEADER_BYTES, messages_frame
 
-MESSAGES = st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text() | st.binary(), st.lists)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(max_size=40) | st.binary(max_size=80)
+MESSAGES = st.recursive(SCALARS, st.lists, max_leaves=6)
 
 
 def open_frame(**settings: Any) -> OpenFrame:
     return OpenFrame("a->b", msgspec.msgpack.Encoder(), NodeSettings(**settings))
 
 
-@given(st.lists(MESSAGES, min_size=1, max_size=40))
+@given(st.lists(MESSAGES, min_size=1, max_size=20))
 def test_the_body_is_the_array_of_the_messages(messages: list[object]) -> None:
     frame = open_frame()
     for message in messages:

@@ -5,7 +5,7 @@ from random import Random
 
 import msgspec
 import pytest
-from tests.unit.runtime.link_ends import (
+from tests.runtime.link_ends import (
     EPOCH,
     HELLO,
     SPEC,

@@ -5,8 +5,8 @@ import threading
 
 import msgspec
 import pytest
+from tests.runtime import appending
 from tests.storage.children import start
-from tests.unit.runtime import appending
 
 from strobe import Channel, Process, System
 from strobe.errors import StrobeError, UsageError

@@ -1,4 +1,4 @@
-"""A process with a sink that is killed between any two steps: `python -m tests.unit.runtime.crashing_sink DIRECTORY`.
+"""A process with a sink that is killed between any two steps: `python -m tests.runtime.crashing_sink DIRECTORY`.
 
 For each number of steps a child is forked that works until it has taken so many, and is then killed by SIGKILL; it
 leaves a directory named after the number. The last child gets to the end. A line is printed for each: step, or `end`.

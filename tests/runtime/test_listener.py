@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.runtime.link_ends import EPOCH, HELLO, SPEC, VIEW, NoNetwork, Source, Target, marker, run, until
+from tests.runtime.link_ends import EPOCH, HELLO, SPEC, VIEW, NoNetwork, Source, Target, marker, run, until
 
 from strobe.protocol import Frame
 from strobe.protocol.channels import Outgoing

@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.unit.runtime.fake_nodes import running
+from tests.runtime.fake_nodes import running
 
 from strobe import KeyedState
 from strobe.runtime.client import Client
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings
 
-TEXT = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 

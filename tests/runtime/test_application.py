@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.runtime.link_ends import run, until
-from tests.unit.runtime.lone_node import lone_node
-from tests.unit.runtime.scripted import pair
+from tests.runtime.link_ends import run, until
+from tests.runtime.lone_node import lone_node
+from tests.runtime.scripted import pair
 
 from strobe.errors import ProtocolViolation, UsageError
 from strobe.protocol import Frame

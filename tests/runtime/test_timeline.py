@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.unit.runtime.link_ends import run, until
-from tests.unit.runtime.lone_node import LoneNode, lone_node
-from tests.unit.runtime.scripted import pair
+from tests.runtime.link_ends import run, until
+from tests.runtime.lone_node import LoneNode, lone_node
+from tests.runtime.scripted import pair
 
 from strobe.protocol.coordination import Drained, SnapshotWanted, TellView
 from strobe.protocol.view import View

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.runtime.fake_nodes import both_alive, committed, record_of, running, system_of
+from tests.runtime.fake_nodes import both_alive, committed, record_of, running, system_of
 
 from strobe import Channel
 from strobe.causality.proof import verify

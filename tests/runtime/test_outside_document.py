@@ -11,7 +11,7 @@ from strobe.process import Context, System
 from strobe.runtime import IngressLog
 from strobe.runtime.system_file import SinkTable, SourceTable
 
-TEXT = (Path(__file__).parents[3] / "docs" / "outside.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "outside.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.cli.command_line import refused, run
+from tests.runtime.tracing_host import write_segments
 from tests.simulation.systems import players
-from tests.unit.runtime.tracing_host import write_segments
 
 from strobe import Channel, Process, System
 from strobe.causality.cuts import check_cuts

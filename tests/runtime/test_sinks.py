@@ -5,9 +5,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.runtime import crashing_sink
+from tests.runtime.crashing_sink import expected, last_commit, work
 from tests.storage.children import start
-from tests.unit.runtime import crashing_sink
-from tests.unit.runtime.crashing_sink import expected, last_commit, work
 
 from strobe.errors import StrobeError, UsageError
 from strobe.runtime import FileSink

@@ -5,7 +5,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from tests.unit.runtime.fake_nodes import Running, both_alive, committed, running
+from tests.runtime.fake_nodes import Running, both_alive, committed, running
 
 from strobe.errors import StoreError, TransportError
 from strobe.protocol.coordination import SnapshotWanted

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.runtime.fake_nodes import Running, both_alive, committed, running
+from tests.runtime.fake_nodes import Running, both_alive, committed, running
 
 from strobe.errors import TransportError, UsageError
 from strobe.protocol.coordination import TellView

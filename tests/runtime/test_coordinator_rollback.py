@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.runtime.fake_nodes import FakeNode, Running, both_alive, committed, running
+from tests.runtime.fake_nodes import FakeNode, Running, both_alive, committed, running
 
 from strobe.errors import StoreError
 from strobe.protocol.coordination import (

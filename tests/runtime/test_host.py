@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.runtime.fake_coordinator import coordinating
-from tests.unit.runtime.link_ends import run, until
-from tests.unit.runtime.scripted import Memory, Scripted, pair, scripted
+from tests.runtime.fake_coordinator import coordinating
+from tests.runtime.link_ends import run, until
+from tests.runtime.scripted import Memory, Scripted, pair, scripted
 
 from strobe.errors import TransportError
 from strobe.outside import Source

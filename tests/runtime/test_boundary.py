@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from tests.unit.runtime.fake_coordinator import coordinating
-from tests.unit.runtime.link_ends import run, until
-from tests.unit.runtime.lone_node import LoneNode, lone_node
-from tests.unit.runtime.scripted import pair
+from tests.runtime.fake_coordinator import coordinating
+from tests.runtime.link_ends import run, until
+from tests.runtime.lone_node import LoneNode, lone_node
+from tests.runtime.scripted import pair
 
 from strobe.protocol.coordination import SnapshotStarted
 from strobe.runtime.control import Failed

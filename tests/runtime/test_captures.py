@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.runtime.link_ends import run, until
-from tests.unit.runtime.lone_node import LoneNode, lone_node
-from tests.unit.runtime.scripted import Memory
+from tests.runtime.link_ends import run, until
+from tests.runtime.lone_node import LoneNode, lone_node
+from tests.runtime.scripted import Memory
 
 from strobe.keyed_state import KeyedState
 from strobe.protocol import SnapshotId

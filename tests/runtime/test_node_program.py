@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
-from tests.unit.runtime.link_ends import EPOCH, Source, run, until
-from tests.unit.runtime.scripted import Scripted, pair, scripted
+from tests.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
+from tests.runtime.link_ends import EPOCH, Source, run, until
+from tests.runtime.scripted import Scripted, pair, scripted
 
 from strobe.errors import TransportError, UsageError
 from strobe.process import Channel, System

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.runtime.link_ends import run, until
-from tests.unit.runtime.lone_node import LoneNode, lone_node
+from tests.runtime.link_ends import run, until
+from tests.runtime.lone_node import LoneNode, lone_node
 
 from strobe.protocol.coordination import RecordingFailed
 from strobe.protocol.log import Manifest

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.unit.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
-from tests.unit.runtime.link_ends import EPOCH, Source, until
-from tests.unit.runtime.scripted import Scripted, pair, scripted
+from tests.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
+from tests.runtime.link_ends import EPOCH, Source, until
+from tests.runtime.scripted import Scripted, pair, scripted
 
 from strobe.process import Context, System
 from strobe.protocol import SnapshotId
