@@ -44,6 +44,8 @@ class Gone(NamedTuple):
     def __str__(self) -> str:
         if self.code < 0:
             return f"{self.name} was killed by {signal.Signals(-self.code).name}"
+        if self.code == 0 and self.name != COORDINATOR:
+            return f"{self.name} has left"
         why = f" ({self.error})" if self.code and self.error else ""
         return f"{self.name} ended with exit code {self.code}{why}"
 

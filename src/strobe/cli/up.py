@@ -147,8 +147,8 @@ class Session:
     def _look(self) -> None:
         try:
             self._status = self._supervisor.client.status()
-        except TransportError as error:
-            self._watch.tell(f"the coordinator does not answer: {error}")
+        except TransportError:
+            self._watch.tell("the coordinator does not answer; processes go on without it, and it is started again")
             return
         untold, self._untold = self._untold, []
         for gone in untold if not self._status.halted else ():
