@@ -126,7 +126,7 @@ def test_E8_retention_keeps_the_newest_and_frees_the_blobs_of_the_others(tmp_pat
         async with running(tmp_path / "store", retention=RetentionSettings(keep_last=1)) as coordinator:
             a, b = await both_alive(coordinator)
             await committed(coordinator, a, b, data=b"first")
-            coordinator.coordinator._retained_s = None  # as if some time had passed
+            coordinator.coordinator.chronicle._retained_s = None  # as if some time had passed
             newest = await committed(coordinator, a, b, data=b"second")
             await coordinator.until(lambda: coordinator.logged("removed"))
             assert list(coordinator.coordinator.state.committed) == [newest]

@@ -30,10 +30,11 @@ from strobe.protocol.coordination import (
 from strobe.protocol.log import Begin, EpochStart
 from strobe.protocol.systems import first_view
 from strobe.runtime.choosing import Topology
+from strobe.runtime.chronicle import Chronicle
 from strobe.runtime.clock import Clock
 from strobe.runtime.commits import CommitOrder
 from strobe.runtime.control import SnapshotBegun
-from strobe.runtime.documents import RestoreStarted, RollbackReport
+from strobe.runtime.documents import RollbackReport
 from strobe.runtime.event_log import ERROR, WARNING, EventLog
 from strobe.runtime.log_desk import Logged, PassedOver, Removed, Told
 from strobe.runtime.members import Members
@@ -44,8 +45,6 @@ from strobe.runtime.store_check import check_store
 from strobe.runtime.store_thread import StoreThread
 from strobe.storage import LogState
 
-RETAIN_EVERY_S = 5.0
-COLLECT_EVERY_S = 60.0
 ROLLBACKS_KEPT = 32
 
 
@@ -98,8 +97,8 @@ class Coordinator:
         self.on_halt: Callable[[str], None] = lambda report: None
         self._choosing: str | None = None
         self._waking: tuple[int, asyncio.TimerHandle] | None = None
-        self._retained_s: float | None = None
         self.store = StoreThread(self._take, self.broke, self.log)
+        self.chronicle = Chronicle(self)
 
     # Life
 
@@ -139,9 +138,10 @@ class Coordinator:
 
     def poll(self) -> None:
         """See what others have written to the log."""
-        self._work(self.store.desk.poll)
+        self.work(self.store.desk.poll)
 
-    def _work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
+    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
+        """Have the store's thread do a job, after those before; what comes of it is told here."""
         if not self.ended.done():
             self.store.work(job, *arguments)
 
@@ -168,95 +168,17 @@ class Coordinator:
         self.state.apply(position, entry)
         self.foreign += told.foreign
         if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
-            self._begun(position, entry)
+            self.chronicle.begun(position, entry)
         self.hear(EntryLogged(entry))
         for snapshot in before:
             if snapshot not in self.state.open:
-                self._ended(snapshot, entry.at_us)
+                self.chronicle.ended(snapshot, entry.at_us)
         if isinstance(entry, EpochStart) and entry.epoch == self.brain.epoch:
-            self._epoch_started(entry)
-
-    def _begun(self, position: int, begin: Begin) -> None:
-        self.progress.begun(position, begin, self.brain.view)
-        self.requests.begun(begin)
-        if self.brain.recovering:
-            return
-        self.log.say("begun", snapshot=begin.snapshot, initiators=begin.initiators, attempt=begin.attempt)
-        # Before anybody is asked to record, which the brain orders next: blobs need to know their place.
-        self.tell_all(self.begun_message(begin.snapshot))
+            self.chronicle.epoch_started(entry)
 
     def begun_message(self, snapshot: str) -> SnapshotBegun:
         opened = self.state.open[snapshot]
         return SnapshotBegun(SnapshotId.parse(snapshot), opened.position, opened.parent)
-
-    def _ended(self, snapshot: str, at_us: int) -> None:
-        complete = self.state.committed.get(snapshot)
-        reason = self.state.aborted.get(snapshot, "")
-        records = complete.manifest.processes if complete else None
-        finished = self.progress.ended(SnapshotId.parse(snapshot), records, reason, at_us)
-        if finished is None or self.brain.recovering:
-            return
-        duration_ms = round(finished.duration_us / 1000, 1)
-        if complete:
-            size = finished.state_bytes + finished.in_flight_bytes
-            self.log.say("committed", snapshot=snapshot, ms=duration_ms, bytes=size, written=finished.written_bytes)
-        else:
-            self.log.say("aborted", WARNING, snapshot=snapshot, reason=reason, ms=duration_ms)
-        if complete or not self._will_retry(snapshot):
-            self.requests.ended(snapshot, complete is not None, reason)
-        self.on_finished(finished)
-        self._retain(complete is not None)
-
-    def _will_retry(self, snapshot: str) -> bool:
-        beginning = self.brain.beginning
-        return any(want.retries == snapshot for want in self.brain.schedule.wants) or (
-            beginning is not None and beginning.retries == snapshot
-        )
-
-    def _retain(self, committed: bool) -> None:
-        """Remove what is not kept, now and then: after commits where retention is set, else after aborts."""
-        wanted = any((self.retention.keep_last, self.retention.keep_hourly, self.retention.keep_daily))
-        if not wanted and committed:
-            return
-        every_s = RETAIN_EVERY_S if wanted else COLLECT_EVERY_S
-        now_s = self._loop.time()
-        if self._retained_s is None or now_s - self._retained_s >= every_s:
-            self._retained_s = now_s
-            self._work(self.store.desk.retain, self.retention)
-
-    def _epoch_started(self, entry: EpochStart) -> None:
-        self.epoch_known.set()
-        if entry.epoch == 1:
-            return
-        undone = self._undone(entry.restored)
-        report = RollbackReport(entry.epoch, entry.at_us, entry.restored, entry.reason, entry.blamed, undone)
-        self.rollbacks.append(report)
-        if self.brain.recovering:
-            return
-        self.rollback_count += 1
-        self.refusal = None
-        self.log.say(
-            "rollback",
-            WARNING,
-            epoch=entry.epoch,
-            restored=entry.restored or "the beginning",
-            reason=entry.reason,
-            blamed=entry.blamed,
-            processes=self.brain.view.processes,
-            undone=undone,
-        )
-        self.requests.restored(RestoreStarted(entry.epoch, entry.restored, undone))
-
-    def _undone(self, restored: str | None) -> dict[str, int]:
-        """Return how many events each process loses, as far as heartbeats have told."""
-        complete = self.state.committed.get(restored) if restored is not None else None
-        undone: dict[str, int] = {}
-        for member in sorted(self.members, key=lambda member: member.process):
-            if member.reached is None:
-                continue
-            record = complete.manifest.processes.get(member.process) if complete is not None else None
-            undone[member.process] = max(0, member.reached - (record.position if record is not None else 0))
-        return undone
 
     # The brain
 
@@ -268,7 +190,7 @@ class Coordinator:
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         match effect:
             case Append():
-                self._work(self.store.desk.append, effect.entry, self.foreign)
+                self.work(self.store.desk.append, effect.entry, self.foreign)
             case CommitSnapshot():
                 self._commit(effect)
             case ChooseSnapshot():
@@ -286,7 +208,7 @@ class Coordinator:
         attempt, records = self.brain.open[order.snapshot], self.progress.under[order.snapshot].records
         parts = {process: records[process] for process in attempt.view.processes}
         commit = CommitOrder(order.snapshot, attempt.begin, attempt.view, parts, order.departed)
-        self._work(self.store.desk.commit, commit)
+        self.work(self.store.desk.commit, commit)
 
     def _wake_at(self, at_us: int) -> None:
         if self._waking is not None:
@@ -316,7 +238,7 @@ class Coordinator:
     def _choose(self, order: ChooseSnapshot) -> None:
         self._choosing = order.wanted
         topology = Topology.of(self.system.protocol, self.first_view, self.brain.view)
-        self._work(self.store.desk.choose, order.wanted, topology, order.fork, self.system)
+        self.work(self.store.desk.choose, order.wanted, topology, order.fork, self.system)
 
     def _refused(self, refusal: RestoreRefused) -> None:
         wanted = self._choosing
