@@ -18,6 +18,8 @@ The duties of a host, which is whatever drives these machines (simulator, explor
 10. On `TellRestore`, end everything of the epoch before: timers, recordings, what is on the way. Give the process its
     recorded state, make its protocol with `restored`, hand over the recorded frames before anything from the wire, and
     tell `Drained`. Never take what was sent in another epoch (R1).
+11. What is most frequent may go past events and effects: `take_plain` counts a frame from which only its delivery
+    follows, `number` counts what is sent. A host that uses neither does the same, and takes longer.
 
     effects = protocol.handle(FrameReceived(channel, frame))
     for effect in effects:

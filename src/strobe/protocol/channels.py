@@ -33,8 +33,8 @@ class Outgoing:
         """Go on from where the sender was at the cut."""
         self.count, self.hash = sent.count, sent.hash
 
-    def seal(self, count: int, body: bytes, index: int, view: int) -> Frame:
-        """Return the next frame of this channel."""
+    def number(self, count: int, body: bytes) -> int:
+        """Count and hash the next frame of this channel; return the ordinal of its first message."""
         first = self.count + 1
         if self.fifo:
             extend = self.extend  # called in one step it would be looked for as a method first, which takes longer
@@ -42,7 +42,11 @@ class Outgoing:
         else:
             self.hash = extend_unordered(self.hash, self.seed, first, count, body)
         self.count += count
-        return Frame(first, count, body, index, view)
+        return first
+
+    def seal(self, count: int, body: bytes, index: int, view: int) -> Frame:
+        """Return the next frame of this channel."""
+        return Frame(self.number(count, body), count, body, index, view)
 
     def frontier(self) -> Frontier:
         return Frontier(self.count, self.hash)
@@ -132,6 +136,20 @@ class Incoming:
         self.last = frame
         if consumed:
             del self.begun[frame.first_ordinal]
+
+    def take_next(self, frame: Frame) -> bool:
+        """Do as `accept` does with a whole frame that is due on a FIFO channel; with any other do nothing."""
+        first = frame.first_ordinal
+        if first != self.next_ordinal or self.begun or not self.fifo:
+            return False
+        count = frame.count
+        self.next_ordinal = first + count
+        self.hash_before_last = previous = self.hash
+        extend = self.extend
+        self.hash = extend(previous, first, count, frame.body)
+        self.count += count
+        self.last = frame
+        return True
 
     def frontier(self, inside: Breakpoint | None = None) -> Frontier:
         """Return how far receiving has come; inside the last frame where `inside` says so."""
