@@ -5,7 +5,7 @@ is imported, and takes no snapshots.
 """
 
 from strobe.protocol import ChandyLamport, Frame
-from strobe.protocol.effects import DeliverFrame, Effect, SendFrame
+from strobe.protocol.effects import Effect
 from strobe.protocol.events import Event, FrameReceived, MessagesSent
 from strobe.protocol.registry import PROTOCOLS
 
@@ -15,11 +15,14 @@ class PlainFraming(ChandyLamport):
 
     name = "plain-framing"
 
+    def take_plain(self, channel: str, frame: Frame) -> bool:
+        return True
+
+    def number(self, channel: str, count: int, body: bytes) -> int:
+        return 1
+
     def handle(self, event: Event) -> list[Effect]:
-        if type(event) is FrameReceived:
-            return [DeliverFrame(event.channel, event.frame, event.consumed)]
-        if type(event) is MessagesSent:
-            return [SendFrame(event.channel, Frame(1, event.count, event.body, 0, 1))]
+        assert type(event) not in (FrameReceived, MessagesSent), "nothing is recorded: all frames are plain"
         return super().handle(event)
 
 

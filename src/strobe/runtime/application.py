@@ -162,13 +162,9 @@ class ProcessApplication(Application):
         self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
         self.timeline: Timeline
 
-    @property
-    def ready(self) -> bool:
-        return True
-
-    @property
-    def quiet(self) -> bool:
-        return True
+    # Handlers run to completion, so whoever looks sees it between two events.
+    ready = True
+    quiet = True
 
     async def until_quiet(self) -> None:
         pass  # handlers run to completion: between two turns of the loop none is under way
@@ -217,12 +213,12 @@ class ProcessApplication(Application):
         if tracer is not None:
             first_ordinal = frame.first_ordinal + consumed
             tracer.received(channel, first_ordinal, len(messages), self.position + 1, context.now())
-        place = consumed
-        for message in messages:
-            place += 1
-            self.position += 1
+        before = self.position - consumed
+        for position, message in enumerate(messages, self.position + 1):
+            self.position = position
             receive(context, channel, message)
             if context.requested:
+                place = position - before
                 self._initiate(Breakpoint(channel, place) if place < frame.count else None)
 
     def take(self, source: str, records: list[Any]) -> None:

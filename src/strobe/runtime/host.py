@@ -384,7 +384,7 @@ class Host:
 
     def taken(self) -> None:
         if self.timeline is not None:
-            self.timeline.outbox.flush_now()
+            self.timeline.taken()
 
     @property
     def _living(self) -> Timeline:

@@ -13,6 +13,9 @@ from strobe.runtime.inlet import Inlet
 from strobe.runtime.links import Gate, Rejections, set_socket
 from strobe.runtime.receive_buffers import ReceiveBuffers
 from strobe.runtime.wire import (
+    ARRAY32,
+    ARRAY_HEADER,
+    ARRAY_HEADER_BYTES,
     CREDIT,
     HANDSHAKE_BYTES_MAX,
     HEADER,
@@ -104,6 +107,7 @@ class LinkConnection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_bodies",
         "_buffer",
         "_end",
         "_hello_timer",
@@ -126,6 +130,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._hello_timer: asyncio.TimerHandle | None = None
         self._buffer = bytearray(HEADER_BYTES + HANDSHAKE_BYTES_MAX)
         self._view = memoryview(self._buffer)
+        self._bodies = self._view.toreadonly()
         self._position = 0
         self._end = 0
 
@@ -160,7 +165,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         except FrameRejected as rejected:
             self._reject(rejected.reason, rejected.detail)
         else:
-            self._make_room(needed_bytes)
+            if needed_bytes > ROOM_BYTES_MIN or len(self._buffer) - self._end < ROOM_BYTES_MIN:
+                self._make_room(needed_bytes)
         self._listener.gate.taken()
 
     def write(self, data: bytes | bytearray) -> None:
@@ -195,8 +201,12 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     def _take_frames(self) -> int:
         """Hand over every complete frame. Return how many bytes the frame that is not complete yet will have."""
-        buffer, view, position, end = self._buffer, self._view, self._position, self._end
-        take_frame, unpack_from = self._listener.gate.take_frame, HEADER.unpack_from
+        buffer, bodies, position, end = self._buffer, self._bodies, self._position, self._end
+        take_frame, unpack_from, unpack_array = (
+            self._listener.gate.take_frame,
+            HEADER.unpack_from,
+            ARRAY_HEADER.unpack_from,
+        )
         inlet = self._inlet
         assert inlet is not None
         bytes_max = inlet.messages_bytes_max
@@ -209,12 +219,14 @@ class LinkConnection(asyncio.BufferedProtocol):
             if end - position < wire_bytes:
                 self._position = position
                 return wire_bytes
-            body = cast(bytes, view[position + HEADER_BYTES : position + wire_bytes].toreadonly())
+            body = cast(bytes, bodies[position + HEADER_BYTES : position + wire_bytes])
             position += wire_bytes
             if sequence != inlet.last_sequence + 1:
                 self._check_duplicate(inlet, kind, sequence)
             elif kind == MESSAGES:
-                check_messages(count, body)
+                # This is how nodes begin a body; whatever begins in another way is looked at more closely.
+                if length < ARRAY_HEADER_BYTES or unpack_array(body) != (ARRAY32, count) or not count:
+                    check_messages(count, body)
                 inlet.note_messages(wire_bytes)
                 inlet.last_sequence = sequence
                 take_frame(inlet, Frame(first, count, body, index, view_number), wire_bytes)
@@ -260,8 +272,10 @@ class LinkConnection(asyncio.BufferedProtocol):
         buffer = self._listener.buffers.take(needed_bytes)
         buffer[:rest] = self._view[self._position : self._end]
         self._view.release()
+        self._bodies.release()
         self._listener.buffers.give_back(self._buffer)
         self._buffer, self._view, self._position, self._end = buffer, memoryview(buffer), 0, rest
+        self._bodies = self._view.toreadonly()
 
     def _admit(self, inlet: Inlet) -> None:
         self._listener.unknown.discard(self)

@@ -10,7 +10,7 @@ import msgspec
 
 from strobe.errors import UsageError
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.wire import ARRAY32, ARRAY_HEADER_BYTES, BODY_START, HEADER_BYTES
+from strobe.runtime.wire import ARRAY32, ARRAY_HEADER, ARRAY_HEADER_BYTES, BODY_START, HEADER_BYTES
 
 _EMPTY = bytes(HEADER_BYTES) + bytes((ARRAY32,)) + bytes(ARRAY_HEADER_BYTES - 1)
 
@@ -84,7 +84,7 @@ class OpenFrame:
         """Return the number of messages and the finished body, and begin the next frame."""
         buffer, count = self.buffer, self.count
         assert count > 0, "an empty frame is never sealed"
-        buffer[HEADER_BYTES + 1 : BODY_START] = count.to_bytes(ARRAY_HEADER_BYTES - 1, "big")
+        ARRAY_HEADER.pack_into(buffer, HEADER_BYTES, ARRAY32, count)
         self.buffer = bytearray(_EMPTY)
         self.size = BODY_START
         self.count = 0

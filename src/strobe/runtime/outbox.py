@@ -11,13 +11,11 @@ import msgspec
 
 from strobe.errors import UsageError
 from strobe.protocol import ChandyLamport, LaiYang
-from strobe.protocol.effects import SendFrame
-from strobe.protocol.events import MessagesSent
 from strobe.runtime.application import Application
 from strobe.runtime.open_frame import OpenFrame
 from strobe.runtime.outlet import Outlet
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.wire import messages_frame
+from strobe.runtime.wire import finish_messages
 
 _ENCODER = msgspec.msgpack.Encoder()
 _encode_into = _ENCODER.encode_into
@@ -41,6 +39,8 @@ class Outbox:
         self._messages_max = settings.frame_messages_max
         self._open: dict[str, OpenFrame] = {}
         self._dirty: list[str] = []
+        # Whether so much waits on some channel that the process is not to be given more; and on which.
+        self.full = False
         self._full: set[str] = set()
         self._waiting: list[asyncio.Future[None]] = []
         # Somebody will flush in this turn of the loop: whoever hands over what was read says so, to spare a callback.
@@ -111,16 +111,18 @@ class Outbox:
         if self._closed:
             open_frame.seal()
             return
-        channel = open_frame.channel
+        channel, protocol = open_frame.channel, self._protocol
+        buffer = open_frame.buffer
         count, body = open_frame.seal()
-        for effect in self._protocol.handle(MessagesSent(channel, count, body)):  # type: ignore[arg-type]
-            assert type(effect) is SendFrame, "sending records nothing"
-            outlet, frame = self.outlets[channel], effect.frame
-            outlet.write(messages_frame(frame))
-            if outlet.full:
-                self._full.add(channel)
-            if self.on_seal is not None:
-                self.on_seal(channel, frame.first_ordinal, count, open_frame.take_events(), body)
+        # Numbered here, where it lies: as `SendFrame`, which would follow from `MessagesSent`.
+        first = protocol.number(channel, count, body)  # type: ignore[arg-type]
+        outlet = self.outlets[channel]
+        outlet.write(finish_messages(buffer, count, protocol.announced, first, protocol.index))
+        if outlet.backlog_bytes > outlet.backlog_bytes_max:
+            self._full.add(channel)
+            self.full = True
+        if self.on_seal is not None:
+            self.on_seal(channel, first, count, open_frame.take_events(), body)
 
     def _tell_unsealed(self) -> None:
         """What was sent and never left belongs into the trace all the same: its events have happened."""
@@ -130,15 +132,11 @@ class Outbox:
                 count, body = frame.seal()
                 self.on_seal(channel, following, count, frame.take_events(), body)
 
-    @property
-    def full(self) -> bool:
-        """Whether so much waits on some channel that the process is not to be given more."""
-        return bool(self._full)
-
     def has_room(self, channel: str) -> None:
         """Enough of what waited on `channel` has gone."""
         self._full.discard(channel)
-        if not self._full:
+        self.full = bool(self._full)
+        if not self.full:
             waiting, self._waiting = self._waiting, []
             for future in waiting:
                 if not future.done():
@@ -146,7 +144,7 @@ class Outbox:
 
     async def room(self) -> None:
         """Wait until no channel is full, or the epoch is over."""
-        if self._full and not self._closed:
+        if self.full and not self._closed:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
             await future

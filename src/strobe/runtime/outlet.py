@@ -111,8 +111,8 @@ class Outlet:
         if self.closed:
             return
         credit_bytes = len(frame) if frame[KIND_AT] == MESSAGES else 0
-        self._sequence += 1
-        number(frame, self._sequence)
+        self._sequence = sequence = self._sequence + 1
+        number(frame, sequence)
         connection = self._connection
         if connection is not None and not self._backlog and self._has_credit(credit_bytes):
             self._sent_bytes += credit_bytes

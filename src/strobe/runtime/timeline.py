@@ -10,39 +10,23 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from strobe.errors import StrobeError
-from strobe.protocol import ChannelSpec, Fragment, Frame, SnapshotId, View
+from strobe.protocol import ChannelSpec, Frame, SnapshotId, View
 from strobe.protocol.coordination import (
     AskToRecord,
     Drained,
     RelaySentCount,
-    SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
     TellOutcome,
     TellSettled,
     TellView,
 )
-from strobe.protocol.effects import (
-    DeliverFrame,
-    DropRecording,
-    Effect,
-    FinishFragment,
-    PrepareDeparture,
-    RecordState,
-    ReportDrained,
-    ReportSentCounts,
-    SendFrame,
-    SendMarker,
-    SendView,
-)
 from strobe.protocol.events import (
     Breakpoint,
-    DepartureReady,
     Event,
     FrameReceived,
     Marker,
@@ -57,20 +41,19 @@ from strobe.protocol.events import (
 from strobe.protocol.lai_yang import LaiYang
 from strobe.runtime.boundary import Boundary
 from strobe.runtime.captures import Captures
+from strobe.runtime.effects import Effects
 from strobe.runtime.inlet import Inlet
 from strobe.runtime.outbox import Outbox
 from strobe.runtime.outlet import Outlet
 from strobe.runtime.recordings import Recordings
 from strobe.runtime.restoring import Restored, becoming, new_endpoint
 from strobe.runtime.user_code import FAILURES
-from strobe.runtime.wire import Hello, Refusal, marker_frame, view_frame
+from strobe.runtime.wire import Hello, Refusal
 
 if TYPE_CHECKING:
     from strobe.runtime.host import Host
 
 logger = logging.getLogger("strobe.node")
-
-STAGE_AGAIN_S = 0.5
 
 SLICE = 64
 """So many waiting things are taken in one turn of the loop, so that it goes on turning."""
@@ -88,6 +71,7 @@ class Timeline:
         self.application = host.application
         self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
         self.tracer = host.open_tracer(epoch, restored) if self.application.traced else None
+        self.effects = Effects(self)
         self.outbox = Outbox(host.name, self.protocol, host.settings)
         self.boundary = Boundary(self, host.sources, host.sinks, restored)
         self.captures = Captures(self, restored)
@@ -99,9 +83,8 @@ class Timeline:
         self.inbox: deque[tuple[bool, Callable[[], None]]] = deque()
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
-        self._staging: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._open_channels()
+        self.open_channels()
         for channel, items in (restored.fragment.in_flight if restored else {}).items():
             for item in items:
                 self._wait(True, self._receiver(channel, item.frame, item.consumed))
@@ -156,7 +139,7 @@ class Timeline:
         for channel, outlet in self.outbox.outlets.items():
             outlet.reach(self.host.addresses.get(self._targets[channel]))
 
-    def _open_channels(self) -> None:
+    def open_channels(self) -> None:
         """Open links for channels that the view has and this timeline has not."""
         for outgoing in self.protocol.outgoing.values():
             if outgoing.id not in self.outbox.outlets:
@@ -197,8 +180,17 @@ class Timeline:
             self._wait(True, self._receiver(inlet.channel, frame, 0, inlet, wire_bytes))
         elif not self.closed:
             self.outbox.flush_follows = True  # by `Host.taken`
-            self._receive(inlet.channel, frame, 0)
+            if self.protocol.take_plain(inlet.channel, frame):
+                self.application.deliver(inlet.channel, frame, 0)
+                if self.protocol.open:  # a handler has asked for a snapshot, inside this frame
+                    self.recordings.arrived(frame)
+            else:
+                self._receive(inlet.channel, frame, 0)
             inlet.consumed(wire_bytes)
+
+    def taken(self) -> None:
+        """All that was read at once has been given: send what it has led to."""
+        self.outbox.flush_now()
 
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
         self._take_control(MarkerReceived(inlet.channel, marker))
@@ -264,14 +256,14 @@ class Timeline:
         protocol = self.protocol
         if frame.index > protocol.index:
             self.outbox.flush()  # Lai-Yang records before it delivers this
-        self.carry_out(protocol.handle(FrameReceived(channel, frame, consumed)))
+        self.effects.carry_out(protocol.handle(FrameReceived(channel, frame, consumed)))
         if protocol.open:
             self.recordings.arrived(frame)
 
     def tell(self, event: Event) -> None:
         """Tell the protocol something that may make it record or change its channels."""
         self.outbox.flush()
-        self.carry_out(self.protocol.handle(event))
+        self.effects.carry_out(self.protocol.handle(event))
 
     # Orders of the coordinator
 
@@ -320,75 +312,3 @@ class Timeline:
         snapshot, view = SnapshotId.parse(requested), self.protocol.view.number
         self.host.say(SnapshotStarted(snapshot, self.name, view))
         self.tell(SnapshotRequested(snapshot, view, inside))
-
-    # Effects
-
-    def carry_out(self, effects: list[Effect]) -> None:
-        """Carry out the effects, in the order given."""
-        for effect in effects:
-            if type(effect) is DeliverFrame:
-                self.application.deliver(effect.channel, effect.frame, effect.consumed)
-            else:
-                self._carry_out_rare(effect)
-
-    def _carry_out_rare(self, effect: Effect) -> None:
-        match effect:
-            case RecordState():
-                self.captures.record(effect.snapshot)
-            case SendMarker():
-                self.outbox.outlets[effect.channel].write(marker_frame(effect.marker))
-            case SendView():
-                self._send_view(effect)
-            case FinishFragment():
-                self._finish(effect.fragment)
-            case DropRecording():
-                self.captures.drop(effect.snapshot)
-                self.recordings.changed()
-            case ReportSentCounts():
-                self.host.say(SentCountsArrived(effect.snapshot, self.name, effect.counts))
-            case ReportDrained():
-                self._open_channels()
-                self._report_drained(effect.view)
-            case PrepareDeparture():
-                self._depart()
-            case DeliverFrame() | SendFrame():
-                raise AssertionError("carried out elsewhere")
-            case _:
-                assert_never(effect)
-
-    def _finish(self, fragment: Fragment) -> None:
-        self.captures.finish(fragment)
-        self.recordings.changed()
-
-    def _send_view(self, effect: SendView) -> None:
-        self._open_channels()
-        self.outbox.outlets[effect.channel].write(view_frame(effect.view, effect.sent_count))
-        if effect.channel not in self.protocol.outgoing:
-            self.outbox.finish(effect.channel)
-            self.pump_soon()  # it may have been the one that had no room
-
-    def _depart(self) -> None:
-        self.boundary.stop()
-        self.application.leave(self._departed)
-
-    def _departed(self) -> None:
-        self.tell(DepartureReady())
-
-    def _report_drained(self, view: int) -> None:
-        _, sinks = self.boundary.positions()
-        if self.name in self.protocol.view.processes or not sinks:
-            self.host.say(Drained(self.name, view))
-        else:
-            self._staging = self._loop.create_task(self._report_staged(view, sinks))
-
-    async def _report_staged(self, view: int, sinks: dict[str, int]) -> None:
-        """Make the last output durable, then say that the process may go; a full disk is waited for (R2)."""
-        while not self.closed:
-            try:
-                await self.boundary.prepare(sinks)
-            except StrobeError as error:
-                logger.warning("process %s cannot leave yet: %s", self.name, error)
-                await asyncio.sleep(STAGE_AGAIN_S)
-            else:
-                self.host.say(Drained(self.name, view, sinks))
-                return

@@ -56,6 +56,7 @@ CONTROL_BYTES_MAX = {
 ARRAY32 = 0xDD
 ARRAY_HEADER_BYTES = 5
 BODY_START = HEADER_BYTES + ARRAY_HEADER_BYTES
+ARRAY_HEADER = struct.Struct(">BI")
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,9 +135,12 @@ def messages_frame(frame: Frame) -> bytearray:
     if not isinstance(buffer, bytearray) or len(buffer) != HEADER_BYTES + len(body):
         buffer = bytearray(HEADER_BYTES)
         buffer += body
-    HEADER.pack_into(
-        buffer, 0, len(body), MAGIC, MESSAGES, frame.count, frame.view, 0, frame.first_ordinal, frame.index
-    )
+    return finish_messages(buffer, frame.count, frame.view, frame.first_ordinal, frame.index)
+
+
+def finish_messages(buffer: bytearray, count: int, view: int, first_ordinal: int, index: int) -> bytearray:
+    """Put the header before the messages in `buffer`, and return it."""
+    HEADER.pack_into(buffer, 0, len(buffer) - HEADER_BYTES, MAGIC, MESSAGES, count, view, 0, first_ordinal, index)
     return buffer
 
 

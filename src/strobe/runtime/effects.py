@@ -1,0 +1,109 @@
+"""Carries out what the protocol of one process orders, in the order given."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, assert_never
+
+from strobe.errors import StrobeError
+from strobe.protocol import Fragment
+from strobe.protocol.coordination import Drained, SentCountsArrived
+from strobe.protocol.effects import (
+    DeliverFrame,
+    DropRecording,
+    Effect,
+    FinishFragment,
+    PrepareDeparture,
+    RecordState,
+    ReportDrained,
+    ReportSentCounts,
+    SendFrame,
+    SendMarker,
+    SendView,
+)
+from strobe.protocol.events import DepartureReady
+from strobe.runtime.wire import marker_frame, view_frame
+
+if TYPE_CHECKING:
+    from strobe.runtime.timeline import Timeline
+
+logger = logging.getLogger("strobe.node")
+
+STAGE_AGAIN_S = 0.5
+
+
+class Effects:
+    """What orders do to one timeline."""
+
+    def __init__(self, timeline: "Timeline") -> None:
+        self._timeline = timeline
+        self._staging: asyncio.Task[None] | None = None
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Carry out the effects, in the order given."""
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        timeline = self._timeline
+        match effect:
+            case DeliverFrame():
+                timeline.application.deliver(effect.channel, effect.frame, effect.consumed)
+            case RecordState():
+                timeline.captures.record(effect.snapshot)
+            case SendMarker():
+                timeline.outbox.outlets[effect.channel].write(marker_frame(effect.marker))
+            case SendView():
+                self._send_view(effect)
+            case FinishFragment():
+                self._finish(effect.fragment)
+            case DropRecording():
+                timeline.captures.drop(effect.snapshot)
+                timeline.recordings.changed()
+            case ReportSentCounts():
+                timeline.host.say(SentCountsArrived(effect.snapshot, timeline.name, effect.counts))
+            case ReportDrained():
+                timeline.open_channels()
+                self._report_drained(effect.view)
+            case PrepareDeparture():
+                self._depart()
+            case SendFrame():
+                raise AssertionError("the outbox numbers what is sent, and tells no event")
+            case _:
+                assert_never(effect)
+
+    def _finish(self, fragment: Fragment) -> None:
+        self._timeline.captures.finish(fragment)
+        self._timeline.recordings.changed()
+
+    def _send_view(self, effect: SendView) -> None:
+        timeline = self._timeline
+        timeline.open_channels()
+        timeline.outbox.outlets[effect.channel].write(view_frame(effect.view, effect.sent_count))
+        if effect.channel not in timeline.protocol.outgoing:
+            timeline.outbox.finish(effect.channel)
+            timeline.pump_soon()  # it may have been the one that had no room
+
+    def _depart(self) -> None:
+        self._timeline.boundary.stop()
+        self._timeline.application.leave(lambda: self._timeline.tell(DepartureReady()))
+
+    def _report_drained(self, view: int) -> None:
+        timeline = self._timeline
+        _, sinks = timeline.boundary.positions()
+        if timeline.name in timeline.protocol.view.processes or not sinks:
+            timeline.host.say(Drained(timeline.name, view))
+        else:
+            self._staging = asyncio.get_running_loop().create_task(self._report_staged(view, sinks))
+
+    async def _report_staged(self, view: int, sinks: dict[str, int]) -> None:
+        """Make the last output durable, then say that the process may go; a full disk is waited for (R2)."""
+        timeline = self._timeline
+        while not timeline.closed:
+            try:
+                await timeline.boundary.prepare(sinks)
+            except StrobeError as error:
+                logger.warning("process %s cannot leave yet: %s", timeline.name, error)
+                await asyncio.sleep(STAGE_AGAIN_S)
+            else:
+                timeline.host.say(Drained(timeline.name, view, sinks))
+                return
