@@ -43,6 +43,7 @@ from strobe.runtime.boundary import Boundary
 from strobe.runtime.captures import Captures
 from strobe.runtime.effects import Effects
 from strobe.runtime.inlet import Inlet
+from strobe.runtime.lookout import Lookout
 from strobe.runtime.outbox import Outbox
 from strobe.runtime.outlet import Outlet
 from strobe.runtime.recordings import Recordings
@@ -72,6 +73,7 @@ class Timeline:
         self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
         self.tracer = host.open_tracer(epoch, restored) if self.application.traced else None
         self.effects = Effects(self)
+        self.lookout = Lookout(host.settings.spin_s)
         self.outbox = Outbox(host.name, self.protocol, host.settings)
         self.boundary = Boundary(self, host.sources, host.sinks, restored)
         self.captures = Captures(self, restored)
@@ -110,6 +112,7 @@ class Timeline:
         self.inbox.clear()
         self.application.end()
         self.outbox.close()
+        self.lookout.close()
         self.boundary.close()
         self.captures.close()
         self.recordings.close()
@@ -191,6 +194,7 @@ class Timeline:
     def taken(self) -> None:
         """All that was read at once has been given: send what it has led to."""
         self.outbox.flush_now()
+        self.lookout.came()
 
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
         self._take_control(MarkerReceived(inlet.channel, marker))
