@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # The same examples on every run, and no wall-clock deadline: a red run is always about the code. So many examples that
 # the unit tests answer while one waits for them.
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
 # For looking further by hand: pytest --hypothesis-profile=search
 settings.register_profile("search", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("repeatable")

@@ -142,7 +142,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
 
 TestKeyedStateMachine = KeyedStateMachine.TestCase
-TestKeyedStateMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestKeyedStateMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
 def test_E4_a_value_changed_in_place_shows_up_neither_in_the_map_nor_in_a_snapshot() -> None:
