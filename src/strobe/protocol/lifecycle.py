@@ -18,7 +18,7 @@ A rollback (R1, `rollback`) starts a new epoch, which fences off everything olde
 from collections.abc import Collection
 from typing import assert_never
 
-from strobe.protocol.attempt import Attempt
+from strobe.protocol.attempts import Attempt, Attempts
 from strobe.protocol.coordination import (
     Append,
     AppendLost,
@@ -39,7 +39,6 @@ from strobe.protocol.coordination import (
     ProcessReturned,
     RecordingFailed,
     Recovered,
-    RelaySentCount,
     Released,
     RestoreRefused,
     RestoreWanted,
@@ -86,7 +85,7 @@ class Lifecycle:
         self.membership = Membership(view, protocol, outputs)
         self.protocol = protocol
         self.epoch = epoch
-        self.open: dict[SnapshotId, Attempt] = {}
+        self.attempts = Attempts(policy.timeout_us)
         self.outcomes = Outcomes(epoch)
         self.rollback = Rollback(view, policy)
         self.schedule = Schedule(policy)
@@ -100,7 +99,7 @@ class Lifecycle:
         """Return the effects of `event`, in the order they must happen."""
         effects = self._handle(event, now_us)
         if not self.recovering:
-            effects += self._expire(now_us)
+            effects += self.attempts.expire(now_us)
             effects += self.rollback.choose(self._calm)
             effects += self._change_view(now_us)
             effects += self._begin_what_may(now_us)
@@ -117,7 +116,7 @@ class Lifecycle:
             case FragmentArrived():
                 return self._fragment(event, now_us)
             case SentCountsArrived():
-                return self._relay(event)
+                return self.attempts.relay(event)
             case ProcessFailed():
                 return self._failed(event.process, now_us)
             case ProcessReturned():
@@ -134,7 +133,7 @@ class Lifecycle:
             case CannotRestore():
                 return self.rollback.cannot_restore(event, self.epoch)
             case RecordingFailed():
-                return self._recording_failed(event, now_us)
+                return self.attempts.recording_failed(event, now_us)
             case JoinWanted() | LeaveWanted():
                 return self._change_wanted(event)
             case Drained():
@@ -147,7 +146,7 @@ class Lifecycle:
             case AppendLost():
                 return self._append_lost(event.entry, now_us)
             case CommitFailed():
-                return self._commit_failed(event, now_us)
+                return self.attempts.commit_failed(event, now_us)
             case Recovered():
                 return self._recover(now_us)
             case TimePassed():
@@ -158,6 +157,11 @@ class Lifecycle:
     @property
     def policy(self) -> Policy:
         return self.schedule.policy
+
+    @property
+    def open(self) -> dict[SnapshotId, Attempt]:
+        """The snapshots that have begun and have no outcome yet."""
+        return self.attempts.open
 
     @property
     def view(self) -> View:
@@ -239,7 +243,7 @@ class Lifecycle:
         if attempt.ending:
             return []
         if event.view != attempt.begin.view:
-            return self._end(attempt, f"{event.process} recorded it in view {event.view}", now_us)
+            return self.attempts.end(attempt, f"{event.process} recorded it in view {event.view}", now_us)
         attempt.arrived.add(event.process)
         return self._commit_what_is_whole()
 
@@ -247,58 +251,11 @@ class Lifecycle:
         """Commit what has all of its fragments, unless a rollback is to come: that waits for commits to end."""
         if self.rollback.pending:
             return []
-        whole = [snapshot for snapshot, attempt in self.open.items() if attempt.whole and not attempt.ending]
-        for snapshot in whole:
-            self.open[snapshot].committing = True
-        return [CommitSnapshot(snapshot, self.membership.covered()) for snapshot in whole]
-
-    def _relay(self, event: SentCountsArrived) -> list[CoordinatorEffect]:
-        attempt = self.open.get(event.snapshot)
-        if attempt is None:
-            return []
-        targets = {channel.id: channel.target for channel in attempt.view.channels}
-        return [
-            RelaySentCount(targets[channel], event.snapshot, channel, count)
-            for channel, count in event.counts.items()
-            if channel in targets
-        ]
+        return [CommitSnapshot(snapshot, self.membership.covered()) for snapshot in self.attempts.take_whole()]
 
     def _failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:
-        """Abort what can no longer complete: a fragment that has arrived is safe from its process's crash."""
         self.rollback.present.discard(process)
-        doomed = [
-            attempt
-            for attempt in self.open.values()
-            if process in attempt.view.processes and process not in attempt.arrived
-        ]
-        return [effect for attempt in doomed for effect in self._end(attempt, f"process {process} failed", now_us)]
-
-    def _recording_failed(self, event: RecordingFailed, now_us: int) -> list[CoordinatorEffect]:
-        attempt = self.open.get(event.snapshot)
-        return self._end(attempt, f"{event.process}: {event.reason}", now_us) if attempt is not None else []
-
-    def _expire(self, now_us: int) -> list[CoordinatorEffect]:
-        effects: list[CoordinatorEffect] = []
-        for attempt in self.open.values():
-            if now_us >= attempt.deadline_us and not attempt.ending:
-                missing = ", ".join(process for process in attempt.view.processes if process not in attempt.arrived)
-                seconds = self.policy.timeout_us / 1_000_000
-                reason = f"timed out after {seconds:g} s without a fragment from {missing}"
-                effects += self._end(attempt, reason, now_us)
-        return effects
-
-    def _end(self, attempt: Attempt, reason: str, now_us: int) -> list[CoordinatorEffect]:
-        if attempt.ending:
-            return []
-        attempt.aborting = True
-        return [Append(Abort(attempt.begin.snapshot, reason, now_us))]
-
-    def _commit_failed(self, event: CommitFailed, now_us: int) -> list[CoordinatorEffect]:
-        attempt = self.open.get(event.snapshot)
-        if attempt is None:
-            return []
-        attempt.committing = False
-        return self._end(attempt, event.reason, now_us)
+        return self.attempts.failed(process, now_us)
 
     # The log
 
@@ -336,14 +293,13 @@ class Lifecycle:
         self.schedule.logged(begin)
         if snapshot in self.open or self._has_outcome(snapshot) or snapshot.epoch < self.epoch:
             return []
-        attempt = Attempt(begin, self.view, now_us + self.policy.timeout_us, set())
-        self.open[snapshot] = attempt
+        attempt = self.attempts.begin(snapshot, begin, self.view, now_us)
         self.outcomes.refused.discard(snapshot)
         self.schedule.last_begin_us = now_us
         if self.recovering:
             return []
         if begin.view != self.view.number:
-            return self._end(attempt, "the view changed", now_us)
+            return self.attempts.end(attempt, "the view changed", now_us)
         return self._ask(snapshot, begin) + self._claim(snapshot, now_us)
 
     def _ask(self, snapshot: SnapshotId, begin: Begin) -> list[CoordinatorEffect]:
@@ -432,7 +388,7 @@ class Lifecycle:
         for snapshot, attempt in self.open.items():
             attempt.deadline_us = now_us + self.policy.timeout_us
             if attempt.begin.view != self.view.number:
-                effects += self._end(attempt, "the view changed", now_us)
+                effects += self.attempts.end(attempt, "the view changed", now_us)
             else:
                 effects += [AskToRecord(process, snapshot, attempt.begin.view) for process in self.view.processes]
         return effects
@@ -500,14 +456,16 @@ class Lifecycle:
         self.rollback.view_changed(entry.view)
         effects: list[CoordinatorEffect] = []
         for attempt in self.open.values():
-            effects += self._end(attempt, f"the view changed from {before.number} to {entry.view.number}", now_us)
+            effects += self.attempts.end(
+                attempt, f"the view changed from {before.number} to {entry.view.number}", now_us
+            )
         joined = sorted(set(entry.view.processes) - set(before.processes))
         effects += [TellSettled(process, self.counter + 1) for process in joined]
         effects += [TellView(process, entry.view) for process in self.membership.everyone]
         return effects
 
     def _wake(self, now_us: int) -> list[CoordinatorEffect]:
-        times = [attempt.deadline_us for attempt in self.open.values() if not attempt.ending]
+        times = self.attempts.deadlines_us()
         if len(self.open) < self.policy.overlapping_max:
             times += self.schedule.times_us(overlapping=bool(self.open))
         later = [time for time in times if time > now_us]

@@ -1,0 +1,109 @@
+"""Snapshots that have begun and have no outcome yet, as the coordinator sees them: what has come, and what is late."""
+
+import msgspec
+
+from strobe.protocol.coordination import (
+    Append,
+    CommitFailed,
+    CoordinatorEffect,
+    RecordingFailed,
+    RelaySentCount,
+    SentCountsArrived,
+)
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import Abort, Begin
+from strobe.protocol.view import View
+
+
+class Attempt(msgspec.Struct):
+    """The view it is of, whose fragments have come, how it is ending."""
+
+    begin: Begin
+    view: View
+    deadline_us: int
+    arrived: set[str]
+    aborting: bool = False
+    committing: bool = False
+
+    @property
+    def ending(self) -> bool:
+        return self.aborting or self.committing
+
+    @property
+    def whole(self) -> bool:
+        return self.arrived.issuperset(self.view.processes)
+
+
+class Attempts:
+    """All that are under way, by id."""
+
+    def __init__(self, timeout_us: int) -> None:
+        self.timeout_us = timeout_us
+        self.open: dict[SnapshotId, Attempt] = {}
+
+    def begin(self, snapshot: SnapshotId, begin: Begin, view: View, now_us: int) -> Attempt:
+        """The log has its begin: from now on its time runs."""
+        attempt = self.open[snapshot] = Attempt(begin, view, now_us + self.timeout_us, set())
+        return attempt
+
+    def take_whole(self) -> list[SnapshotId]:
+        """Return what has all of its fragments now; it counts as being committed from here on."""
+        whole = [snapshot for snapshot, attempt in self.open.items() if attempt.whole and not attempt.ending]
+        for snapshot in whole:
+            self.open[snapshot].committing = True
+        return whole
+
+    def deadlines_us(self) -> list[int]:
+        return [attempt.deadline_us for attempt in self.open.values() if not attempt.ending]
+
+    def relay(self, event: SentCountsArrived) -> list[CoordinatorEffect]:
+        """Tell the targets of a process's channels how much it has sent on them (V1)."""
+        attempt = self.open.get(event.snapshot)
+        if attempt is None:
+            return []
+        targets = {channel.id: channel.target for channel in attempt.view.channels}
+        return [
+            RelaySentCount(targets[channel], event.snapshot, channel, count)
+            for channel, count in event.counts.items()
+            if channel in targets
+        ]
+
+    def failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:
+        """Abort what can no longer complete: a fragment that has arrived is safe from its process's crash."""
+        doomed = [
+            attempt
+            for attempt in self.open.values()
+            if process in attempt.view.processes and process not in attempt.arrived
+        ]
+        return [effect for attempt in doomed for effect in self.end(attempt, f"process {process} failed", now_us)]
+
+    def recording_failed(self, event: RecordingFailed, now_us: int) -> list[CoordinatorEffect]:
+        """A process cannot finish its part."""
+        attempt = self.open.get(event.snapshot)
+        return self.end(attempt, f"{event.process}: {event.reason}", now_us) if attempt is not None else []
+
+    def commit_failed(self, event: CommitFailed, now_us: int) -> list[CoordinatorEffect]:
+        """What was whole could not be committed."""
+        attempt = self.open.get(event.snapshot)
+        if attempt is None:
+            return []
+        attempt.committing = False
+        return self.end(attempt, event.reason, now_us)
+
+    def expire(self, now_us: int) -> list[CoordinatorEffect]:
+        """Abort what has taken too long."""
+        effects: list[CoordinatorEffect] = []
+        for attempt in self.open.values():
+            if now_us >= attempt.deadline_us and not attempt.ending:
+                missing = ", ".join(process for process in attempt.view.processes if process not in attempt.arrived)
+                seconds = self.timeout_us / 1_000_000
+                reason = f"timed out after {seconds:g} s without a fragment from {missing}"
+                effects += self.end(attempt, reason, now_us)
+        return effects
+
+    def end(self, attempt: Attempt, reason: str, now_us: int) -> list[CoordinatorEffect]:
+        """Abort one for this reason, unless its end is on its way."""
+        if attempt.ending:
+            return []
+        attempt.aborting = True
+        return [Append(Abort(attempt.begin.snapshot, reason, now_us))]
