@@ -17,8 +17,9 @@ from strobe.protocol import Frame
 from strobe.protocol.channels import Outgoing
 from strobe.runtime import wire
 from strobe.runtime.inlet import Inlet
+from strobe.runtime.link_connection import LinkConnection
 from strobe.runtime.links import Rejections
-from strobe.runtime.listener import LinkConnection, Listener
+from strobe.runtime.listener import Listener
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import HEADER, HEADER_BYTES, MAGIC, Hello, Refusal
 

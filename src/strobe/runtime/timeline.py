@@ -16,14 +16,9 @@ import msgspec
 
 from strobe.protocol import ChannelSpec, Frame, SnapshotId, View
 from strobe.protocol.coordination import (
-    AskToRecord,
     Drained,
-    RelaySentCount,
     SnapshotStarted,
     SnapshotWanted,
-    TellOutcome,
-    TellSettled,
-    TellView,
 )
 from strobe.protocol.events import (
     Breakpoint,
@@ -31,11 +26,7 @@ from strobe.protocol.events import (
     FrameReceived,
     Marker,
     MarkerReceived,
-    SentCountRelayed,
-    SnapshotAborted,
     SnapshotRequested,
-    SnapshotsSettled,
-    ViewInstalled,
     ViewReceived,
 )
 from strobe.protocol.lai_yang import LaiYang
@@ -44,6 +35,7 @@ from strobe.runtime.captures import Captures
 from strobe.runtime.effects import Effects
 from strobe.runtime.inlet import Inlet
 from strobe.runtime.lookout import Lookout
+from strobe.runtime.orders import obey
 from strobe.runtime.outbox import Outbox
 from strobe.runtime.outlet import Outlet
 from strobe.runtime.recordings import Recordings
@@ -273,23 +265,9 @@ class Timeline:
 
     def obey(self, order: msgspec.Struct) -> None:
         """Do what the coordinator says, between two events."""
-        match order:
-            case AskToRecord():
-                if not self.captures.resend(order.snapshot):
-                    self._take_soon(SnapshotRequested(order.snapshot, order.view))
-            case RelaySentCount():
-                self._take_soon(SentCountRelayed(order.snapshot, order.channel, order.count))
-            case TellOutcome():
-                self.captures.outcome(order.snapshot, order.committed)
-                if not order.committed:
-                    self._take_soon(SnapshotAborted(order.snapshot))
-            case TellSettled():
-                self.captures.settled(order.counter)
-                self._take_soon(SnapshotsSettled(order.counter))
-            case TellView():
-                self._take_soon(ViewInstalled(order.view))
+        obey(self, order)
 
-    def _take_soon(self, event: Event) -> None:
+    def take_soon(self, event: Event) -> None:
         """Orders do not wait behind what is on the channels."""
         self.run_between(lambda: self.tell(event))
 
