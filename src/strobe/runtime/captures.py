@@ -12,19 +12,17 @@ import logging
 import time
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from strobe.errors import StrobeError
 from strobe.keyed_state import Frozen, KeyedState
 from strobe.protocol import Fragment, SnapshotId
 from strobe.protocol.coordination import RecordingFailed
 from strobe.protocol.events import SnapshotAborted
-from strobe.protocol.fragment import KEYED
 from strobe.protocol.log import BlobRef, ProcessRecord
-from strobe.runtime.application import Captured
+from strobe.runtime.capture import Base, Capture
 from strobe.runtime.control import FragmentStored, Recorded, SnapshotBegun
+from strobe.runtime.giving_way import GivingWay
 from strobe.runtime.restoring import Restored
 from strobe.runtime.user_code import explain
 from strobe.storage.blobs import Blobs, BlobWriter
@@ -41,38 +39,6 @@ logger = logging.getLogger("strobe.node")
 SLICE_BYTES = 256 << 10
 
 
-class Base(msgspec.Struct):
-    """A committed part that the next ones may build on: the blobs it has, and the freezing it was written from."""
-
-    record: ProcessRecord
-    frozen_number: int | None
-
-
-class Capture:
-    """One snapshot at this process."""
-
-    def __init__(self, snapshot: SnapshotId, captured: Captured, recorded_us: int) -> None:
-        self.snapshot = snapshot
-        self.captured = captured
-        self.recorded_us = recorded_us
-        self.pause_us = 0
-        self.sinks: dict[str, int] = {}
-        self.sources: dict[str, int] = {}
-        self.keyed: KeyedState[Any] | None = None
-        self.frozen: Frozen | None = None
-        self.encoding = KEYED
-        self.data = b""
-        self.begun: asyncio.Future[SnapshotBegun] = asyncio.get_running_loop().create_future()
-        self.fragment: asyncio.Future[Fragment] = asyncio.get_running_loop().create_future()
-        self.answer: FragmentStored | RecordingFailed | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.patience: asyncio.TimerHandle | None = None
-
-    @property
-    def frozen_number(self) -> int | None:
-        return self.frozen.number if self.frozen is not None else None
-
-
 class Captures:
     """All snapshots under way at one process."""
 
@@ -80,6 +46,7 @@ class Captures:
         self.open: dict[SnapshotId, Capture] = {}
         self._timeline = timeline
         self._host = timeline.host
+        self._way = GivingWay()
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
         # What was committed lately, by printed id: the parent of the next is one of these.
         self._bases: dict[str, Base] = {}
@@ -224,9 +191,11 @@ class Captures:
         if capture.frozen is None:
             reusable = {ref.blake3: ref for ref in (base.record.state,)} if base is not None else {}
             data = capture.data
-            return await self._host.in_writer(lambda blobs: blobs.write(begun.position, [data], reusable)), ()
+            with self._way:
+                return await self._host.in_writer(lambda blobs: blobs.write(begun.position, [data], reusable)), ()
         since = self._delta_since(capture.frozen, base)
-        written = await self._write_frozen(capture.frozen, begun.position, since)
+        with self._way:
+            written = await self._write_frozen(capture.frozen, begun.position, since)
         if base is None or since is None:
             return written, ()
         return base.record.state, (*base.record.deltas, written)
@@ -268,8 +237,9 @@ class Captures:
             blobs.sync(begun.position)
             return frames
 
-        frames = await self._host.in_writer(write)
-        await self._timeline.boundary.prepare(capture.sinks)
+        with self._way:
+            frames = await self._host.in_writer(write)
+            await self._timeline.boundary.prepare(capture.sinks)
         captured = capture.captured
         record = ProcessRecord(
             position=captured.position,

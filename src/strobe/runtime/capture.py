@@ -1,0 +1,46 @@
+"""One snapshot at one process, from its cut to its outcome; and what later ones may build on."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from strobe.keyed_state import Frozen, KeyedState
+from strobe.protocol import Fragment, SnapshotId
+from strobe.protocol.coordination import RecordingFailed
+from strobe.protocol.fragment import KEYED
+from strobe.protocol.log import ProcessRecord
+from strobe.runtime.application import Captured
+from strobe.runtime.control import FragmentStored, SnapshotBegun
+
+
+class Base(msgspec.Struct):
+    """A committed part that the next ones may build on: the blobs it has, and the freezing it was written from."""
+
+    record: ProcessRecord
+    frozen_number: int | None
+
+
+class Capture:
+    """One snapshot at this process."""
+
+    def __init__(self, snapshot: SnapshotId, captured: Captured, recorded_us: int) -> None:
+        self.snapshot = snapshot
+        self.captured = captured
+        self.recorded_us = recorded_us
+        self.pause_us = 0
+        self.sinks: dict[str, int] = {}
+        self.sources: dict[str, int] = {}
+        self.keyed: KeyedState[Any] | None = None
+        self.frozen: Frozen | None = None
+        self.encoding = KEYED
+        self.data = b""
+        self.begun: asyncio.Future[SnapshotBegun] = asyncio.get_running_loop().create_future()
+        self.fragment: asyncio.Future[Fragment] = asyncio.get_running_loop().create_future()
+        self.answer: FragmentStored | RecordingFailed | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.patience: asyncio.TimerHandle | None = None
+
+    @property
+    def frozen_number(self) -> int | None:
+        return self.frozen.number if self.frozen is not None else None
