@@ -5,12 +5,14 @@ Entry 0 names the header of the store: the entries of one store do not fit into 
 """
 
 import re
+from typing import TypeVar
 
 import msgspec
 
 from strobe.errors import StoreCorrupt, StoreFormatError, UsageError
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Begin, Commit, Entry, Pin, Remove
+from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Remove, ViewChange
+from strobe.protocol.view import View
 from strobe.storage.sealed import UNSEALED, check_seal, seal
 
 LOG = "log"
@@ -25,7 +27,36 @@ class _Document(msgspec.Struct, frozen=True):
     entry: Entry
 
 
+class _ViewOutline(msgspec.Struct, frozen=True):
+    number: int
+
+
+class _ManifestOutline(msgspec.Struct, frozen=True):
+    epoch: int
+    view: _ViewOutline
+
+
+class _CommitOutline(msgspec.Struct, frozen=True, tag="commit"):
+    snapshot: str
+    manifest: _ManifestOutline
+    at_us: int
+
+    def commit(self) -> Commit:
+        view = View(self.manifest.view.number, (), ())
+        return Commit(self.snapshot, Manifest("", (), view, self.manifest.epoch, 0, 0, {}), self.at_us)
+
+
+class _DocumentOutline(msgspec.Struct, frozen=True):
+    blake3: str
+    position: int
+    previous: str
+    entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove
+
+
+_AnyDocument = TypeVar("_AnyDocument", _Document, _DocumentOutline)
+
 _decoder = msgspec.json.Decoder(_Document)
+_outline_decoder = msgspec.json.Decoder(_DocumentOutline)
 
 
 def entry_name(position: int) -> str:
@@ -54,10 +85,24 @@ def encode_entry(entry: Entry, position: int, previous: str) -> tuple[bytes, str
 
 def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> tuple[Entry, str]:
     """Return the entry and its checksum; `previous` None leaves the chain unchecked."""
+    document, checksum = _decode(_decoder, raw, url, position, previous)
+    return document.entry, checksum
+
+
+def decode_outline(raw: bytes, url: str, position: int, previous: str | None) -> tuple[Entry, str]:
+    """Do as `decode_entry` does, but leave out of a commit all that the log does not decide by: most of its bytes."""
+    document, checksum = _decode(_outline_decoder, raw, url, position, previous)
+    entry = document.entry
+    return entry.commit() if isinstance(entry, _CommitOutline) else entry, checksum
+
+
+def _decode(
+    decoder: msgspec.json.Decoder[_AnyDocument], raw: bytes, url: str, position: int, previous: str | None
+) -> tuple[_AnyDocument, str]:
     place = entry_name(position)
     checksum = check_seal(raw, url, place)
     try:
-        document = _decoder.decode(raw)
+        document = decoder.decode(raw)
         _check_id(document.entry)
     except (ValueError, UsageError) as error:
         raise StoreFormatError(
@@ -68,9 +113,9 @@ def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> t
     if previous is not None and document.previous != previous:
         before = entry_name(position - 1) if position else "the header strobe.json"
         raise StoreCorrupt(url, place, f"does not follow {before}: one of the two was replaced")
-    return document.entry, checksum
+    return document, checksum
 
 
-def _check_id(entry: Entry) -> None:
-    if isinstance(entry, Begin | Commit | Abort | Pin | Remove):
+def _check_id(entry: Entry | _CommitOutline) -> None:
+    if isinstance(entry, Begin | Commit | _CommitOutline | Abort | Pin | Remove):
         SnapshotId.parse(entry.snapshot)

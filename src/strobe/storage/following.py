@@ -1,0 +1,183 @@
+"""The log, read on by one who follows it for days: which entries are commits that took effect, and which are damaged.
+
+A `Follower` keeps little: it folds outlines of the entries (log_state.py has the rules) and remembers positions, not
+manifests. Whoever works on a snapshot reads the entry at its position again (`CommitReader`), in any process, without
+folding the log.
+
+A damaged entry does not end the reading, and is not passed over in silence either: it is `Followed` with a problem. The
+entries after it count as if it had not been there, but for one: a commit whose blobs say that its begin was the damaged
+entry counts, because then that is what the damaged entry was.
+"""
+
+from bisect import bisect_left
+from pathlib import Path
+
+import msgspec
+
+from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
+from strobe.protocol.log import Begin, BlobRef, Commit, Entry
+from strobe.storage.blobs import Blobs
+from strobe.storage.disk import Disk
+from strobe.storage.entries import LOG, decode_entry, decode_outline, entry_name, entry_position
+from strobe.storage.header import HEADER, locate, read_header
+from strobe.storage.log_state import LogState
+from strobe.storage.manifests import blobs_of
+from strobe.storage.sealed import stated_checksum
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """An entry of the log that a follower has to know of: the commit of `snapshot_id`, or one with a `problem`."""
+
+    position: int
+    snapshot_id: str | None = None
+    problem: str | None = None
+    bytes: int = 0
+    """The size of the entry, which tells how much there is to do for it."""
+
+    @property
+    def name(self) -> str:
+        """The file of the entry, within the store."""
+        return entry_name(self.position)
+
+
+class CommitReader:
+    """Reads commits by position, and their blobs: for workers, which are told by a follower where commits are."""
+
+    def __init__(self, url: str | Path) -> None:
+        self.disk = Disk(locate(url))
+        self.blobs = Blobs(self.disk)
+
+    def read_raw(self, position: int) -> bytes:
+        """Return the bytes of the entry at `position` as they are; raise StoreError where it is missing."""
+        raw = self.disk.read(entry_name(position))
+        if raw is None:
+            raise StoreCorrupt(self.disk.url, entry_name(position), "is missing; restore it from a copy of the store")
+        return raw
+
+    def read_entry(self, position: int) -> Entry:
+        """Return the entry at `position`, verified by itself; raise StoreError where that cannot be."""
+        return decode_entry(self.read_raw(position), self.disk.url, position, None)[0]
+
+    def read_commit(self, position: int) -> Commit:
+        """Return the commit at `position`; raise StoreError where there is none."""
+        entry = self.read_entry(position)
+        if not isinstance(entry, Commit):
+            raise StoreCorrupt(self.disk.url, entry_name(position), "is no commit any more: it was replaced")
+        return entry
+
+    def read_blob(self, ref: BlobRef) -> memoryview:
+        """Return the verified bytes of a blob."""
+        return self.blobs.read(ref)
+
+
+class Follower:
+    """What the log of the store at `url` has said so far. It is for one thread."""
+
+    def __init__(self, url: str | Path) -> None:
+        self.disk = Disk(locate(url))
+        self.url = self.disk.url
+        self._header = read_header(self.disk).blake3
+        self._before: str | None = self._header
+        self._state = LogState()
+        self._followed: list[Followed] = []
+        self._damaged: set[int] = set()
+        self._listed = False
+
+    @property
+    def end(self) -> int:
+        """The position after the last entry that was read."""
+        return self._state.next_position
+
+    def advance(self) -> int:
+        """Read what is new, and return the position after it. After a StoreError it can be tried again."""
+        self._require_same_store()
+        while True:
+            raw = self.disk.read(entry_name(self.end))
+            if raw is not None:
+                self._take(raw)
+            elif self._is_hole(self.end):
+                self._pass_over("is missing, though later entries exist; restore it from a copy of the store")
+            else:
+                break
+        # What was listed once is checked once; from here on, looking one entry ahead is enough.
+        self._listed = True
+        return self.end
+
+    def between(self, start: int, end: int) -> list[Followed]:
+        """Return the commits that took effect, and the damaged entries, from `start` up to and without `end`."""
+        return self._followed[self._place(start) : self._place(end)]
+
+    def is_removed(self, snapshot_id: str) -> bool:
+        """Tell whether the snapshot was complete and is no longer: its blobs may be gone."""
+        return snapshot_id in self._state.removed
+
+    def _take(self, raw: bytes) -> None:
+        position = self.end
+        try:
+            entry, checksum = decode_outline(raw, self.url, position, self._before)
+        except (StoreCorrupt, StoreFormatError) as error:
+            self._pass_over(error.problem.removeprefix(f"{entry_name(position)}: "))
+            return
+        self._before = checksum
+        if isinstance(entry, Commit):
+            self._take_commit(position, entry, raw)
+        else:
+            self._state.apply(position, entry)
+
+    def _take_commit(self, position: int, entry: Commit, raw: bytes) -> None:
+        if self._damaged and not self._is_known(entry.snapshot) and self._began_at_damage(raw):
+            self._state.apply(position, Begin(entry.snapshot, entry.manifest.view.number, "", (), at_us=0))
+            self._state.next_position = position
+        self._state.apply(position, entry)
+        committed = self._state.committed.get(entry.snapshot)
+        if committed is not None and committed.position == position:
+            self._followed.append(Followed(position, entry.snapshot, bytes=len(raw)))
+
+    def _pass_over(self, problem: str) -> None:
+        position = self.end
+        self._followed.append(Followed(position, problem=f"{entry_name(position)}: {problem}"))
+        self._damaged.add(position)
+        self._state.next_position += 1
+        # What follows is checked by itself: it is not to blame for what it follows.
+        self._before = None
+
+    def _is_known(self, snapshot: str) -> bool:
+        state = self._state
+        return any(snapshot in known for known in (state.open, state.committed, state.aborted, state.removed))
+
+    def _began_at_damage(self, raw: bytes) -> bool:
+        try:
+            entry, _ = decode_entry(raw, self.url, self.end, None)
+        except StoreFormatError:
+            return False
+        return isinstance(entry, Commit) and any(ref.begin in self._damaged for ref in blobs_of(entry.manifest))
+
+    def _is_hole(self, position: int) -> bool:
+        """Tell whether an entry is missing while later ones exist, and were not just created after we looked."""
+        if not self._reaches_beyond(position) or self.disk.size(entry_name(position)) is not None:
+            return False
+        self._require_same_store()
+        return True
+
+    def _reaches_beyond(self, position: int) -> bool:
+        if self.disk.size(entry_name(position + 1)) is not None:
+            return True
+        if self._listed:
+            return False
+        positions = (entry_position(name) for name in self.disk.names(LOG))
+        return any(found is not None and found > position for found in positions)
+
+    def _require_same_store(self) -> None:
+        """Raise where the store has vanished or is another one: an absent log looks like one that has ended."""
+        if self.disk.size(HEADER) is None:
+            raise StoreError(self.url, "has gone; bring it back, and reading goes on where it was")
+        if read_header(self.disk).blake3 != self._header:
+            raise StoreError(self.url, "is another store than before; bring that one back, or begin anew")
+        if self.end and self._before is not None:
+            raw = self.disk.read(entry_name(self.end - 1))
+            if raw is None or stated_checksum(raw) != self._before:
+                problem = "is missing" if raw is None else "was replaced"
+                raise StoreError(self.url, f"{entry_name(self.end - 1)} {problem} after it had been read; restore it")
+
+    def _place(self, position: int) -> int:
+        return bisect_left(self._followed, position, key=lambda followed: followed.position)
