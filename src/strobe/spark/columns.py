@@ -47,6 +47,7 @@ SUBJECT: Final = "subject"
 DETAIL: Final = "detail"
 VERDICT: Final = "verdict"
 REASON: Final = "reason"
+URI: Final = "uri"
 
 HOLDS: Final = "holds"
 VIOLATED: Final = "violated"
@@ -142,7 +143,9 @@ CHANNEL_ENDS: Columns = {
     RECEIVED_HASH: "binary",
     IN_FLIGHT_FRAMES: "bigint",
 }
-READING_ERRORS: Columns = {SNAPSHOT_ID: "string", LOG_POSITION: "bigint", REASON: "string"}
+READING_ERRORS: Columns = {SNAPSHOT_ID: "string", LOG_POSITION: "bigint", URI: "string", REASON: "string"}
+COMMITS: Columns = {LOG_POSITION: "bigint", SNAPSHOT_ID: "string", URI: "string", REASON: "string"}
+"""What a follower of the log is told: an entry that commits a snapshot, or (`reason`) one that cannot be read."""
 
 TABLES: dict[str, Columns] = {
     "snapshots": SNAPSHOTS,
@@ -157,6 +160,9 @@ TABLES: dict[str, Columns] = {
     "reading_errors": READING_ERRORS,
 }
 """Every table of a store, in the order of its columns; also the names of the views for SQL."""
+
+READABLE: dict[str, Columns] = {**TABLES, "commits": COMMITS}
+"""What `format("strobe")` reads."""
 
 # Whoever writes these into a table adds when it was checked, and by which batch.
 VERDICTS: Columns = {SNAPSHOT_ID: "string", CHECK: "string", VERDICT: "string", REASON: "string"}

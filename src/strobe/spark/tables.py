@@ -86,7 +86,7 @@ def tables_of(parts: DataFrame, states: DataFrame) -> Tables:
         fragments=_exploded(parts, "fragments", c.FRAGMENTS),
         channel_ends=channel_ends,
         reading_errors=parts.where(sf.col(c.ERROR).isNotNull()).select(
-            c.SNAPSHOT_ID, c.LOG_POSITION, sf.col(c.ERROR).alias(c.REASON)
+            c.SNAPSHOT_ID, c.LOG_POSITION, sf.lit(None).cast("string").alias(c.URI), sf.col(c.ERROR).alias(c.REASON)
         ),
         parts=parts,
     )

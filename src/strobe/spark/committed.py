@@ -1,0 +1,180 @@
+"""One committed snapshot as the tables need it, whether its parts come from a store or are in memory."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from strobe.errors import SnapshotCorrupt
+from strobe.protocol.fragment import LocalState, Snapshot
+from strobe.protocol.frames import InFlight
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import BlobRef, Manifest, ProcessRecord
+from strobe.protocol.view import View
+from strobe.storage.blobs import blob_name
+from strobe.storage.channel_frames import RECORD, unpack_frames
+from strobe.storage.manifests import to_state
+
+InFlightFrames = dict[str, tuple[InFlight, ...]]
+
+
+class End(Protocol):
+    """A frontier; its hash is bytes, or hexadecimal as manifests have it."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def hash(self) -> bytes | str: ...
+
+
+class Recorded:
+    """What one process has recorded, and what it says of itself; `in_flight` counts frames."""
+
+    __slots__ = ("by", "in_flight", "received", "sent", "snapshot", "view")
+
+    def __init__(
+        self,
+        by: str,
+        snapshot: str,
+        view: int,
+        sent: Mapping[str, End],
+        received: Mapping[str, End],
+        in_flight: Mapping[str, int],
+    ) -> None:
+        self.by, self.snapshot, self.view = by, snapshot, view
+        self.sent, self.received, self.in_flight = sent, received, in_flight
+
+
+class CommittedSnapshot(Protocol):
+    """A snapshot that was committed, at `log_position`."""
+
+    id: str
+    log_position: int
+    parent: str | None
+    protocol: str
+    initiators: tuple[str, ...]
+    view: View
+    started_us: int
+    completed_us: int
+
+    @property
+    def state_bytes(self) -> int: ...
+    @property
+    def in_flight_bytes(self) -> int: ...
+    def recorded(self) -> dict[str, Recorded]:
+        """What each process recorded, by the process that the snapshot says it is of."""
+
+    def positions(self) -> Iterator[tuple[str, int]]:
+        """Yield how many events each process that has a state had behind it."""
+
+    def frames(self) -> Iterator[tuple[str, InFlightFrames]]:
+        """Yield the frames in flight that each process recorded."""
+
+    def states(self) -> Iterator[tuple[str, LocalState]]:
+        """Yield the state of each process that has one."""
+
+    def verify_states(self) -> None:
+        """Read every byte of the states; raise StoreError where one is wrong."""
+
+
+class StoredSnapshot:
+    """A snapshot of a store: its manifest, and its blobs when they are asked for, verified."""
+
+    def __init__(
+        self, snapshot_id: str, log_position: int, manifest: Manifest, read: Callable[[BlobRef], memoryview]
+    ) -> None:
+        self.id, self.log_position, self.parent = snapshot_id, log_position, manifest.parent
+        self.protocol, self.initiators, self.view = manifest.protocol, manifest.initiators, manifest.view
+        self.started_us, self.completed_us = manifest.started_us, manifest.completed_us
+        self.manifest = manifest
+        self._read = read
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(
+            record.state.bytes + sum(delta.bytes for delta in record.deltas)
+            for record in self.manifest.processes.values()
+        )
+
+    @property
+    def in_flight_bytes(self) -> int:
+        sections = (section for record in self.manifest.processes.values() for section in record.in_flight.values())
+        return sum(section.bytes - RECORD.size * section.frames for section in sections)
+
+    def recorded(self) -> dict[str, Recorded]:
+        return {
+            process: Recorded(
+                process,
+                self.id,
+                self.view.number,
+                record.sent,
+                record.received,
+                {channel: section.frames for channel, section in record.in_flight.items()},
+            )
+            for process, record in self.manifest.processes.items()
+        }
+
+    def positions(self) -> Iterator[tuple[str, int]]:
+        return ((process, record.position) for process, record in self.manifest.processes.items())
+
+    def frames(self) -> Iterator[tuple[str, InFlightFrames]]:
+        for process, record in self.manifest.processes.items():
+            blob = self._read(record.frames) if record.frames is not None else memoryview(b"")
+            try:
+                yield process, unpack_frames(blob, record.in_flight)
+            except ValueError as error:
+                raise self._corrupt(process, record, error) from error
+
+    def states(self) -> Iterator[tuple[str, LocalState]]:
+        for process, record in self.manifest.processes.items():
+            yield process, to_state(record, self._read)
+
+    def verify_states(self) -> None:
+        for record in self.manifest.processes.values():
+            for ref in (record.state, *record.deltas):
+                self._read(ref)
+
+    def _corrupt(self, process: str, record: ProcessRecord, error: ValueError) -> SnapshotCorrupt:
+        place = blob_name(record.frames) if record.frames is not None else "its manifest"
+        return SnapshotCorrupt(self.id, f"{place}, of process {process}: {error}")
+
+
+class SnapshotInMemory:
+    """A snapshot that is in no store; its position in the log is made up."""
+
+    def __init__(self, snapshot: Snapshot, log_position: int) -> None:
+        self.id, self.log_position, self.parent = str(snapshot.id), log_position, None
+        self.protocol, self.initiators, self.view = snapshot.protocol, snapshot.initiators, snapshot.view
+        self.started_us, self.completed_us = snapshot.started_us, snapshot.completed_us
+        self.state_bytes, self.in_flight_bytes = snapshot.state_bytes, snapshot.in_flight_bytes
+        self._fragments = snapshot.fragments
+
+    def recorded(self) -> dict[str, Recorded]:
+        return {
+            process: Recorded(
+                fragment.process,
+                str(fragment.snapshot),
+                fragment.view,
+                fragment.sent,
+                fragment.received,
+                {channel: len(items) for channel, items in fragment.in_flight.items()},
+            )
+            for process, fragment in self._fragments.items()
+        }
+
+    def positions(self) -> Iterator[tuple[str, int]]:
+        return ((process, state.position) for process, state in self.states())
+
+    def frames(self) -> Iterator[tuple[str, InFlightFrames]]:
+        for process, fragment in self._fragments.items():
+            yield process, fragment.in_flight
+
+    def states(self) -> Iterator[tuple[str, LocalState]]:
+        for process, fragment in self._fragments.items():
+            if fragment.state is not None:
+                yield process, fragment.state
+
+    def verify_states(self) -> None:
+        """Nothing was read, so nothing can be damaged."""
+
+
+def epoch_of(snapshot: CommittedSnapshot) -> int:
+    return SnapshotId.parse(snapshot.id).epoch

@@ -1,0 +1,171 @@
+"""The rows of each table that one snapshot gives, column by column. What a proof needs beside them is in view_rows.py.
+
+Rows come as chunks, one for each column, with the bytes they take; `process` narrows them to one process where the
+table has it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from strobe.spark.arrow import Chunks
+from strobe.spark.committed import CommittedSnapshot, End, epoch_of
+from strobe.spark.view_columns import view_columns
+
+Rows = Iterator[tuple[Chunks, int]]
+
+
+def snapshots(snapshot: CommittedSnapshot) -> Rows:
+    row: list[Any] = [
+        snapshot.id,
+        snapshot.log_position,
+        snapshot.parent,
+        snapshot.protocol,
+        snapshot.initiators,
+        snapshot.view.number,
+        epoch_of(snapshot),
+        snapshot.started_us,
+        snapshot.completed_us,
+        snapshot.state_bytes,
+        snapshot.in_flight_bytes,
+    ]
+    yield [[value] for value in row], 0
+
+
+def channel_frames(snapshot: CommittedSnapshot, process: str | None) -> Rows:
+    for receiver, channels in snapshot.frames():
+        if process in (None, receiver):
+            for channel, items in channels.items():
+                if items:
+                    count = len(items)
+                    frames = [item.frame for item in items]
+                    bodies = [frame.body for frame in frames]
+                    yield (
+                        [
+                            [snapshot.id] * count,
+                            [channel] * count,
+                            list(range(count)),
+                            [frame.first_ordinal for frame in frames],
+                            [frame.count for frame in frames],
+                            [item.consumed for item in items],
+                            bodies,
+                            [receiver] * count,
+                        ],
+                        sum(map(len, bodies)),
+                    )
+
+
+def frontiers(snapshot: CommittedSnapshot) -> Rows:
+    """One row for each channel of the view; NULL where its sender or its receiver has not recorded it."""
+    view = view_columns(snapshot.view)
+    recorded = snapshot.recorded()
+    none: dict[str, Any] = {}
+    sent_of = {name: part.sent for name, part in recorded.items()}
+    received_of = {name: part.received for name, part in recorded.items()}
+    in_flight_of = {name: part.in_flight for name, part in recorded.items()}
+    sent = [sent_of.get(source, none).get(name) for name, source in view.senders]
+    received = [received_of.get(target, none).get(name) for name, target in view.receivers]
+    in_flight = [in_flight_of.get(target, none).get(name) for name, target in view.receivers]
+    if sent:
+        yield (
+            [
+                pa.repeat(snapshot.id, len(sent)),
+                view.channel,
+                view.kind,
+                counts(sent),
+                hashes(sent),
+                counts(received),
+                hashes(received),
+                pa.array(in_flight, pa.int64()),
+                view.source,
+                view.target,
+                view.incarnation,
+                view.hash,
+                view.unused_hash,
+            ],
+            0,
+        )
+
+
+def view_processes(snapshot: CommittedSnapshot, process: str | None) -> Rows:
+    names = [name for name in snapshot.view.processes if process in (None, name)]
+    yield [[snapshot.id] * len(names), names], 0
+
+
+def view_channels(snapshot: CommittedSnapshot) -> Rows:
+    view = view_columns(snapshot.view)
+    if len(view.channel):
+        yield (
+            [
+                pa.repeat(snapshot.id, len(view.channel)),
+                view.channel,
+                view.source,
+                view.target,
+                view.kind,
+                view.incarnation,
+                view.hash,
+                view.unused_hash,
+            ],
+            0,
+        )
+
+
+def fragments(snapshot: CommittedSnapshot, process: str | None) -> Rows:
+    """`process` is where the snapshot has the fragment, `recorded_by` whose it says it is; a proof compares them."""
+    for name, part in snapshot.recorded().items():
+        if process in (None, name):
+            yield [[snapshot.id], [name], [part.by], [part.snapshot], [part.view]], 0
+
+
+def channel_ends(snapshot: CommittedSnapshot, process: str | None) -> Rows:
+    """What a process recorded of each channel; NULL where it has not."""
+    for name, part in snapshot.recorded().items():
+        channels = list(dict.fromkeys((*part.sent, *part.received, *part.in_flight)))
+        if channels and process in (None, name):
+            sent = [part.sent.get(channel) for channel in channels]
+            received = [part.received.get(channel) for channel in channels]
+            yield (
+                [
+                    pa.repeat(snapshot.id, len(channels)),
+                    pa.repeat(name, len(channels)),
+                    pa.array(channels, pa.string()),
+                    counts(sent),
+                    hashes(sent),
+                    counts(received),
+                    hashes(received),
+                    pa.array([part.in_flight.get(channel) for channel in channels], pa.int64()),
+                ],
+                0,
+            )
+
+
+def counts(ends: list[End | None]) -> pa.Array:
+    return pa.array([None if end is None else end.count for end in ends], pa.int64())
+
+
+def hashes(ends: list[End | None]) -> pa.Array:
+    return pa.array([None if end is None else _bytes(end.hash) for end in ends], pa.binary())
+
+
+def _bytes(digest: bytes | str) -> bytes:
+    return bytes.fromhex(digest) if isinstance(digest, str) else digest
+
+
+def rows_of(table: str, snapshot: CommittedSnapshot, process: str | None) -> Rows:
+    """Yield the rows of `table` that `snapshot` gives; those of one process, where the table has processes."""
+    return ROWS_OF_PROCESSES[table](snapshot, process) if table in ROWS_OF_PROCESSES else ROWS[table](snapshot)
+
+
+ROWS: dict[str, Callable[[CommittedSnapshot], Rows]] = {
+    "snapshots": snapshots,
+    "frontiers": frontiers,
+    "view_channels": view_channels,
+}
+ROWS_OF_PROCESSES: dict[str, Callable[[CommittedSnapshot, str | None], Rows]] = {
+    "channel_frames": channel_frames,
+    "view_processes": view_processes,
+    "fragments": fragments,
+    "channel_ends": channel_ends,
+}
+"""What gives the rows of the tables that have a column `process`."""

@@ -1,0 +1,127 @@
+"""The data source `strobe`: `spark.read.format("strobe").option("table", "frontiers").load(URL)`, and readStream.
+
+The driver follows the log and says which positions are commits; the workers read entries and blobs by themselves. The
+offset of a stream is a position of the log. docs/spark.md has the options.
+"""
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from strobe.errors import StoreError
+from strobe.spark import columns as c
+from strobe.spark.arrow import spark_type
+from strobe.spark.grouping import grouped
+from strobe.spark.source_options import LATEST, SourceOptions
+from strobe.spark.table_reading import read_table
+from strobe.storage.following import Followed, Follower
+
+FORMAT = "strobe"
+POSITION = "position"
+
+
+class Group(InputPartition):
+    """Some entries of the log, for one task."""
+
+    def __init__(self, entries: list[Followed]) -> None:
+        self.entries = entries
+
+
+class StrobeSource(DataSource):
+    """A table of a store."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.asked = SourceOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return spark_type(c.READABLE[self.asked.request.table])
+
+    def reader(self, schema: StructType) -> "StrobeReader":
+        return StrobeReader(self.asked)
+
+    def streamReader(self, schema: StructType) -> "StrobeStreamReader":  # noqa: N802 -- Spark's name
+        return StrobeStreamReader(self.asked)
+
+
+class StrobeReader(DataSourceReader):
+    """What is committed when a query is planned."""
+
+    def __init__(self, asked: SourceOptions) -> None:
+        self.asked = asked
+
+    def partitions(self) -> list[InputPartition]:
+        follower = Follower(self.asked.request.url)
+        end = follower.advance()
+        return list(partitions_of(self.asked, follower, 0, end if self.asked.until is None else self.asked.until))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_group(self.asked, partition)
+
+
+class StrobeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What is committed, as it is. The offset is the position of the first entry that was not looked at."""
+
+    def __init__(self, asked: SourceOptions) -> None:
+        self.asked = asked
+        self._opened: Follower | None = None
+        self._target: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        start = self.asked.start
+        return {POSITION: self._follower().advance() if start == LATEST else int(start)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        # Spark knows limits of rows, bytes and files, and no others; a commit is one file of the log.
+        return ReadMaxFiles(self.asked.snapshots_max) if self.asked.snapshots_max else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._follower().advance()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        begin = start[POSITION]
+        end = max(begin, self._follower().advance() if self._target is None else self._target)
+        if isinstance(limit, ReadMaxFiles):
+            following = self._follower().between(begin, end)[limit.max_files :]
+            end = following[0].position if following else end
+        return {POSITION: end}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        return {POSITION: self._follower().end}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        follower = self._follower()
+        if follower.end < end[POSITION] and follower.advance() < end[POSITION]:
+            raise StoreError(follower.url, f"its log ends before entry {end[POSITION]}, which was read before")
+        return list(partitions_of(self.asked, follower, start[POSITION], end[POSITION]))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_group(self.asked, partition)
+
+    def _follower(self) -> Follower:
+        if self._opened is None:
+            self._opened = Follower(self.asked.request.url)
+        return self._opened
+
+
+def partitions_of(asked: SourceOptions, follower: Follower, start: int, end: int) -> Iterator[Group]:
+    """Put what lies between two positions, and was not removed, into as many groups as are worth a task each."""
+    entries = [
+        entry
+        for entry in follower.between(start, end)
+        if entry.snapshot_id is None or (asked.wants(entry.snapshot_id) and not follower.is_removed(entry.snapshot_id))
+    ]
+    return map(Group, grouped(entries, asked.partitions))
+
+
+def read_group(asked: SourceOptions, partition: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition; where there is none, Spark asks for the rows of nothing."""
+    return read_table(asked.request, partition.entries if isinstance(partition, Group) else [])

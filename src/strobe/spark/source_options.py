@@ -1,0 +1,88 @@
+"""What one can ask of `format("strobe")`: its options, checked before anything is read."""
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.spark import columns as c
+from strobe.spark.table_reading import VERIFY_READ, VERIFY_SNAPSHOT, Request
+from strobe.storage.header import locate
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+_KNOWN = (
+    "path",
+    "table",
+    "snapshot",
+    "process",
+    "verify",
+    "partitions",
+    "startingPosition",
+    "endingPosition",
+    "maxSnapshotsPerTrigger",
+)
+
+
+class SourceOptions(msgspec.Struct, frozen=True):
+    """`start` and `until` are positions of the log, the first for streams and the second for tables at a moment."""
+
+    request: Request
+    snapshots: frozenset[str] | None
+    partitions: int
+    start: str
+    until: int | None
+    snapshots_max: int | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
+        """Return what `options` ask for; raise UsageError where that cannot be."""
+        _refuse_unknown(options)
+        if "path" not in options:
+            raise UsageError('format("strobe") needs the store: load("./snapshots"), or option("path", "./snapshots")')
+        table = _one_of(options, "table", tuple(c.READABLE))
+        if "process" in options and c.PROCESS not in c.READABLE[table]:
+            raise UsageError(f'format("strobe"): the table {table!r} has no column {c.PROCESS!r} to choose by')
+        start = options.get("startingPosition", EARLIEST)
+        return cls(
+            Request(
+                str(locate(options["path"])),
+                table,
+                options.get("process"),
+                _one_of(options, "verify", (VERIFY_SNAPSHOT, VERIFY_READ)) if "verify" in options else VERIFY_SNAPSHOT,
+            ),
+            frozenset(options["snapshot"].split(",")) if "snapshot" in options else None,
+            _number(options, "partitions") or os.cpu_count() or 1,
+            start if start == LATEST else str(_number({"startingPosition": start.replace(EARLIEST, "0")}) or 0),
+            _number(options, "endingPosition"),
+            _number(options, "maxSnapshotsPerTrigger"),
+        )
+
+    def wants(self, snapshot_id: str) -> bool:
+        return self.snapshots is None or snapshot_id in self.snapshots
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower() for name in _KNOWN}
+    for name in options:
+        if name.lower() not in known:
+            raise UsageError(f'format("strobe") has no option {name!r}; options are: {", ".join(_KNOWN)}')
+
+
+def _one_of(options: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    value = options.get(name)
+    if value not in known:
+        given = "is missing" if value is None else f"is {value!r}"
+        raise UsageError(f'format("strobe"): the option {name!r} {given}; it is one of: {", ".join(known)}')
+    return value
+
+
+def _number(options: Mapping[str, str], name: str = "startingPosition") -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not value.isdecimal():
+        raise UsageError(f'format("strobe"): the option {name!r} is {value!r}; give a whole number, 0 or more')
+    return int(value)

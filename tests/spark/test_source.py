@@ -1,0 +1,103 @@
+"""`format("strobe")`: tables of a store through Spark's own reader, in batches and as a stream."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.generate import good_snapshots
+from tests.spark.stores import commit, damage, store_with
+
+from strobe.spark import columns as c
+from strobe.storage import Store
+from strobe.storage.entries import entry_name
+
+
+def load(spark: SparkSession, url: str, table: str, **options: str) -> DataFrame:
+    return spark.read.format("strobe").option("table", table).options(**options).load(url)
+
+
+def ids_of(table: DataFrame) -> set[str]:
+    return {row[0] for row in table.select(c.SNAPSHOT_ID).distinct().collect()}
+
+
+def test_only_what_is_asked_for_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    first, second = good_snapshots(1, 2)
+    store = store_with(tmp_path / "store", [first, second])
+    assert ids_of(load(spark, store.url, "snapshots")) == {str(first.id), str(second.id)}
+    assert ids_of(load(spark, store.url, "frontiers", snapshot=str(second.id))) == {str(second.id)}
+    assert ids_of(load(spark, store.url, "snapshots", endingPosition="2")) == {str(first.id)}
+    processes = load(spark, store.url, "fragments", process="a").select(c.PROCESS).distinct().collect()
+    assert [tuple(row) for row in processes] == [("a",)]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "the option 'table' is missing"),
+        ({"table": "nonsense"}, "the option 'table' is 'nonsense'; it is one of: snapshots"),
+        ({"table": "snapshots", "sanpshot": "x"}, "no option 'sanpshot'; options are: path, table"),
+        ({"table": "snapshots", "partitions": "many"}, "give a whole number"),
+    ],
+)
+def test_a_wrong_option_is_named(spark: SparkSession, tmp_path: Path, options: dict[str, str], problem: str) -> None:
+    url = Store.create(tmp_path / "store").url
+    with pytest.raises(PySparkException, match=problem):
+        spark.read.format("strobe").options(**options).load(url)
+
+
+def test_damage_is_an_error_of_its_snapshot_alone_and_named(spark: SparkSession, tmp_path: Path) -> None:
+    """S2: the same whether the log or a blob is damaged, and whatever table one asks for."""
+    snapshots = list(good_snapshots(2, 4))
+    store = store_with(tmp_path / "store", snapshots)
+    blob = store.list()[1][2].processes["a"].state
+    blob_place = f"blobs/{blob.begin:020d}/{blob.blake3}"
+    damage(tmp_path / "store" / blob_place)
+    damage(tmp_path / "store" / entry_name(5))
+    good = {str(snapshots[0].id), str(snapshots[3].id)}
+    assert ids_of(load(spark, store.url, "frontiers")) == good
+    errors = load(spark, store.url, "reading_errors").orderBy(c.LOG_POSITION).collect()
+    assert [(row[c.SNAPSHOT_ID], row[c.LOG_POSITION], row[c.URI]) for row in errors] == [
+        (str(snapshots[1].id), 3, f"{store.url}/{blob_place}"),
+        (None, 5, f"{store.url}/{entry_name(5)}"),
+    ]
+    assert ids_of(load(spark, store.url, "frontiers", verify="read")) == good | {str(snapshots[1].id)}
+
+
+class Streamed:
+    """Runs a stream over what is there, again and again with the same checkpoint, and keeps what each batch had."""
+
+    def __init__(self, spark: SparkSession, url: str, checkpoint: Path, **options: str) -> None:
+        self.batches: list[list[str]] = []
+        stream = spark.readStream.format("strobe").option("table", "snapshots").options(**options).load(url)
+        self._writer = (
+            stream.writeStream.trigger(availableNow=True)
+            .option("checkpointLocation", str(checkpoint))
+            .foreachBatch(lambda batch, _: self.batches.append(sorted(ids_of(batch))))
+        )
+
+    def run(self) -> list[list[str]]:
+        self.batches = []
+        query = self._writer.start()
+        query.awaitTermination()
+        return self.batches
+
+
+def test_a_stream_takes_what_it_may_and_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    snapshots = list(good_snapshots(3, 4))
+    ids = [str(snapshot.id) for snapshot in snapshots]
+    store = store_with(tmp_path / "store", snapshots[:3])
+    streamed = Streamed(spark, store.url, tmp_path / "checkpoint", maxSnapshotsPerTrigger="2")
+    assert streamed.run() == [ids[:2], ids[2:3]]
+    assert streamed.run() == []
+    commit(store, snapshots[3])
+    assert streamed.run() == [ids[3:]]
+
+
+def test_a_stream_can_begin_with_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+    early, late = good_snapshots(4, 2)
+    store = store_with(tmp_path / "store", [early])
+    streamed = Streamed(spark, store.url, tmp_path / "checkpoint", startingPosition="latest")
+    assert all(batch == [] for batch in streamed.run())
+    commit(store, late)
+    assert streamed.run() == [[str(late.id)]]
