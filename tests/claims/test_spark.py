@@ -13,7 +13,8 @@ from tests.spark.stores import store_with
 from strobe.causality.proof import verify
 from strobe.protocol.fragment import MSGPACK, Fragment
 from strobe.spark import columns as c
-from strobe.spark import read_tables, verdicts
+from strobe.spark import tables as read_tables
+from strobe.spark import verdicts
 
 spark = conftest.spark
 

@@ -16,7 +16,8 @@ from strobe.causality.proof import Verdict, verify
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.ids import COORDINATOR, SnapshotId
 from strobe.spark import columns as c
-from strobe.spark import proof_violations, read_tables, tables_from_snapshots, verdicts_from
+from strobe.spark import proof_violations, tables_from_snapshots, verdicts_from
+from strobe.spark import tables as read_tables
 from strobe.storage import Store
 
 GOOD = 1000

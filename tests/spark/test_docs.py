@@ -11,7 +11,7 @@ from tests.spark.generate import good_snapshots
 from tests.spark.stores import store_with
 
 from strobe.protocol.fragment import MSGPACK, Snapshot
-from strobe.spark import read_tables
+from strobe.spark import tables as read_tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 

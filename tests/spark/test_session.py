@@ -87,7 +87,7 @@ def test_it_is_silent_and_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     here, scratch = tmp_path / "here", tmp_path / "scratch"
     here.mkdir()
     scratch.mkdir()
-    code = "import sys; from strobe.spark import *; print(read_tables(local_session(), sys.argv[1]).snapshots.count())"
+    code = "import sys; from strobe.spark import *; print(tables(local_session(), sys.argv[1]).snapshots.count())"
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, store.url],
         cwd=here,

@@ -21,9 +21,11 @@ from strobe.protocol.frames import Frame, Frontier, InFlight, extend_fifo, seed_
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Abort, Remove
 from strobe.protocol.view import ChannelSpec, View
-from strobe.spark import Tables, parts, read_tables, tables_from_snapshots, verdicts, verify_proofs
+from strobe.spark import Tables, arrow, tables_from_snapshots, verdicts, verify_proofs
 from strobe.spark import columns as c
+from strobe.spark import tables as read_tables
 from strobe.storage import Store
+from strobe.storage.entries import entry_name
 
 VIEW = View(3, ("a", "b"), (ChannelSpec("ab", "a", "b"), ChannelSpec("ba", "b", "a")))
 
@@ -64,6 +66,9 @@ def snapshot_of(
         ),
     }
     return Snapshot(identity, "chandy-lamport", ("a",), VIEW, fragments, 1_000_000, 1_500_000)
+
+
+WHEN = '{"ratio":1.5,"when":"2024-05-06 07:08:09.00001+00:00"}'
 
 
 def rows_of(table: DataFrame, *expressions: str) -> list[tuple[object, ...]]:
@@ -109,10 +114,11 @@ def test_times_are_those_that_were_recorded(spark: SparkSession) -> None:
     assert datetime.fromisoformat(f"{started}+00:00") == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
 
-def test_what_json_can_say_is_a_variant_and_the_rest_is_bytes(spark: SparkSession) -> None:
+def test_what_a_variant_can_say_is_one_and_the_rest_is_bytes(spark: SparkSession) -> None:
     """S3: opaque bytes are marked as such, and what looks readable but is not is never dropped."""
     states: list[tuple[object, str, str | None]] = [
         ({"balance": 12, "names": ["x", None, True]}, MSGPACK, '{"balance":12,"names":["x",null,true]}'),
+        ({"ratio": 1.5, "when": datetime(2024, 5, 6, 7, 8, 9, 10, UTC)}, MSGPACK, WHEN),
         ({"big": 2**64 - 1, "small": -(2**63)}, MSGPACK, '{"big":18446744073709551615,"small":-9223372036854775808}'),
         ({"raw": b"\x00\xff"}, MSGPACK, '{"raw":"AP8="}'),
         ({7: "seven"}, MSGPACK, '{"7":"seven"}'),
@@ -221,13 +227,12 @@ def test_two_snapshots_of_the_same_id_are_refused(spark: SparkSession) -> None:
         tables_from_snapshots(spark, [snapshot_of(), snapshot_of()])
 
 
-def test_a_snapshot_in_many_parts_gives_the_same_tables(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_in_many_batches_gives_the_same_tables(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshots = list(good_snapshots(21, 20))
     whole = tables_from_snapshots(spark, snapshots)
-    monkeypatch.setattr(parts, "PART_BYTES_MAX", 64)
-    monkeypatch.setattr(parts, "BATCH_ROWS_MAX", 3)
+    monkeypatch.setattr(arrow, "BATCH_BYTES_MAX", 64)
+    monkeypatch.setattr(arrow, "BATCH_ROWS_MAX", 3)
     split = tables_from_snapshots(spark, snapshots)
-    assert split.parts.count() > 2 * len(snapshots)
     for name in ("snapshots", "channel_frames", "channel_ends", "fragments", "view_channels", "view_processes"):
         one, other = (sorted(map(repr, getattr(tables, name).collect())) for tables in (whole, split))
         assert one == other
@@ -272,12 +277,14 @@ def test_a_snapshot_that_is_removed_while_it_is_read_is_gone_and_not_damaged(
 ) -> None:
     kept, removed = good_snapshots(51, 2)
     store = store_with(tmp_path / "store", [kept, removed])
-    tables = read_tables(spark, store.url)  # has read the log, and no blob yet
+    tables = read_tables(spark, store.url)
     manifest = store.list()[1][2]
     store.append(Remove(str(removed.id), "no longer wanted", at_us=40), store.state().next_position)
     for record in manifest.processes.values():
         (tmp_path / "store" / "blobs" / f"{record.state.begin:020d}" / record.state.blake3).unlink(missing_ok=True)
-    assert rows_of(tables.parts, "snapshot_id", "error") == [(str(kept.id), None)]
+    for table in (tables.process_states, tables.snapshots):
+        assert {name for (name,) in rows_of(table, "snapshot_id")} == {str(kept.id)}
+    assert tables.reading_errors.isEmpty()
 
 
 def test_an_empty_store_has_empty_tables_and_no_verdicts(spark: SparkSession, tmp_path: Path) -> None:
@@ -285,6 +292,20 @@ def test_an_empty_store_has_empty_tables_and_no_verdicts(spark: SparkSession, tm
     assert verdicts(store.url) == []
     assert spark.table("snapshots").isEmpty()
     assert spark.table("channel_messages").isEmpty()
+
+
+def test_a_damaged_log_entry_is_an_error_and_the_other_snapshots_are_there(spark: SparkSession, tmp_path: Path) -> None:
+    snapshots = list(good_snapshots(71, 3))
+    store = store_with(tmp_path / "store", snapshots)
+    damage(tmp_path / "store" / entry_name(3))
+    tables = read_tables(spark, store.url)
+    assert rows_of(tables.reading_errors, "snapshot_id", "log_position", "uri") == [
+        (None, 3, f"{store.url}/{entry_name(3)}")
+    ]
+    kept = [str(snapshots[0].id), str(snapshots[2].id)]
+    assert sorted(str(name) for (name,) in rows_of(tables.snapshots, "snapshot_id")) == kept
+    found = {row.snapshot_id: row.verdict for row in verdicts(store.url)}
+    assert found == dict.fromkeys(kept, "holds") | {f"{store.url}/{entry_name(3)}": "error"}
 
 
 def test_what_is_no_store_is_refused_before_spark_does_anything(spark: SparkSession, tmp_path: Path) -> None:

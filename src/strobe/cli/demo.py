@@ -234,7 +234,7 @@ def _query(store: str) -> str:
     steps = (
         "from strobe.spark import *",
         "spark = local_session()",
-        f"read_tables(spark, {directory})",
+        f"tables(spark, {directory})",
         f'spark.sql("{AUDIT}").show(99, False)',
     )
     return f"{python()} -c {shlex.quote('; '.join(steps))}"

@@ -11,15 +11,15 @@ except ImportError as error:
 from strobe.spark.proofs import proof_violations, verdicts_from, verify_proofs
 from strobe.spark.report import VerdictRow, verdicts
 from strobe.spark.session import local_session, stop_local_session
-from strobe.spark.tables import Tables, read_tables, tables_from_snapshots
+from strobe.spark.store_tables import Tables, tables, tables_from_snapshots
 
 __all__ = [
     "Tables",
     "VerdictRow",
     "local_session",
     "proof_violations",
-    "read_tables",
     "stop_local_session",
+    "tables",
     "tables_from_snapshots",
     "verdicts",
     "verdicts_from",

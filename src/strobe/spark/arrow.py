@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from strobe.spark import columns as c
+from strobe.spark.variants import variant_array
 
 BATCH_ROWS_MAX = 20_000
 BATCH_BYTES_MAX = 8 << 20
@@ -41,6 +42,8 @@ Chunk = Any  # list or pa.Array
 """Some consecutive values of a column."""
 Chunks = list[Chunk]
 """Some consecutive rows: a chunk for each column, all of the same length."""
+Rows = Iterator[tuple[Chunks, int]]
+"""Rows, with the bytes that they take."""
 
 
 def spark_type(columns: c.Columns) -> StructType:
@@ -75,5 +78,6 @@ def _batch(schema: pa.Schema, waiting: list[Chunks]) -> pa.RecordBatch:
 
 def _column(kind: pa.DataType, chunks: tuple[Chunk, ...]) -> pa.Array:
     if isinstance(chunks[0], list):
-        return pa.array(chunks[0] if len(chunks) == 1 else list(chain.from_iterable(chunks)), kind)
+        values = chunks[0] if len(chunks) == 1 else list(chain.from_iterable(chunks))
+        return variant_array(kind, values) if pa.types.is_struct(kind) else pa.array(values, kind)
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)

@@ -68,8 +68,8 @@ class CommittedSnapshot(Protocol):
     def frames(self) -> Iterator[tuple[str, InFlightFrames]]:
         """Yield the frames in flight that each process recorded."""
 
-    def states(self) -> Iterator[tuple[str, LocalState]]:
-        """Yield the state of each process that has one."""
+    def states(self, process: str | None = None) -> Iterator[tuple[str, LocalState]]:
+        """Yield the state of each process that has one, or of one `process`."""
 
     def verify_states(self) -> None:
         """Read every byte of the states; raise StoreError where one is wrong."""
@@ -123,9 +123,10 @@ class StoredSnapshot:
             except ValueError as error:
                 raise self._corrupt(process, record, error) from error
 
-    def states(self) -> Iterator[tuple[str, LocalState]]:
-        for process, record in self.manifest.processes.items():
-            yield process, to_state(record, self._read)
+    def states(self, process: str | None = None) -> Iterator[tuple[str, LocalState]]:
+        for name, record in self.manifest.processes.items():
+            if process in (None, name):
+                yield name, to_state(record, self._read)
 
     def verify_states(self) -> None:
         for record in self.manifest.processes.values():
@@ -141,7 +142,8 @@ class SnapshotInMemory:
     """A snapshot that is in no store; its position in the log is made up."""
 
     def __init__(self, snapshot: Snapshot, log_position: int) -> None:
-        self.id, self.log_position, self.parent = str(snapshot.id), log_position, None
+        self.id, self.log_position = str(snapshot.id), log_position
+        self.parent: str | None = None
         self.protocol, self.initiators, self.view = snapshot.protocol, snapshot.initiators, snapshot.view
         self.started_us, self.completed_us = snapshot.started_us, snapshot.completed_us
         self.state_bytes, self.in_flight_bytes = snapshot.state_bytes, snapshot.in_flight_bytes
@@ -167,10 +169,10 @@ class SnapshotInMemory:
         for process, fragment in self._fragments.items():
             yield process, fragment.in_flight
 
-    def states(self) -> Iterator[tuple[str, LocalState]]:
-        for process, fragment in self._fragments.items():
-            if fragment.state is not None:
-                yield process, fragment.state
+    def states(self, process: str | None = None) -> Iterator[tuple[str, LocalState]]:
+        for name, fragment in self._fragments.items():
+            if fragment.state is not None and process in (None, name):
+                yield name, fragment.state
 
     def verify_states(self) -> None:
         """Nothing was read, so nothing can be damaged."""

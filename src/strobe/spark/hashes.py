@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from strobe.protocol.frames import body_count, extend_all
 from strobe.spark import columns as c
-from strobe.spark.reading import spark_schema
 
 EXTENDED_HASH = "extended_hash"
 ANNOUNCED = "announced"
@@ -43,7 +43,7 @@ def hashed_frames(frames: DataFrame) -> DataFrame:
         frames.select(*_KEPT, c.HASH, c.UNUSED_HASH, c.RECEIVED_HASH, c.BYTES)
         .repartition(c.SNAPSHOT_ID, c.CHANNEL)
         .sortWithinPartitions(c.SNAPSHOT_ID, c.CHANNEL, c.FRAME)
-        .mapInArrow(extend_sorted, spark_schema(HASHED_FRAMES))
+        .mapInArrow(extend_sorted, from_arrow_schema(HASHED_FRAMES))
     )
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from strobe.protocol.frames import FIFO
 from strobe.spark import columns as c
 from strobe.spark.hashes import ANNOUNCED, EXTENDED_HASH, hashed_frames
-from strobe.spark.tables import Tables
+from strobe.spark.store_tables import Tables
 
 SELF_CONSISTENT = "self-consistent, signer unknown"
 """What a proof without signatures shows, and no more."""
@@ -60,7 +60,9 @@ def verdicts_from(tables: Tables, violations: DataFrame) -> DataFrame:
         sf.when(sf.col(c.REASON).isNull(), c.HOLDS).otherwise(c.VIOLATED).alias(c.VERDICT),
         sf.coalesce(c.REASON, sf.lit(SELF_CONSISTENT)).alias(c.REASON),
     )
-    unread = tables.reading_errors.select(c.SNAPSHOT_ID, check, sf.lit(c.ERROR).alias(c.VERDICT), c.REASON)
+    # A damaged entry of the log may have been the commit of a snapshot whose id nobody knows: its file stands for it.
+    who = sf.coalesce(c.SNAPSHOT_ID, c.URI).alias(c.SNAPSHOT_ID)
+    unread = tables.reading_errors.select(who, check, sf.lit(c.ERROR).alias(c.VERDICT), c.REASON)
     return read.union(unread)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from strobe.spark import columns as c
 from strobe.spark.proofs import verify_proofs
 from strobe.spark.session import local_session
-from strobe.spark.tables import read_tables
+from strobe.spark.store_tables import tables
 
 
 class VerdictRow(msgspec.Struct, frozen=True):
@@ -24,9 +24,9 @@ class VerdictRow(msgspec.Struct, frozen=True):
 
 def verdicts(url: str | Path) -> list[VerdictRow]:
     """Verify every committed snapshot of the store at `url` on the session in use, or an embedded one; oldest first."""
-    tables = read_tables(local_session(), url)
+    found = tables(local_session(), url)
     try:
-        rows = verify_proofs(tables).select(c.SNAPSHOT_ID, c.VERDICT, c.REASON).collect()
+        rows = verify_proofs(found).select(c.SNAPSHOT_ID, c.VERDICT, c.REASON).collect()
     finally:
-        tables.unpersist()
+        found.unpersist()
     return sorted((VerdictRow(*row) for row in rows), key=lambda row: row.snapshot_id)

@@ -1,19 +1,18 @@
-"""The rows of each table that one snapshot gives, column by column. What a proof needs beside them is in view_rows.py.
+"""The rows of each table that one snapshot gives, column by column.
 
 Rows come as chunks, one for each column, with the bytes they take; `process` narrows them to one process where the
 table has it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
-from strobe.spark.arrow import Chunks
+from strobe.spark.arrow import Rows
 from strobe.spark.committed import CommittedSnapshot, End, epoch_of
+from strobe.spark.state_rows import channel_messages, process_states
 from strobe.spark.view_columns import view_columns
-
-Rows = Iterator[tuple[Chunks, int]]
 
 
 def snapshots(snapshot: CommittedSnapshot) -> Rows:
@@ -160,9 +159,11 @@ def rows_of(table: str, snapshot: CommittedSnapshot, process: str | None) -> Row
 ROWS: dict[str, Callable[[CommittedSnapshot], Rows]] = {
     "snapshots": snapshots,
     "frontiers": frontiers,
+    "channel_messages": channel_messages,
     "view_channels": view_channels,
 }
 ROWS_OF_PROCESSES: dict[str, Callable[[CommittedSnapshot, str | None], Rows]] = {
+    "process_states": process_states,
     "channel_frames": channel_frames,
     "view_processes": view_processes,
     "fragments": fragments,

@@ -17,6 +17,7 @@ _KNOWN = (
     "path",
     "table",
     "snapshot",
+    "without",
     "process",
     "verify",
     "partitions",
@@ -31,6 +32,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
 
     request: Request
     snapshots: frozenset[str] | None
+    without: frozenset[str]
     partitions: int
     start: str
     until: int | None
@@ -54,6 +56,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
                 _one_of(options, "verify", (VERIFY_SNAPSHOT, VERIFY_READ)) if "verify" in options else VERIFY_SNAPSHOT,
             ),
             frozenset(options["snapshot"].split(",")) if "snapshot" in options else None,
+            frozenset(options.get("without", "").split(",")),
             _number(options, "partitions") or os.cpu_count() or 1,
             start if start == LATEST else str(_number({"startingPosition": start.replace(EARLIEST, "0")}) or 0),
             _number(options, "endingPosition"),
@@ -61,7 +64,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
         )
 
     def wants(self, snapshot_id: str) -> bool:
-        return self.snapshots is None or snapshot_id in self.snapshots
+        """Tell whether the snapshot is asked for."""
+        return snapshot_id not in self.without and (self.snapshots is None or snapshot_id in self.snapshots)
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

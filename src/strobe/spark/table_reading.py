@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from strobe.errors import SnapshotError, StoreCorrupt, StoreError
 from strobe.spark import columns as c
-from strobe.spark.arrow import Chunks, arrow_schema, batches
+from strobe.spark.arrow import Chunks, Rows, arrow_schema, batches
 from strobe.spark.committed import StoredSnapshot
 from strobe.spark.fitting import examine
-from strobe.spark.rows import Rows, rows_of
+from strobe.spark.rows import rows_of
 from strobe.storage.following import CommitReader, Followed, Follower
 
 VERIFY_SNAPSHOT = "snapshot"
