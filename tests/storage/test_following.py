@@ -134,6 +134,6 @@ def test_a_commit_is_read_by_its_position_alone(tmp_path: Path) -> None:
     store = store_with(tmp_path / "store", [first, second])
     reader = CommitReader(store.url)
     assert reader.read_commit(3).manifest == store.list()[1][2]
-    for position, problem in ((2, "is no commit"), (4, "is missing")):
+    for position, problem in ((2, "cannot be read"), (4, "is missing")):
         with pytest.raises(StoreError, match=problem):
             reader.read_commit(position)

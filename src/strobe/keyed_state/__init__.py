@@ -11,7 +11,7 @@ see them as they were, `frozen.py` writes them, and `state.py` is the mapping th
 """
 
 from strobe.keyed_state.frozen import Frozen
-from strobe.keyed_state.segments import Key, merged_entries
+from strobe.keyed_state.segments import Key, merged_entries, merged_parts
 from strobe.keyed_state.state import KeyedState
 
-__all__ = ["Frozen", "Key", "KeyedState", "merged_entries"]
+__all__ = ["Frozen", "Key", "KeyedState", "merged_entries", "merged_parts"]

@@ -83,6 +83,12 @@ def merged_entries(segments: Sequence[Segment]) -> Iterator[tuple[Key, msgspec.R
 
     Memory grows with the deltas, not with the base. Raises ValueError where a segment is damaged.
     """
+    for entries in merged_parts(segments):
+        yield from entries.items()
+
+
+def merged_parts(segments: Sequence[Segment]) -> Iterator[dict[Key, msgspec.Raw]]:
+    """Yield what `merged_entries` does, part by part."""
     settled: dict[Key, None] = {}
     for number in reversed(range(len(segments))):
         # The newest says what counts. Within a segment a key occurs once.
@@ -91,7 +97,7 @@ def merged_entries(segments: Sequence[Segment]) -> Iterator[tuple[Key, msgspec.R
                 settled.update(read_deletions(part))
                 continue
             entries = read_entries(part)
-            yield from ((key, value) for key, value in entries.items() if key not in settled)
+            yield {key: value for key, value in entries.items() if key not in settled} if settled else entries
             if number:
                 settled.update(dict.fromkeys(entries))
 

@@ -107,6 +107,9 @@ FRONTIERS: Columns = {
     SENT_HASH: "binary",
     RECEIVED_COUNT: "bigint",
     RECEIVED_HASH: "binary",
+}
+FRONTIER_DETAILS: Columns = {
+    **FRONTIERS,
     IN_FLIGHT_FRAMES: "bigint",
     SOURCE: "string",
     TARGET: "string",
@@ -114,6 +117,7 @@ FRONTIERS: Columns = {
     HASH: "string",
     UNUSED_HASH: "binary",
 }
+"""The frontiers with what the view says of each channel: what a proof goes by."""
 
 VIEW_PROCESSES: Columns = {SNAPSHOT_ID: "string", PROCESS: "string"}
 VIEW_CHANNELS: Columns = {
@@ -153,6 +157,7 @@ TABLES: dict[str, Columns] = {
     "channel_frames": CHANNEL_FRAMES,
     "channel_messages": CHANNEL_MESSAGES,
     "frontiers": FRONTIERS,
+    "frontier_details": FRONTIER_DETAILS,
     "view_processes": VIEW_PROCESSES,
     "view_channels": VIEW_CHANNELS,
     "fragments": FRAGMENTS,

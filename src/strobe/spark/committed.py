@@ -7,13 +7,28 @@ from strobe.errors import SnapshotCorrupt
 from strobe.protocol.fragment import LocalState, Snapshot
 from strobe.protocol.frames import InFlight
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import BlobRef, Manifest, ProcessRecord
+from strobe.protocol.log import BlobRef, Manifest, ProcessRecord, Section
 from strobe.protocol.view import View
 from strobe.storage.blobs import blob_name
 from strobe.storage.channel_frames import RECORD, unpack_frames
 from strobe.storage.manifests import to_state
+from strobe.storage.shared_decoding import OncePerObject
 
 InFlightFrames = dict[str, tuple[InFlight, ...]]
+Sections = dict[str, Section]
+
+
+def _count_frames(sections: Sections) -> dict[str, int]:
+    return {channel: section.frames for channel, section in sections.items()}
+
+
+def _unpack_nothing(sections: Sections) -> InFlightFrames:
+    return unpack_frames(memoryview(b""), sections)
+
+
+# Most processes have nothing in flight, and say so in the same words each time.
+_frame_counts = OncePerObject(_count_frames)
+_no_frames = OncePerObject(_unpack_nothing)
 
 
 class End(Protocol):
@@ -102,12 +117,7 @@ class StoredSnapshot:
     def recorded(self) -> dict[str, Recorded]:
         return {
             process: Recorded(
-                process,
-                self.id,
-                self.view.number,
-                record.sent,
-                record.received,
-                {channel: section.frames for channel, section in record.in_flight.items()},
+                process, self.id, self.view.number, record.sent, record.received, _frame_counts[record.in_flight]
             )
             for process, record in self.manifest.processes.items()
         }
@@ -117,9 +127,11 @@ class StoredSnapshot:
 
     def frames(self) -> Iterator[tuple[str, InFlightFrames]]:
         for process, record in self.manifest.processes.items():
-            blob = self._read(record.frames) if record.frames is not None else memoryview(b"")
             try:
-                yield process, unpack_frames(blob, record.in_flight)
+                if record.frames is None:
+                    yield process, _no_frames[record.in_flight]
+                else:
+                    yield process, unpack_frames(self._read(record.frames), record.in_flight)
             except ValueError as error:
                 raise self._corrupt(process, record, error) from error
 

@@ -1,17 +1,16 @@
 """Whether a snapshot can be said in columns at all: all of its bytes are right, and its numbers fit."""
 
-from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Iterator
 
 from strobe.errors import SnapshotError
+from strobe.protocol.view import View
 from strobe.spark.committed import CommittedSnapshot, epoch_of
+from strobe.storage.shared_decoding import OncePerObject
 
 COUNT_MAX = 1 << 62
 """Ordinals and counts fit a `bigint`, and so do their sums; nothing real comes near."""
 MESSAGES_MAX = (1 << 31) - 1
 """Messages of one frame: an `int`."""
-
-_count = attrgetter("count")
 
 
 def examine(snapshot: CommittedSnapshot) -> None:
@@ -28,19 +27,23 @@ def require_fit(snapshot: CommittedSnapshot) -> None:
 
 
 def _numbers(snapshot: CommittedSnapshot) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, value, largest value that fits) of the numbers whose size the format does not bound.
+
+    Of the counts of a process, which can be thousands, none is yielded where the smallest and the largest fit.
+    """
     yield "the number of the view", snapshot.view.number, COUNT_MAX
     yield "the epoch", epoch_of(snapshot), COUNT_MAX
     yield "the time at which it started", snapshot.started_us, COUNT_MAX
     yield "the time at which it was complete", snapshot.completed_us, COUNT_MAX
-    for channel in snapshot.view.channels:
-        if channel.incarnation != 1:
-            yield f"the incarnation of channel {channel.id}", channel.incarnation, COUNT_MAX
+    for channel, incarnation in _reopened[snapshot.view]:
+        yield f"the incarnation of channel {channel}", incarnation, COUNT_MAX
     for process, recorded in snapshot.recorded().items():
         yield f"the view recorded by {process}", recorded.view, COUNT_MAX
         for ends in (recorded.sent, recorded.received):
-            if ends and not _fit(map(_count, ends.values())):
-                for name, end in ends.items():
-                    yield f"a count of channel {name}", end.count, COUNT_MAX
+            counts = [end.count for end in ends.values()]
+            if counts and not (min(counts) >= 0 and max(counts) <= COUNT_MAX):
+                for name, count in zip(ends, counts, strict=True):
+                    yield f"a count of channel {name}", count, COUNT_MAX
     for process, position in snapshot.positions():
         yield f"the position of {process}", position, COUNT_MAX
     for _, channels in snapshot.frames():
@@ -51,6 +54,8 @@ def _numbers(snapshot: CommittedSnapshot) -> Iterator[tuple[str, int, int]]:
                 yield f"a consumed count of channel {name}", item.consumed, MESSAGES_MAX
 
 
-def _fit(counts: Iterable[int]) -> bool:
-    ordered = sorted(counts)
-    return ordered[0] >= 0 and ordered[-1] <= COUNT_MAX
+def _find_reopened(view: View) -> list[tuple[str, int]]:
+    return [(channel.id, channel.incarnation) for channel in view.channels if channel.incarnation != 1]
+
+
+_reopened = OncePerObject(_find_reopened)

@@ -36,12 +36,12 @@ def verify_proofs(tables: Tables) -> DataFrame:
 
 def proof_violations(tables: Tables) -> DataFrame:
     """Return everything that is wrong, one row each: the rule (`check`), the channel or process, and the problem."""
-    frames = examined_frames(tables.frontiers, tables.channel_frames)
+    frames = examined_frames(tables.frontier_details, tables.channel_frames)
     found = (
         missing_fragments(tables.view_processes, tables.fragments),
         strange_fragments(tables.fragments, tables.view_processes, tables.snapshots),
         strange_channels(tables.channel_ends, tables.view_channels),
-        wrong_channels(tables.frontiers, frames, tables.fragments),
+        wrong_channels(tables.frontier_details, frames, tables.fragments),
     )
     return reduce(DataFrame.union, found).select(*c.VIOLATIONS)
 

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from strobe.spark.arrow import Rows
-from strobe.spark.committed import CommittedSnapshot, End, epoch_of
+from strobe.spark.committed import CommittedSnapshot, epoch_of
+from strobe.spark.frontier_rows import counts, frontier_details, frontiers, hashes
 from strobe.spark.state_rows import channel_messages, process_states
 from strobe.spark.view_columns import view_columns
 
@@ -55,45 +56,13 @@ def channel_frames(snapshot: CommittedSnapshot, process: str | None) -> Rows:
                     )
 
 
-def frontiers(snapshot: CommittedSnapshot) -> Rows:
-    """One row for each channel of the view; NULL where its sender or its receiver has not recorded it."""
-    view = view_columns(snapshot.view)
-    recorded = snapshot.recorded()
-    none: dict[str, Any] = {}
-    sent_of = {name: part.sent for name, part in recorded.items()}
-    received_of = {name: part.received for name, part in recorded.items()}
-    in_flight_of = {name: part.in_flight for name, part in recorded.items()}
-    sent = [sent_of.get(source, none).get(name) for name, source in view.senders]
-    received = [received_of.get(target, none).get(name) for name, target in view.receivers]
-    in_flight = [in_flight_of.get(target, none).get(name) for name, target in view.receivers]
-    if sent:
-        yield (
-            [
-                pa.repeat(snapshot.id, len(sent)),
-                view.channel,
-                view.kind,
-                counts(sent),
-                hashes(sent),
-                counts(received),
-                hashes(received),
-                pa.array(in_flight, pa.int64()),
-                view.source,
-                view.target,
-                view.incarnation,
-                view.hash,
-                view.unused_hash,
-            ],
-            0,
-        )
-
-
 def view_processes(snapshot: CommittedSnapshot, process: str | None) -> Rows:
     names = [name for name in snapshot.view.processes if process in (None, name)]
     yield [[snapshot.id] * len(names), names], 0
 
 
 def view_channels(snapshot: CommittedSnapshot) -> Rows:
-    view = view_columns(snapshot.view)
+    view = view_columns[snapshot.view]
     if len(view.channel):
         yield (
             [
@@ -139,18 +108,6 @@ def channel_ends(snapshot: CommittedSnapshot, process: str | None) -> Rows:
             )
 
 
-def counts(ends: list[End | None]) -> pa.Array:
-    return pa.array([None if end is None else end.count for end in ends], pa.int64())
-
-
-def hashes(ends: list[End | None]) -> pa.Array:
-    return pa.array([None if end is None else _bytes(end.hash) for end in ends], pa.binary())
-
-
-def _bytes(digest: bytes | str) -> bytes:
-    return bytes.fromhex(digest) if isinstance(digest, str) else digest
-
-
 def rows_of(table: str, snapshot: CommittedSnapshot, process: str | None) -> Rows:
     """Yield the rows of `table` that `snapshot` gives; those of one process, where the table has processes."""
     return ROWS_OF_PROCESSES[table](snapshot, process) if table in ROWS_OF_PROCESSES else ROWS[table](snapshot)
@@ -159,6 +116,7 @@ def rows_of(table: str, snapshot: CommittedSnapshot, process: str | None) -> Row
 ROWS: dict[str, Callable[[CommittedSnapshot], Rows]] = {
     "snapshots": snapshots,
     "frontiers": frontiers,
+    "frontier_details": frontier_details,
     "channel_messages": channel_messages,
     "view_channels": view_channels,
 }

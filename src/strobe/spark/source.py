@@ -4,11 +4,19 @@ The driver follows the log and says which positions are commits; the workers rea
 offset of a stream is a position of the log. docs/spark.md has the options.
 """
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -46,7 +54,7 @@ class StrobeSource(DataSource):
         return spark_type(c.READABLE[self.asked.request.table])
 
     def reader(self, schema: StructType) -> "StrobeReader":
-        return StrobeReader(self.asked)
+        return FilteringReader(self.asked) if self.asked.push_filters else StrobeReader(self.asked)
 
     def streamReader(self, schema: StructType) -> "StrobeStreamReader":  # noqa: N802 -- Spark's name
         return StrobeStreamReader(self.asked)
@@ -65,6 +73,26 @@ class StrobeReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_group(self.asked, partition)
+
+
+class FilteringReader(StrobeReader):
+    """Leaves out of the reading what the query's own filters on snapshots and processes leave out.
+
+    Only where that is asked for: Spark keeps the filtered plan with the loaded table, and a second query on the same
+    DataFrame would miss rows. (Spark also refuses a reader that has this method while push-down is switched off.)
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for one in filters:
+            narrowed = None
+            if isinstance(one, EqualTo):
+                narrowed = self.asked.narrowed(one.attribute[0], (str(one.value),))
+            elif isinstance(one, In):
+                narrowed = self.asked.narrowed(one.attribute[0], tuple(map(str, one.value)))
+            if narrowed is None:
+                yield one
+            else:
+                self.asked = narrowed
 
 
 class StrobeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -24,6 +24,7 @@ _KNOWN = (
     "startingPosition",
     "endingPosition",
     "maxSnapshotsPerTrigger",
+    "pushFilters",
 )
 
 
@@ -37,6 +38,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     start: str
     until: int | None
     snapshots_max: int | None
+    push_filters: bool
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
@@ -61,7 +63,17 @@ class SourceOptions(msgspec.Struct, frozen=True):
             start if start == LATEST else str(_number({"startingPosition": start.replace(EARLIEST, "0")}) or 0),
             _number(options, "endingPosition"),
             _number(options, "maxSnapshotsPerTrigger"),
+            options.get("pushFilters", "false").lower() == "true",
         )
+
+    def narrowed(self, column: str, values: tuple[str, ...]) -> "SourceOptions | None":
+        """Return these options for rows with one of `values` in `column` alone, or None where they cannot say that."""
+        if column == c.SNAPSHOT_ID:
+            found = frozenset(values) if self.snapshots is None else self.snapshots & set(values)
+            return msgspec.structs.replace(self, snapshots=found)
+        if column == c.PROCESS and len(values) == 1 and self.request.process in (None, values[0]):
+            return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, process=values[0]))
+        return None
 
     def wants(self, snapshot_id: str) -> bool:
         """Tell whether the snapshot is asked for."""

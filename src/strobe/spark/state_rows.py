@@ -9,12 +9,13 @@ from blake3 import blake3
 from strobe.keyed_state import Key
 from strobe.protocol.fragment import KEYED, MSGPACK, LocalState
 from strobe.protocol.frames import InFlight
-from strobe.spark.arrow import BATCH_BYTES_MAX, BATCH_ROWS_MAX, Rows
+from strobe.spark.arrow import Rows
 from strobe.spark.committed import CommittedSnapshot
 from strobe.spark.variants import Variant, to_variants
-from strobe.storage.segments import keyed_items
+from strobe.storage.segments import keyed_parts
 
 _messages = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_values_of = msgspec.msgpack.Decoder(list[Any])
 
 
 def process_states(snapshot: CommittedSnapshot, process: str | None) -> Rows:
@@ -27,6 +28,8 @@ def process_states(snapshot: CommittedSnapshot, process: str | None) -> Rows:
 
 def key_text(key: Key) -> str:
     """Return a key as people ask for it: text as it is, a number in decimal, bytes in hexadecimal."""
+    if type(key) is str:
+        return key
     return key.hex() if isinstance(key, bytes) else str(key)
 
 
@@ -38,21 +41,11 @@ def _values(state: LocalState) -> Iterator[tuple[list[str] | None, list[bytes]]]
     if state.encoding != KEYED:
         yield None, [state.data]
         return
-    keys: list[str] = []
-    values: list[bytes] = []
-    size = 0
     try:
-        for key, value in keyed_items(state):
-            keys.append(key_text(key))
-            values.append(value)
-            size += len(value)
-            if size >= BATCH_BYTES_MAX or len(keys) >= BATCH_ROWS_MAX:
-                yield keys, values
-                keys, values, size = [], [], 0
+        for part in keyed_parts(state):
+            yield list(map(key_text, part)), list(part.values())
     except ValueError:
         yield None, [bytes(state.data)]
-    if keys:
-        yield keys, values
 
 
 def _state_rows(
@@ -90,8 +83,8 @@ def _message_rows(snapshot_id: str, channel: str, source: str, target: str, item
     body = item.frame.body
     first = item.frame.first_ordinal + item.consumed
     try:
-        payloads = [bytes(raw) for raw in _messages.decode(body)[item.consumed :]]
-        variants = to_variants(payloads)
+        payloads = list(map(bytes, _messages.decode(body)[item.consumed :]))
+        variants = to_variants(payloads, _decoded(body, item.consumed))
     except (msgspec.MsgspecError, ValueError):
         payloads, variants = [bytes(body)], [None]
     count = len(payloads)
@@ -105,3 +98,12 @@ def _message_rows(snapshot_id: str, channel: str, source: str, target: str, item
         payloads,
     ]
     return chunks, len(body)
+
+
+def _decoded(body: bytes, consumed: int) -> list[Any] | None:
+    """Return the messages of a body, all at once; None where one of them is broken, and each is to be tried."""
+    try:
+        messages: list[Any] = _values_of.decode(body)
+        return messages[consumed:]
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        return None

@@ -19,7 +19,7 @@ from strobe.spark.source import FORMAT
 from strobe.spark.table_reading import VERIFY_READ
 from strobe.storage.following import Follower
 
-_KEPT = ("snapshots", "frontiers", "view_processes", "view_channels", "fragments", "channel_ends")
+_KEPT = ("snapshots", "frontier_details", "view_processes", "view_channels", "fragments", "channel_ends")
 """What a proof goes through several times, and is small."""
 
 
@@ -32,6 +32,7 @@ class Tables:
     channel_frames: DataFrame
     channel_messages: DataFrame
     frontiers: DataFrame
+    frontier_details: DataFrame
     view_processes: DataFrame
     view_channels: DataFrame
     fragments: DataFrame

@@ -11,6 +11,7 @@ two keys that print the same, what is nested deeper or is larger than Spark allo
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -29,6 +30,8 @@ _SHORT_MAX = 63
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NO_NAMES = b"\x01\x00\x00"
+_RECORD_FIELDS_MAX = 32
+_METADATA_KEPT = 1024
 _SMALL_INTEGERS = [_INT1.pack(12, value) for value in range(128)]
 
 _decode = msgspec.msgpack.Decoder().decode
@@ -52,6 +55,9 @@ def to_variant(data: bytes | memoryview) -> Variant | None:
 def variant_of(value: Any) -> Variant:
     """Return a decoded value as a variant; raise CannotSay where there is none."""
     if type(value) is dict:
+        record = _record(value)
+        if record is not None:
+            return record
         names: dict[str, int] = {}
         encoded = _object(value, names, 1)
         metadata = _known_metadata(tuple(names))
@@ -75,6 +81,65 @@ def variant_array(kind: pa.DataType, variants: Sequence[Variant | None]) -> pa.A
     values, metadata = zip(*variants, strict=True) if variants else ((), ())
     columns = {"value": pa.array(values, pa.binary()), "metadata": pa.array(metadata, pa.binary())}
     return pa.StructArray.from_arrays([columns[field.name] for field in kind], fields=list(kind), mask=mask)
+
+
+def to_variants(values: Sequence[bytes], decoded: Sequence[Any] | None = None) -> list[Variant | None]:
+    """Return each of some MessagePack values as a variant, or None; what they come to, if that is known, saves time."""
+    if decoded is None:
+        return [to_variant(value) for value in values]
+    variants: list[Variant | None] = []
+    for value in decoded:
+        try:
+            variants.append(variant_of(value))
+        except (CannotSay, TypeError, ValueError, RecursionError):
+            variants.append(None)
+    return variants
+
+
+class _Plan:
+    """What all small records with the same names have in common: the order of their fields, and how they begin."""
+
+    __slots__ = ("begin", "metadata", "names")
+
+    def __init__(self, names: tuple[Any, ...]) -> None:
+        self.names = sorted(names)
+        count = len(names)
+        self.begin = bytes((2, count, *range(count)))
+        self.metadata = _metadata_of(tuple(self.names))
+
+
+_plans: dict[tuple[Any, ...], _Plan | None] = {}
+
+
+def _record(value: dict[Any, Any]) -> Variant | None:
+    """Return a small record without nested values in one go: most states and messages are such. None: it is none."""
+    keys = tuple(value)
+    plan = _plans.get(keys)
+    if plan is None:
+        plan = _plan(keys)
+        if plan is None:
+            return None
+    encoded = []
+    for name in plan.names:
+        item = value[name]
+        kind = type(item)
+        if kind is dict or kind is list:
+            return None
+        encoded.append(_SMALL_INTEGERS[item] if kind is int and 0 <= item < 128 else _scalar(item))
+    try:
+        offsets = bytes(accumulate(map(len, encoded), initial=0))
+    except ValueError:
+        return None  # more than an offset of one byte can say
+    return b"".join((plan.begin, offsets, *encoded)), plan.metadata
+
+
+def _plan(keys: tuple[Any, ...]) -> _Plan | None:
+    if len(keys) > _RECORD_FIELDS_MAX or not all(type(key) is str and key.isascii() for key in keys):
+        return None
+    if len(_plans) >= _METADATA_KEPT:
+        _plans.clear()
+    plan = _plans[keys] = _Plan(keys)
+    return plan
 
 
 def _encode(value: Any, names: dict[str, int], depth: int) -> bytes:
@@ -186,7 +251,6 @@ def _width(largest: int) -> int:
 
 
 _metadata: dict[tuple[str, ...], bytes] = {(): _NO_NAMES}
-_METADATA_KEPT = 1024
 
 
 def _known_metadata(names: tuple[str, ...]) -> bytes:
@@ -207,8 +271,3 @@ def _metadata_of(names: tuple[str, ...]) -> bytes:
     width = _width(max(offsets[-1], len(texts)))
     head = bytes((1 | (width - 1) << 6,)) + len(texts).to_bytes(width, "little")
     return b"".join((head, _numbers(offsets, width), *texts))
-
-
-def to_variants(values: Sequence[bytes]) -> list[Variant | None]:
-    """Return each of some MessagePack values as a variant, or None."""
-    return [to_variant(value) for value in values]

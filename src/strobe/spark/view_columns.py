@@ -1,11 +1,10 @@
 """The columns that every snapshot of a view has in common: made once, and used for all of them."""
 
-from functools import lru_cache
-
 import pyarrow as pa
 
 from strobe.protocol.frames import can_hash, seed_hash
 from strobe.protocol.view import ChannelSpec, View
+from strobe.storage.shared_decoding import OncePerObject
 
 VIEWS_KEPT = 16
 """How many views a worker remembers: a system changes its view seldom, and no two stores share one."""
@@ -27,13 +26,11 @@ class ViewColumns:
         self.unused_hash = pa.array([_unused_hash(channel) for channel in channels], pa.binary())
 
 
-@lru_cache(VIEWS_KEPT)
-def view_columns(view: View) -> ViewColumns:
-    """Return the columns of `view`."""
-    return ViewColumns(view)
-
-
 def _unused_hash(channel: ChannelSpec) -> bytes | None:
     if not can_hash(channel.kind, channel.hash):
         return None
     return seed_hash(channel.id, channel.incarnation, channel.hash)
+
+
+view_columns = OncePerObject(ViewColumns, VIEWS_KEPT)
+"""The columns of a view."""

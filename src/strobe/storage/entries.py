@@ -5,7 +5,8 @@ Entry 0 names the header of the store: the entries of one store do not fit into 
 """
 
 import re
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -53,8 +54,6 @@ class _DocumentOutline(msgspec.Struct, frozen=True):
     entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove
 
 
-_AnyDocument = TypeVar("_AnyDocument", _Document, _DocumentOutline)
-
 _decoder = msgspec.json.Decoder(_Document)
 _outline_decoder = msgspec.json.Decoder(_DocumentOutline)
 
@@ -85,24 +84,25 @@ def encode_entry(entry: Entry, position: int, previous: str) -> tuple[bytes, str
 
 def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> tuple[Entry, str]:
     """Return the entry and its checksum; `previous` None leaves the chain unchecked."""
-    document, checksum = _decode(_decoder, raw, url, position, previous)
+    document, checksum = decode_document(_decoder.decode, raw, url, position, previous)
     return document.entry, checksum
 
 
 def decode_outline(raw: bytes, url: str, position: int, previous: str | None) -> tuple[Entry, str]:
     """Do as `decode_entry` does, but leave out of a commit all that the log does not decide by: most of its bytes."""
-    document, checksum = _decode(_outline_decoder, raw, url, position, previous)
+    document, checksum = decode_document(_outline_decoder.decode, raw, url, position, previous)
     entry = document.entry
     return entry.commit() if isinstance(entry, _CommitOutline) else entry, checksum
 
 
-def _decode(
-    decoder: msgspec.json.Decoder[_AnyDocument], raw: bytes, url: str, position: int, previous: str | None
-) -> tuple[_AnyDocument, str]:
+def decode_document(
+    decode: Callable[[bytes], Any], raw: bytes, url: str, position: int, previous: str | None
+) -> tuple[Any, str]:
+    """Return the document that `decode` makes of `raw`, and its checksum, after all that is checked of an entry."""
     place = entry_name(position)
     checksum = check_seal(raw, url, place)
     try:
-        document = decoder.decode(raw)
+        document = decode(raw)
         _check_id(document.entry)
     except (ValueError, UsageError) as error:
         raise StoreFormatError(

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
-from strobe.protocol.log import Begin, BlobRef, Commit, Entry
+from strobe.protocol.log import Begin, BlobRef, Commit
 from strobe.storage.blobs import Blobs
 from strobe.storage.disk import Disk
 from strobe.storage.entries import LOG, decode_entry, decode_outline, entry_name, entry_position
@@ -23,6 +23,7 @@ from strobe.storage.header import HEADER, locate, read_header
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import stated_checksum
+from strobe.storage.shared_decoding import CommitDecoder
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ class CommitReader:
     def __init__(self, url: str | Path) -> None:
         self.disk = Disk(locate(url))
         self.blobs = Blobs(self.disk)
+        self._decoder = CommitDecoder()
 
     def read_raw(self, position: int) -> bytes:
         """Return the bytes of the entry at `position` as they are; raise StoreError where it is missing."""
@@ -54,16 +56,13 @@ class CommitReader:
             raise StoreCorrupt(self.disk.url, entry_name(position), "is missing; restore it from a copy of the store")
         return raw
 
-    def read_entry(self, position: int) -> Entry:
-        """Return the entry at `position`, verified by itself; raise StoreError where that cannot be."""
-        return decode_entry(self.read_raw(position), self.disk.url, position, None)[0]
-
     def read_commit(self, position: int) -> Commit:
-        """Return the commit at `position`; raise StoreError where there is none."""
-        entry = self.read_entry(position)
-        if not isinstance(entry, Commit):
-            raise StoreCorrupt(self.disk.url, entry_name(position), "is no commit any more: it was replaced")
-        return entry
+        """Return the commit at `position`, verified by itself; raise StoreError where there is none.
+
+        It shares what it has in common with others that were read before, and is not to be changed.
+        """
+        raw = self.read_raw(position)
+        return self._decoder.decode(raw, self.disk.url, position)
 
     def read_blob(self, ref: BlobRef) -> memoryview:
         """Return the verified bytes of a blob."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from strobe.keyed_state import Key, merged_entries
+from strobe.keyed_state import Key, merged_entries, merged_parts
 from strobe.protocol.fragment import KEYED, LocalState
 from strobe.protocol.log import ProcessRecord
 
@@ -14,6 +14,13 @@ def keyed_items(state: LocalState) -> Iterator[tuple[Key, bytes]]:
     """
     assert state.encoding == KEYED, "other states have no keys"
     return ((key, bytes(value)) for key, value in merged_entries((state.data, *state.deltas)))
+
+
+def keyed_parts(state: LocalState) -> Iterator[dict[Key, bytes]]:
+    """Yield the same as `keyed_items`, many at a time."""
+    assert state.encoding == KEYED, "other states have no keys"
+    for part in merged_parts((state.data, *state.deltas)):
+        yield {key: bytes(value) for key, value in part.items()}
 
 
 def takes_delta(parent: ProcessRecord, chain_max: int) -> bool:
