@@ -18,8 +18,6 @@ from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec, Fragment, Frame, Frontier, InFlight, LocalState, SnapshotId
 from strobe.protocol.systems import first_view
 from strobe.runtime import FileSource
-from strobe.runtime.trace_reading import read_live_trace
-from strobe.runtime.trace_segments import read_segment
 from strobe.runtime.trace_writer import TraceWriter
 from strobe.runtime.tracing import Tracer
 from strobe.simulation.faults import Faults
@@ -27,6 +25,8 @@ from strobe.simulation.recorder import Recorder
 from strobe.simulation.replay import Replay, compare_along
 from strobe.simulation.world import World
 from strobe.storage import Store
+from strobe.traces.reading import read_live_trace
+from strobe.traces.segments import read_segment
 
 PROTOCOLS = ("chandy-lamport", "lai-yang")
 

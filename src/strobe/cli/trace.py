@@ -98,7 +98,7 @@ def _read(path: str, since: str | None, among: frozenset[str] | None = None) -> 
             )
         return read_trace(path), {}
     try:
-        from strobe.runtime.trace_reading import read_live_trace
+        from strobe.traces.reading import read_live_trace
     except ImportError as error:
         raise MissingExtra("live", "the trace of a live run") from error
     live = read_live_trace(path, since, among)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from strobe.protocol import FIFO, ChannelSpec, Fragment
-from strobe.runtime.trace_notes import Notes, trace_name
-from strobe.runtime.trace_rows import to_table
-from strobe.runtime.trace_segments import Counts, Received, SegmentHeader, directory_of, write_segment
+from strobe.traces.notes import Notes, trace_name
+from strobe.traces.rows import to_table
+from strobe.traces.segments import Counts, Received, SegmentHeader, directory_of, write_segment
 
 SEGMENTS_MAX = 4096
 

@@ -23,7 +23,7 @@ import msgspec
 
 from strobe.errors import MissingExtra
 from strobe.protocol import ChannelSpec, Fragment
-from strobe.runtime.trace_notes import Lead, Notes, Recorded, Sent, trace_name
+from strobe.traces.notes import Lead, Notes, Recorded, Sent, trace_name
 
 if TYPE_CHECKING:
     from strobe.runtime.host import Host

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND
-from strobe.runtime.arrow_columns import Integers, bytes_column, integers, name_column, number_column
-from strobe.runtime.trace_notes import Lead, Recorded, Sent
+from strobe.traces.arrow_columns import Integers, bytes_column, integers, name_column, number_column
+from strobe.traces.notes import Lead, Recorded, Sent
 
 KINDS = ("send", "receive", "internal", "record")  # in the order of their numbers in trace_tables
 

@@ -20,9 +20,9 @@ from strobe.causality.trace_lines import VERSION, TraceHeader, check_header
 from strobe.causality.trace_tables import FindPlace
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
-from strobe.runtime.trace_columns import ProcessLines
-from strobe.runtime.trace_segments import CLOSED, Segment, read_segment
-from strobe.runtime.trace_start import Start, choose_start, to_trace_start
+from strobe.traces.columns import ProcessLines
+from strobe.traces.segments import CLOSED, Segment, read_segment
+from strobe.traces.start import Start, choose_start, to_trace_start
 
 LINES_MAX = 10_000_000
 

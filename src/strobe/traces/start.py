@@ -13,7 +13,7 @@ from typing import NamedTuple
 from strobe.causality.trace_lines import TraceStart
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
-from strobe.runtime.trace_segments import CLOSED, Counts, Received, Segment
+from strobe.traces.segments import CLOSED, Counts, Received, Segment
 
 NONE_RECEIVED = Received()
 

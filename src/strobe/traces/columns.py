@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND, Columns
 from strobe.errors import UsageError
-from strobe.runtime.arrow_columns import Integers, numbers_in, times_in
-from strobe.runtime.trace_rows import KINDS, SCHEMA, count_up, to_table
-from strobe.runtime.trace_segments import Segment
+from strobe.traces.arrow_columns import Integers, numbers_in, times_in
+from strobe.traces.rows import KINDS, SCHEMA, count_up, to_table
+from strobe.traces.segments import Segment
 
 NOTHING = -1
 
