@@ -120,6 +120,10 @@ class EventClocks:
     def concurrent(self, first: tuple[str, int], second: tuple[str, int]) -> bool:
         return first != second and not self.happened_before(first, second) and not self.happened_before(second, first)
 
+    def rows(self, process: str) -> "array[int]":
+        """Return the clocks of all events of `process`, one after the other: a count for each process of the trace."""
+        return self._rows[self._trace.process_number(process)]
+
     def _row(self, event: tuple[str, int]) -> "array[int]":
         process, position = event
         width = len(self._trace.processes)

@@ -42,6 +42,9 @@ STATE_HASH: Final = "state_hash"
 ORDINAL: Final = "ordinal"
 PAYLOAD: Final = "payload"
 PAYLOAD_BYTES: Final = "payload_bytes"
+TRACE_ID: Final = "trace_id"
+MESSAGE_ID: Final = "message_id"
+VECTOR_CLOCK: Final = "vector_clock"
 CHECK: Final = "check"
 SUBJECT: Final = "subject"
 DETAIL: Final = "detail"
@@ -119,6 +122,17 @@ FRONTIER_DETAILS: Columns = {
 }
 """The frontiers with what the view says of each channel: what a proof goes by."""
 
+EVENTS: Columns = {
+    TRACE_ID: "string",
+    PROCESS: "string",
+    POSITION: "bigint",
+    KIND: "string",
+    CHANNEL: "string",
+    ORDINAL: "bigint",
+    MESSAGE_ID: "string",
+    VECTOR_CLOCK: "map<string,bigint>",
+}
+
 VIEW_PROCESSES: Columns = {SNAPSHOT_ID: "string", PROCESS: "string"}
 VIEW_CHANNELS: Columns = {
     SNAPSHOT_ID: "string",
@@ -157,6 +171,7 @@ TABLES: dict[str, Columns] = {
     "channel_frames": CHANNEL_FRAMES,
     "channel_messages": CHANNEL_MESSAGES,
     "frontiers": FRONTIERS,
+    "events": EVENTS,
     "frontier_details": FRONTIER_DETAILS,
     "view_processes": VIEW_PROCESSES,
     "view_channels": VIEW_CHANNELS,

@@ -5,6 +5,7 @@ offset of a stream is a position of the log. docs/spark.md has the options.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +21,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from strobe.errors import StoreError
+from strobe.errors import StoreError, UsageError
 from strobe.spark import columns as c
 from strobe.spark.arrow import spark_type
+from strobe.spark.event_rows import read_events, traces_at
 from strobe.spark.grouping import grouped
 from strobe.spark.source_options import LATEST, SourceOptions
 from strobe.spark.table_reading import read_table
@@ -30,6 +32,7 @@ from strobe.storage.following import Followed, Follower
 
 FORMAT = "strobe"
 POSITION = "position"
+EVENTS = "events"
 
 
 class Group(InputPartition):
@@ -37,6 +40,13 @@ class Group(InputPartition):
 
     def __init__(self, entries: list[Followed]) -> None:
         self.entries = entries
+
+
+class TraceFile(InputPartition):
+    """One trace, for one task."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
 
 
 class StrobeSource(DataSource):
@@ -57,6 +67,8 @@ class StrobeSource(DataSource):
         return FilteringReader(self.asked) if self.asked.push_filters else StrobeReader(self.asked)
 
     def streamReader(self, schema: StructType) -> "StrobeStreamReader":  # noqa: N802 -- Spark's name
+        if self.asked.request.table == EVENTS:
+            raise UsageError('the events of a trace are read by spark.read.format("strobe"), and not as a stream')
         return StrobeStreamReader(self.asked)
 
 
@@ -67,6 +79,8 @@ class StrobeReader(DataSourceReader):
         self.asked = asked
 
     def partitions(self) -> list[InputPartition]:
+        if self.asked.request.table == EVENTS:
+            return [TraceFile(str(path)) for path in traces_at(Path(self.asked.request.url))]
         follower = Follower(self.asked.request.url)
         end = follower.advance()
         return list(partitions_of(self.asked, follower, 0, end if self.asked.until is None else self.asked.until))
@@ -152,4 +166,6 @@ def partitions_of(asked: SourceOptions, follower: Follower, start: int, end: int
 
 def read_group(asked: SourceOptions, partition: Any) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition; where there is none, Spark asks for the rows of nothing."""
+    if isinstance(partition, TraceFile):
+        return read_events(Path(partition.path), asked.request.process)
     return read_table(asked.request, partition.entries if isinstance(partition, Group) else [])

@@ -32,6 +32,7 @@ class Tables:
     channel_frames: DataFrame
     channel_messages: DataFrame
     frontiers: DataFrame
+    events: DataFrame
     frontier_details: DataFrame
     view_processes: DataFrame
     view_channels: DataFrame
@@ -92,7 +93,7 @@ def tables_from_snapshots(spark: SparkSession, snapshots: Iterable[Snapshot]) ->
             errors.append(([[candidate.id], [position], [None], [error.problem]], 0))
 
     def frame(name: str) -> DataFrame:
-        rows = (row for snapshot in readable for row in rows_of(name, snapshot, None))
+        rows = (row for snapshot in readable for row in ([] if name == "events" else rows_of(name, snapshot, None)))
         columns = c.TABLES[name]
         schema = arrow_schema(columns)
         found = list(batches(schema, errors if name == "reading_errors" else rows))
