@@ -50,10 +50,14 @@ SUBJECT: Final = "subject"
 DETAIL: Final = "detail"
 VERDICT: Final = "verdict"
 REASON: Final = "reason"
+CHECKED_AT: Final = "checked_at"
+BATCH_ID: Final = "batch_id"
+FIRST_SEEN: Final = "first_seen"
 URI: Final = "uri"
 
 HOLDS: Final = "holds"
 VIOLATED: Final = "violated"
+UNDECIDED: Final = "undecided"
 ERROR: Final = "error"
 PROOF: Final = "proof"
 """The value of `check` in the verdicts that proofs.py gives."""
@@ -184,6 +188,14 @@ TABLES: dict[str, Columns] = {
 READABLE: dict[str, Columns] = {**TABLES, "commits": COMMITS}
 """What `format("strobe")` reads."""
 
-# Whoever writes these into a table adds when it was checked, and by which batch.
 VERDICTS: Columns = {SNAPSHOT_ID: "string", CHECK: "string", VERDICT: "string", REASON: "string"}
 VIOLATIONS: Columns = {SNAPSHOT_ID: "string", CHECK: "string", SUBJECT: "string", DETAIL: "variant"}
+QUARANTINE: Columns = {URI: "string", SNAPSHOT_ID: "string", REASON: "string", FIRST_SEEN: "timestamp"}
+
+OUTPUTS: dict[str, Columns] = {
+    # A check by itself says nothing of when it was made, and by which batch.
+    "verdicts": {**VERDICTS, CHECKED_AT: "timestamp", BATCH_ID: "bigint"},
+    "violations": VIOLATIONS,
+    "quarantine": QUARANTINE,
+}
+"""Every table that the pipeline writes."""

@@ -1,0 +1,120 @@
+"""The commits of a store as a stream: one small row for each, in the order of the log; offsets are log positions (S1).
+
+It is what drives the pipeline. A row names the position of a commit that took effect, or of an entry that is damaged,
+and the positions of the commits before it; whoever works on a snapshot reads the rest by itself.
+
+A store that is not there, or has gone, is one in which nothing is new: the stream waits.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from strobe.errors import StoreError
+from strobe.spark.examine import COMMITS
+from strobe.storage.following import Follower
+
+SOURCE = "strobe_commits"
+URL, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = "path", "history", "partitions", "rowsMax"
+PARTITION_ROWS_MIN = 8
+"""A task costs as much as examining a few snapshots."""
+
+Offset = dict[str, int]
+CommitRow = tuple[int, str | None, str | None, list[int]]
+
+
+class CommitsSource(DataSource):
+    """`spark.readStream.format(SOURCE)`. Options: the path of the store; see the constants for the others."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(COMMITS)
+
+    def streamReader(self, schema: StructType) -> "CommitsReader":  # noqa: N802 -- the name is Spark's
+        options = self.options
+        return CommitsReader(
+            options[URL], int(options[HISTORY_LENGTH]), int(options[PARTITIONS]), int(options[ROWS_MAX])
+        )
+
+
+class CommitRows(InputPartition):
+    """Some consecutive rows."""
+
+    def __init__(self, rows: Sequence[CommitRow]) -> None:
+        super().__init__(None)
+        self.rows = list(rows)
+
+
+class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the log in the driver; the rows are so few bytes that they travel with the tasks."""
+
+    def __init__(self, url: str, history: int, partitions: int, rows_max: int) -> None:
+        self._url = url
+        self._history = history
+        self._partitions = partitions
+        self._rows_max = rows_max
+        self._follower: Follower | None = None
+        self._last: int | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return {"position": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._last = self._end()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        end = self._end() if self._last is None else self._last
+        follower = self._follower
+        if follower is None or end <= start["position"]:
+            return start
+        rows = follower.between(start["position"], end)
+        if isinstance(limit, ReadMaxRows) and len(rows) > limit.max_rows:
+            return {"position": rows[limit.max_rows].position}
+        # A begin or an abort is nothing new by itself: the offset moves on when there is something to judge.
+        return {"position": end} if rows or isinstance(limit, ReadAllAvailable) else start
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[CommitRows]:
+        rows = self._rows(start["position"], end["position"])
+        parts = max(1, min(self._partitions, len(rows) // PARTITION_ROWS_MIN))
+        ends = accumulate(((len(rows) + place) // parts for place in range(parts)), initial=0)
+        return [CommitRows(rows[first:last]) for first, last in pairwise(ends) if last > first]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, CommitRows), "it is one of `partitions`"
+        columns = zip(*partition.rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, COMMITS, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=COMMITS)
+
+    def _rows(self, start: int, end: int) -> list[CommitRow]:
+        if self._follower is None or self._follower.end < end:
+            self._end()
+        if self._follower is None or self._follower.end < end:
+            raise StoreError(self._url, f"ends before log entry {end}, which was read before; bring it back")
+        before = [one.position for one in self._follower.between(0, start) if one.snapshot_id is not None]
+        before = before[len(before) - min(self._history, len(before)) :]
+        rows: list[CommitRow] = []
+        for one in self._follower.between(start, end):
+            rows.append((one.position, one.snapshot_id, one.problem, before))
+            if one.snapshot_id is not None and self._history:
+                before = [*before[-self._history + 1 :], one.position]
+        return rows
+
+    def _end(self) -> int:
+        try:
+            if self._follower is None:
+                self._follower = Follower(self._url)
+            return self._follower.advance()
+        except StoreError:
+            return self._follower.end if self._follower is not None else 0

@@ -1,0 +1,173 @@
+"""Running invariants over the snapshots of a batch, so that one that fails on a snapshot fails on that one alone (G1).
+
+All invariants run over all snapshots in one Spark job. Only where that fails are they run one by one, and then over
+halves of the batch, and halves of those, down to the snapshot that is to blame: it gets the verdict `error` with the
+reason, and the others the verdict they deserve.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from strobe.spark import columns as c
+from strobe.spark.invariants import Invariant, problem_of
+from strobe.spark.outputs import Row
+from strobe.spark.snapshot_tables import tables_of_snapshots
+
+ROWS_MAX = 1000
+"""Of the rows that violate an invariant in one snapshot, so many are kept; the verdict says how many there are."""
+SUBJECTS_SHOWN = 5
+ERRORS_MAX = 20
+"""An invariant that has failed on so many snapshots of a batch is not tried on the rest, one by one, for hours."""
+
+_ROWS, _PLACE = "violating_rows", "place"
+
+
+@dataclass
+class Judged:
+    """What came of a batch so far; rows of the output tables, but for when and by which batch.
+
+    `readable` has the positions of the snapshots that invariants can be asked about, `unreadable` the verdict on the
+    proof of the others.
+    """
+
+    verdicts: list[Row] = field(default_factory=list)
+    violations: list[Row] = field(default_factory=list)
+    quarantine: list[Row] = field(default_factory=list)
+    readable: dict[str, int] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def verdict(self, snapshot_id: str, check: str, verdict: str, reason: str | None) -> None:
+        self.verdicts.append({c.SNAPSHOT_ID: snapshot_id, c.CHECK: check, c.VERDICT: verdict, c.REASON: reason})
+
+    def violation(self, snapshot_id: str, check: str, subject: str, detail: str) -> None:
+        self.violations.append({c.SNAPSHOT_ID: snapshot_id, c.CHECK: check, c.SUBJECT: subject, c.DETAIL: detail})
+
+
+def evaluate(spark: SparkSession, url: str, invariants: Sequence[Invariant], judged: Judged) -> None:
+    """Add the verdicts on every invariant to what was found in the snapshots."""
+    for snapshot_id, verdict in judged.unreadable.items():
+        for one in invariants:
+            judged.verdict(snapshot_id, one.name, verdict, "not checked: the snapshot could not be read")
+    if judged.readable:
+        _Evaluation(spark, url, judged).run(invariants, judged.readable)
+
+
+class _Evaluation:
+    def __init__(self, spark: SparkSession, url: str, judged: Judged) -> None:
+        self._spark = spark
+        self._url = url
+        self._judged = judged
+        self._errors: dict[str, list[str]] = {}
+
+    def run(self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]) -> None:
+        """Judge `snapshots` by `invariants`; where that fails, by halves: first of the invariants, then of the rest."""
+        errors = self._errors.get(invariants[0].name, [])
+        if len(errors) >= ERRORS_MAX:
+            self._fail(invariants[0].name, snapshots, f"not tried, having failed {ERRORS_MAX} times: {errors[0]}")
+            return
+        try:
+            found = self._violating(invariants, snapshots)
+        except Exception as error:  # noqa: BLE001 -- a user's query or function may raise anything
+            if len(invariants) > 1:
+                for one in invariants:
+                    self.run([one], snapshots)
+            elif len(snapshots) > 1:
+                for half in _halves(snapshots):
+                    self.run(invariants, half)
+            else:
+                _require_session(self._spark, error)
+                self._fail(invariants[0].name, snapshots, problem_of(error))
+            return
+        for one in invariants:
+            for snapshot_id in snapshots:
+                self._conclude(snapshot_id, one.name, found.get((snapshot_id, one.name), []))
+
+    def _violating(
+        self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]
+    ) -> dict[tuple[str, str], list[Row]]:
+        tables = tables_of_snapshots(self._spark, self._url, snapshots)
+        rows = reduce(DataFrame.union, (_as_rows(one.violating(self._spark, tables), one.name) for one in invariants))
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in _bounded(rows).toArrow().to_pylist():
+            if row[c.SNAPSHOT_ID] not in snapshots:
+                raise ValueError(f"returned a row of the snapshot {row[c.SNAPSHOT_ID]!r}, which it was not asked about")
+            found.setdefault((row[c.SNAPSHOT_ID], row[c.CHECK]), []).append(row)
+        return found
+
+    def _fail(self, check: str, snapshots: Iterable[str], reason: str) -> None:
+        for snapshot_id in snapshots:
+            self._errors.setdefault(check, []).append(reason)
+            self._judged.verdict(snapshot_id, check, c.ERROR, reason)
+
+    def _conclude(self, snapshot_id: str, check: str, rows: Sequence[Row]) -> None:
+        if not rows:
+            self._judged.verdict(snapshot_id, check, c.HOLDS, None)
+            return
+        ordered = sorted(rows, key=lambda row: row[_PLACE])
+        self._judged.verdict(snapshot_id, check, c.VIOLATED, _reason(ordered))
+        for row in ordered:
+            self._judged.violation(snapshot_id, check, row[c.SUBJECT], row[c.DETAIL])
+
+
+def _reason(rows: Sequence[Row]) -> str:
+    total = rows[0][_ROWS]
+    shown = "; ".join(_brief(row) for row in rows[:SUBJECTS_SHOWN])
+    kept = f"; {len(rows)} of them are kept" if total > len(rows) else ""
+    return f"{total} violating row{'' if total == 1 else 's'}: {shown}{'; ...' if total > SUBJECTS_SHOWN else ''}{kept}"
+
+
+def _brief(row: Row) -> str:
+    detail = {name: value for name, value in msgspec.json.decode(row[c.DETAIL]).items() if name != c.SNAPSHOT_ID}
+    return ", ".join(f"{name} {_text(value)}" for name, value in detail.items())
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _as_rows(violating: DataFrame, check: str) -> DataFrame:
+    """Bring what an invariant returns into one shape, so that several fit into one job."""
+    names = {name.lower(): name for name in violating.columns}
+    subjects = [sf.col(f"`{names[name]}`").cast("string") for name in _SUBJECTS if name in names]
+    return violating.select(
+        sf.col(c.SNAPSHOT_ID).cast("string").alias(c.SNAPSHOT_ID),
+        sf.lit(check).alias(c.CHECK),
+        sf.coalesce(*subjects, sf.lit("")).alias(c.SUBJECT),
+        # What is NULL is shown as well: that something is missing may be what is wrong.
+        sf.to_json(sf.struct("*"), {"ignoreNullFields": "false"}).alias(c.DETAIL),
+    )
+
+
+_SUBJECTS = (c.SUBJECT, c.CHANNEL, c.PROCESS, c.SNAPSHOT_ID)
+"""The columns that say what a row is about, the first that there is; the snapshot itself if none."""
+
+
+def _bounded(rows: DataFrame) -> DataFrame:
+    """Keep the first rows of each snapshot and check, and say how many there were: the driver holds them all."""
+    of_one = Window.partitionBy(c.SNAPSHOT_ID, c.CHECK)
+    counted = rows.withColumns(
+        {_PLACE: sf.row_number().over(of_one.orderBy(c.SUBJECT, c.DETAIL)), _ROWS: sf.count(sf.lit(1)).over(of_one)}
+    )
+    return counted.where(sf.col(_PLACE) <= ROWS_MAX)
+
+
+def _halves(snapshots: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    items = list(snapshots.items())
+    middle = len(items) // 2
+    yield dict(items[:middle])
+    yield dict(items[middle:])
+
+
+def _require_session(spark: SparkSession, error: Exception) -> None:
+    """Raise `error` where it is not the invariant's fault: without Spark itself, nothing can be judged."""
+    if isinstance(error, PySparkException):
+        return
+    spark.range(1).count()

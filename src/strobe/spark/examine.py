@@ -1,0 +1,223 @@
+"""What a worker finds in the snapshots it is given (P1, S2): checksums, the causal proof, signatures, drift.
+
+It is given positions of the log, not manifests: it reads the entry and the blobs itself, so that nothing that a
+coordinator said, and nothing large, passes through Java. What it hands back is a few short rows for each snapshot:
+
+    verdict     one for each check
+    violation   one for each thing that is wrong; `name` is its subject, `text` its detail as JSON
+    quarantine  a damaged file; `name` is its address
+    gone        the store cannot be reached: this is no finding, and the batch has to be tried again
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from strobe.causality.proof import Finding, verify
+from strobe.causality.signatures import check_signatures
+from strobe.protocol.log import Commit, Manifest
+from strobe.protocol.view import View
+from strobe.spark import columns as c
+from strobe.spark.drift import DRIFT_CHECKS, Observed, observe
+from strobe.spark.stored_bytes import Damage, StoredBytes
+from strobe.storage.entries import entry_name
+from strobe.storage.levels import SIGNER_UNKNOWN
+
+VERDICT, VIOLATION, QUARANTINE, GONE = "verdict", "violation", "quarantine", "gone"
+ROW_KIND, NAME, TEXT = "row_kind", "name", "text"
+PROBLEM, HISTORY = "problem", "history"
+
+COMMITS = pa.schema(
+    [
+        (c.LOG_POSITION, pa.int64()),
+        (c.SNAPSHOT_ID, pa.string()),
+        (PROBLEM, pa.string()),
+        (HISTORY, pa.list_(pa.int64())),
+    ]
+)
+"""What a worker is given: a commit, or an entry with a problem; and the positions of the commits before it."""
+
+FOUND = pa.schema(
+    [
+        (c.LOG_POSITION, pa.int64()),
+        (c.SNAPSHOT_ID, pa.string()),
+        (ROW_KIND, pa.string()),
+        (c.CHECK, pa.string()),
+        (NAME, pa.string()),
+        (TEXT, pa.string()),
+    ]
+)
+
+Batches = Iterator[pa.RecordBatch]
+FoundRow = tuple[int, str | None, str, str | None, str, str | None]
+
+REASON_LINES_MAX = 10
+REMOVED = "was removed from the store before it was judged"
+
+
+class ExpectedSigners(msgspec.Struct, frozen=True):
+    """The public key of each process as its 32 bytes, and the view that the snapshots must be of, if it is known."""
+
+    public_keys: dict[str, bytes]
+    view: View | None = None
+
+    def keys(self) -> Mapping[str, Any]:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        return {process: Ed25519PublicKey.from_public_bytes(raw) for process, raw in self.public_keys.items()}
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """What to examine, and how; plain data, so that it reaches every worker. `store_id` is what its header must say."""
+
+    url: str
+    store_id: str
+    drift_window: int
+    signers: ExpectedSigners | None = None
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The checks that every snapshot gets a verdict on."""
+        drift = tuple(check.name for check in DRIFT_CHECKS) if self.drift_window else ()
+        return (c.PROOF, *drift)
+
+
+def examiner(examination: Examination) -> Callable[[Batches], Batches]:
+    """Return the function for `mapInArrow` that turns rows of COMMITS into rows of FOUND."""
+
+    encoded = msgspec.json.encode(examination)
+
+    def examine(batches: Batches) -> Batches:
+        # Imported in the worker, where the package may have come with the job.
+        from strobe.spark.examine import Examination, Examiner
+
+        examiner = Examiner(msgspec.json.decode(encoded, type=Examination))
+        for batch in batches:
+            yield examiner.examine(batch)
+
+    return examine
+
+
+class Examiner:
+    """Examines the snapshots of one store, one after the other. It is for one thread."""
+
+    def __init__(self, examination: Examination) -> None:
+        self._examination = examination
+        self._stored = StoredBytes(examination.url, examination.store_id)
+        self._keys = examination.signers.keys() if examination.signers else {}
+        self._observed: dict[int, Observed | None] = {}
+
+    def examine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Turn rows of COMMITS into rows of FOUND."""
+        found: list[FoundRow] = []
+        for commit in zip(*(batch.column(name).to_pylist() for name in COMMITS.names), strict=True):
+            found += self._examine_one(*commit)
+        columns = zip(*found, strict=True) if found else [[]] * len(FOUND)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, FOUND, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=FOUND)
+
+    def _examine_one(
+        self, position: int, snapshot_id: str | None, problem: str | None, history: Sequence[int]
+    ) -> list[FoundRow]:
+        if snapshot_id is None:
+            return [(position, None, QUARANTINE, None, self._stored.address(entry_name(position)), problem)]
+        try:
+            return self._examine_commit(_Rows(position, snapshot_id), history).found
+        except StoreGone as error:
+            return [(position, snapshot_id, GONE, None, self._examination.url, str(error))]
+
+    def _examine_commit(self, rows: "_Rows", history: Sequence[int]) -> "_Rows":
+        commit = self._stored.commit(rows.position)
+        if isinstance(commit, Damage):
+            self._blame(rows, [commit])
+            rows.error(self._examination.checks[1:], f"not checked: {commit.place} {commit.problem}")
+            return rows
+        self._prove(rows, commit.manifest)
+        self._compare(rows, commit, history)
+        return rows
+
+    def _prove(self, rows: "_Rows", manifest: Manifest) -> None:
+        snapshot, damaged = self._stored.snapshot(rows.snapshot_id, manifest, rows.position)
+        if damaged:
+            self._blame(rows, damaged)
+            return
+        assert snapshot is not None, "nothing is damaged"
+        findings, signed = list(verify(snapshot).findings), SIGNER_UNKNOWN
+        if self._examination.signers is not None:
+            findings += check_signatures(rows.snapshot_id, manifest, self._keys, self._examination.signers.view)
+            signed = f"signed by all {len(manifest.view.processes)} processes"
+        rows.conclude(c.PROOF, findings, signed)
+
+    def _blame(self, rows: "_Rows", damaged: Sequence[Damage]) -> None:
+        """Quarantine what cannot be read, unless the store has gone altogether, or the snapshot was removed from it."""
+        if (absence := self._stored.absence()) is not None:
+            raise StoreGone(absence)
+        if self._stored.is_removed(rows.snapshot_id):
+            rows.verdict(c.PROOF, c.UNDECIDED, REMOVED)
+            return
+        for place, problem in damaged:
+            rows.add(QUARANTINE, None, self._stored.address(place), problem)
+        rows.error((c.PROOF,), _listed([f"{place}: {problem}" for place, problem in damaged]))
+
+    def _compare(self, rows: "_Rows", commit: Commit, history: Sequence[int]) -> None:
+        """Check the drift from the snapshots before, as far back as the epoch and the window go."""
+        window_max = self._examination.drift_window
+        if not window_max:
+            return
+        current = self._observed[rows.position] = observe(commit)
+        before = [self._observe(position) for position in history[-window_max + 1 :]]
+        window = [one for one in before if one is not None and one.epoch == current.epoch] + [current]
+        for check in DRIFT_CHECKS:
+            if len(window) < window_max:
+                reason = f"{len(window)} of the {window_max} snapshots that it takes, in epoch {current.epoch}"
+                rows.verdict(check.name, c.UNDECIDED, reason)
+            else:
+                rows.conclude(check.name, list(check.find(window)), f"over {window_max} snapshots")
+        for position in [one for one in self._observed if one < (history[0] if history else rows.position)]:
+            del self._observed[position]
+
+    def _observe(self, position: int) -> Observed | None:
+        if position not in self._observed:
+            commit = self._stored.commit(position)
+            self._observed[position] = None if isinstance(commit, Damage) else observe(commit)
+        return self._observed[position]
+
+
+class StoreGone(Exception):
+    """The store cannot be reached: no finding about a snapshot, but a reason to try the batch again."""
+
+
+class _Rows:
+    """The rows of one snapshot."""
+
+    def __init__(self, position: int, snapshot_id: str) -> None:
+        self.position = position
+        self.snapshot_id = snapshot_id
+        self.found: list[FoundRow] = []
+
+    def add(self, kind: str, check: str | None, name: str, text: str | None) -> None:
+        self.found.append((self.position, self.snapshot_id, kind, check, name, text))
+
+    def verdict(self, check: str, verdict: str, reason: str) -> None:
+        self.add(VERDICT, check, verdict, reason)
+
+    def error(self, checks: Sequence[str], reason: str) -> None:
+        for check in checks:
+            self.verdict(check, c.ERROR, reason)
+
+    def conclude(self, check: str, findings: Sequence[Finding], holds_because: str) -> None:
+        """Add the verdict on one check, and what is wrong."""
+        if not findings:
+            self.verdict(check, c.HOLDS, holds_because)
+            return
+        self.verdict(check, c.VIOLATED, _listed([str(finding) for finding in findings]))
+        for finding in findings:
+            detail = {"problem": finding.problem, "rule": finding.check}
+            self.add(VIOLATION, check, finding.subject, msgspec.json.encode(detail).decode())
+
+
+def _listed(lines: Sequence[str]) -> str:
+    more = len(lines) - REASON_LINES_MAX
+    return "; ".join(lines[:REASON_LINES_MAX]) + (f"; and {more} more" if more > 0 else "")

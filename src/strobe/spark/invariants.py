@@ -1,0 +1,190 @@
+"""Invariants of a user (G1): what must hold in every snapshot, as SQL files and as Python functions over DataFrames.
+
+An invariant returns the rows that violate it, each with its `snapshot_id`; no row means that it holds. It is given the
+tables of some snapshots at once, and must judge each by itself. A file `*.sql` is one query, named by its leading
+comment:
+
+    -- name: conservation
+    -- description: All money is always somewhere: 800 in all.
+    SELECT snapshot_id, total FROM (...) WHERE total <> 800
+
+A file `*.py` has any number of functions under the decorator `invariant`. Everything is tried on tables without rows
+before anything runs, so that a mistake is told at the start, with its file and line.
+"""
+
+import ast
+import re
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from strobe.errors import UsageError
+from strobe.spark import columns as c
+from strobe.spark.snapshot_tables import SnapshotTables, empty_tables
+
+SQL, PYTHON = ".sql", ".py"
+
+_MARK = "_strobe_invariant"
+_HEADING = re.compile(r"--\s*(name|description)\s*:\s*(.*?)\s*$", re.IGNORECASE)
+_LINE = re.compile(r"\bline (\d+)\b")
+
+Violating = Callable[[SnapshotTables], DataFrame]
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@overload
+def invariant(function: _F) -> _F: ...
+@overload
+def invariant(*, name: str | None = None) -> Callable[[_F], _F]: ...
+def invariant(function: Any = None, *, name: str | None = None) -> Any:
+    """Mark a function from tables to the DataFrame of violating rows; its name and docstring are the invariant's."""
+
+    def mark(marked: Any) -> Any:
+        setattr(marked, _MARK, name or marked.__name__.replace("_", "-"))
+        return marked
+
+    return mark(function) if function is not None else mark
+
+
+class Invariant(msgspec.Struct, frozen=True):
+    """One invariant as plain data, so that it can be sent wherever batches are judged. `place` is its file."""
+
+    name: str
+    description: str
+    place: str
+    text: str
+    function: str | None = None
+    """The name of the function in a Python file; None in an SQL file."""
+
+    def violating(self, spark: SparkSession, tables: SnapshotTables) -> DataFrame:
+        """Return the rows of `tables` that violate it."""
+        if self.function is None:
+            tables.register(self.text)
+            return spark.sql(_as_query(self.text))
+        found = _module(self.place, self.text)[self.function](tables)
+        if not hasattr(found, "sparkSession"):
+            raise TypeError(f"returned {type(found).__name__} and not a DataFrame of the violating rows")
+        return found
+
+
+def read_invariants(directory: str | Path) -> list[Invariant]:
+    """Return the invariants in the files of a directory, by name; raise UsageError at the first file that is wrong."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise UsageError(f"{root} is not a directory; give the one with your invariants, *.sql and *.py")
+    files = [path for path in sorted(root.iterdir()) if path.suffix in (SQL, PYTHON) and path.is_file()]
+    found = [one for path in files for one in _read(path)]
+    if not found:
+        raise UsageError(f"{root} has no invariant: no *.sql file, and no *.py file with an @invariant function")
+    return found
+
+
+def check_invariants(spark: SparkSession, invariants: Sequence[Invariant], reserved: Iterable[str]) -> None:
+    """Try every invariant on tables without rows; raise UsageError for a mistake, naming its file and line."""
+    seen = dict.fromkeys(reserved, "a check of Strobe's own")
+    for one in invariants:
+        if one.name in seen:
+            raise UsageError(f"{one.place}: the name {one.name!r} is taken by {seen[one.name]}; names must differ")
+        seen[one.name] = one.place
+    if not invariants:
+        return
+    apart = spark.newSession()  # its views are not those of the user
+    tables = empty_tables(apart)
+    for one in invariants:
+        _try_out(apart, one, tables)
+
+
+def problem_of(error: Exception) -> str:
+    """Say in a line what an invariant has raised."""
+    if isinstance(error, PySparkException):
+        lines = [line.strip() for line in (error.getMessage() or str(error)).splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith("SQLSTATE")] or [type(error).__name__]
+        # Where Python has raised, what it raised comes after where; where Java has, before.
+        return lines[-1 if any("Traceback (" in line for line in lines) else 0]
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _read(path: Path) -> list[Invariant]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    return [_read_sql(path, text)] if path.suffix == SQL else _read_python(path, text)
+
+
+def _read_sql(path: Path, text: str) -> Invariant:
+    headings: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line.strip().startswith("--"):
+            if line.strip():
+                break
+            continue
+        if match := _HEADING.match(line.strip()):
+            headings.setdefault(match[1].lower(), match[2])
+    return Invariant(headings.get("name") or path.stem, headings.get("description", ""), str(path), text)
+
+
+def _read_python(path: Path, text: str) -> list[Invariant]:
+    try:
+        functions = _module(str(path), text)
+    except SyntaxError as error:
+        raise UsageError(f"{path}:{error.lineno}: {error.msg}") from error
+    except Exception as error:
+        raise UsageError(f"{path}:{_line_in(error, str(path))}: {problem_of(error)}") from error
+    return [
+        Invariant(getattr(function, _MARK), _first_line(function.__doc__), str(path), text, name)
+        for name, function in functions.items()
+    ]
+
+
+_modules: dict[tuple[str, str], dict[str, Violating]] = {}
+
+
+def _module(place: str, text: str) -> dict[str, Violating]:
+    """Run a user's file, once, and return its invariants by the names of their functions."""
+    if (place, text) not in _modules:
+        names: dict[str, Any] = {"__name__": f"invariants_{Path(place).stem}", "__file__": place}
+        exec(compile(ast.parse(text, place), place, "exec"), names)
+        _modules[place, text] = {name: one for name, one in names.items() if hasattr(one, _MARK)}
+    return _modules[place, text]
+
+
+def _try_out(spark: SparkSession, one: Invariant, tables: SnapshotTables) -> None:
+    try:
+        found = one.violating(spark, tables).columns
+    except Exception as error:
+        line = _sql_line(error) if one.function is None else _line_in(error, one.place)
+        raise UsageError(f"{one.place}:{line}: {problem_of(error)}") from error
+    if c.SNAPSHOT_ID not in found:
+        raise UsageError(
+            f"{one.place}: {one.name} returns {', '.join(found)}; it must return {c.SNAPSHOT_ID} as well, "
+            "so that each row is known to be of which snapshot"
+        )
+
+
+def _as_query(text: str) -> str:
+    """Return the text as a query that can be nothing else: a command within is a mistake, and is not run.
+
+    Its lines keep their numbers.
+    """
+    return f"SELECT * FROM ( {text.rstrip().removesuffix(';')}\n)"
+
+
+def _sql_line(error: Exception) -> int:
+    match = _LINE.search(str(error))
+    return int(match[1]) if match else 1
+
+
+def _line_in(error: Exception, place: str) -> int:
+    """Return the line of the user's file that raised, the innermost of them."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
+    return lines[-1] or 1 if lines else 1
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]

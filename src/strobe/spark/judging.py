@@ -1,0 +1,148 @@
+"""One batch of the pipeline, from commits to written verdicts (D2): examined by workers, then held against invariants.
+
+The steps, each of which may be the last one before a crash:
+1. The workers examine every snapshot of the batch (examine.py): one Spark job, a few short rows back.
+2. The user's invariants run over the tables of those that could be read (evaluation.py).
+3. Violations, quarantine and then verdicts are written (outputs.py). With the verdicts, the batch is done.
+4. Alerts are sent. Only then does Spark note that the batch is done; if it gives us the batch again, only they are.
+"""
+
+import enum
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from strobe.spark import columns as c
+from strobe.spark import examine
+from strobe.spark.alerts import Alert, AlertHooks, alert_id
+from strobe.spark.evaluation import Judged, evaluate
+from strobe.spark.examine import Examination, examiner
+from strobe.spark.invariants import Invariant
+from strobe.spark.outputs import QUARANTINE, VERDICTS, VIOLATIONS, Outputs, Row, variant
+
+
+class Step(enum.StrEnum):
+    """What has just been done, in the order of a batch."""
+
+    BEGUN = enum.auto()
+    EXAMINED = enum.auto()
+    EVALUATED = enum.auto()
+    VIOLATIONS_WRITTEN = enum.auto()
+    QUARANTINE_WRITTEN = enum.auto()
+    VERDICTS_WRITTEN = enum.auto()
+    ALERTED = enum.auto()
+
+
+OnStep = Callable[[Step, int], None]
+"""Called after each step with the number of the batch; what it raises ends the batch there."""
+
+
+class Unavailable(Exception):
+    """The store or the output cannot be reached now; the batch has to be tried again. The message is for people."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All that judging needs to know; plain data, which goes wherever batches are judged."""
+
+    to: str
+    examination: Examination
+    invariants: tuple[Invariant, ...] = ()
+    alerts: AlertHooks = AlertHooks()
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        return (*self.examination.checks, *(one.name for one in self.invariants))
+
+
+def judge(plan: Plan, commits: DataFrame, batch_id: int, on_step: OnStep | None = None) -> None:
+    """Judge the snapshots of a batch, unless that was done before, and send the alerts."""
+    step = on_step or _no_step
+    outputs = Outputs(plan.to)
+    try:
+        if not outputs.is_done(batch_id):
+            step(Step.BEGUN, batch_id)
+            _write(outputs, batch_id, _judged(plan, commits, batch_id, step), step)
+        _alert(plan, outputs, batch_id)
+    except OSError as error:
+        raise Unavailable(f"{outputs.root} cannot be written to: {error.strerror or error}") from error
+    step(Step.ALERTED, batch_id)
+
+
+def _judged(plan: Plan, commits: DataFrame, batch_id: int, step: OnStep) -> Judged:
+    found = commits.mapInArrow(examiner(plan.examination), from_arrow_schema(examine.FOUND)).toArrow()
+    _refuse_absent(found)
+    step(Step.EXAMINED, batch_id)
+    judged = _from_examination(found)
+    if plan.invariants:
+        evaluate(commits.sparkSession, plan.examination.url, plan.invariants, judged)
+    step(Step.EVALUATED, batch_id)
+    return judged
+
+
+def _refuse_absent(found: pa.Table) -> None:
+    for row in _rows_of_kind(found, examine.GONE):
+        raise Unavailable(f"store {row[examine.NAME]}: {row[examine.TEXT]}")
+
+
+def _from_examination(found: pa.Table) -> Judged:
+    judged = Judged()
+    for row in _rows_of_kind(found, examine.VERDICT):
+        position, snapshot_id = row[c.LOG_POSITION], row[c.SNAPSHOT_ID]
+        verdict = row[examine.NAME]
+        judged.verdict(snapshot_id, row[c.CHECK], verdict, row[examine.TEXT])
+        if row[c.CHECK] == c.PROOF:
+            if verdict in (c.HOLDS, c.VIOLATED):
+                judged.readable[snapshot_id] = position
+            else:
+                judged.unreadable[snapshot_id] = verdict
+    for row in _rows_of_kind(found, examine.VIOLATION):
+        judged.violation(row[c.SNAPSHOT_ID], row[c.CHECK], row[examine.NAME], row[examine.TEXT])
+    for row in _rows_of_kind(found, examine.QUARANTINE):
+        judged.quarantine.append(
+            {c.URI: row[examine.NAME], c.SNAPSHOT_ID: row[c.SNAPSHOT_ID], c.REASON: row[examine.TEXT]}
+        )
+    return judged
+
+
+def _rows_of_kind(found: pa.Table, kind: str) -> Iterable[dict[str, Any]]:
+    return (row for row in found.to_pylist() if row[examine.ROW_KIND] == kind)
+
+
+def _write(outputs: Outputs, batch_id: int, judged: Judged, step: OnStep) -> None:
+    now = datetime.now(UTC)
+    outputs.write(VIOLATIONS, batch_id, [{**row, c.DETAIL: variant(row[c.DETAIL])} for row in judged.violations])
+    step(Step.VIOLATIONS_WRITTEN, batch_id)
+    outputs.write(QUARANTINE, batch_id, [{**row, c.FIRST_SEEN: now} for row in judged.quarantine])
+    step(Step.QUARANTINE_WRITTEN, batch_id)
+    outputs.write(VERDICTS, batch_id, [{**row, c.CHECKED_AT: now, c.BATCH_ID: batch_id} for row in judged.verdicts])
+    step(Step.VERDICTS_WRITTEN, batch_id)
+
+
+def _alert(plan: Plan, outputs: Outputs, batch_id: int) -> None:
+    """Send what the tables say of the batch, so that it is the same the second time."""
+    if plan.alerts:
+        store = plan.examination.store_id
+        verdicts = outputs.read(VERDICTS, batch_id)
+        alerts = [_of_verdict(store, row) for row in verdicts if row[c.VERDICT] in (c.VIOLATED, c.ERROR)]
+        alerts += [_of_quarantine(store, row, batch_id) for row in outputs.read(QUARANTINE, batch_id)]
+        plan.alerts.send(alerts)
+
+
+def _of_verdict(store: str, row: Row) -> Alert:
+    snapshot_id, check = row[c.SNAPSHOT_ID], row[c.CHECK]
+    identity = alert_id(store, snapshot_id, check)
+    return Alert(identity, store, row[c.REASON], row[c.BATCH_ID], snapshot_id, check, row[c.VERDICT])
+
+
+def _of_quarantine(store: str, row: Row, batch_id: int) -> Alert:
+    snapshot_id, uri = row[c.SNAPSHOT_ID], row[c.URI]
+    return Alert(alert_id(store, snapshot_id, uri), store, row[c.REASON], batch_id, snapshot_id, uri=uri)
+
+
+def _no_step(step: Step, batch_id: int) -> None:
+    pass

@@ -1,0 +1,230 @@
+"""What the pipeline leaves behind: the tables `verdicts`, `violations` and `quarantine` as Parquet, by batches (D2).
+
+    TO/pipeline.json                        which store this is about
+    TO/checkpoint/                          how far Spark is
+    TO/verdicts/batch-00000000000000000007.parquet, and so in violations/ and quarantine/
+    TO/tmp/                                 files being written
+    TO/lock                                 held by the one pipeline that writes here
+
+A batch is one file of each table. A file is written elsewhere, synced, and given its name in one step, so that a reader
+sees all of it or nothing. The verdicts come last: whoever sees a verdict sees what it is about, and a batch whose
+verdicts are there is done, however often Spark gives it to us again. Nothing is ever changed or written twice.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strobe.errors import MissingComponent, UsageError
+from strobe.spark import columns as c
+from strobe.storage.header import locate
+
+VERDICTS, VIOLATIONS, QUARANTINE = "verdicts", "violations", "quarantine"
+TABLES = (VIOLATIONS, QUARANTINE, VERDICTS)
+"""In the order in which a batch is written."""
+CHECKPOINT, IDENTITY, LOCK, UNFINISHED = "checkpoint", "pipeline.json", "lock", "tmp"
+VERSION = 1
+
+_VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
+_TYPES = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "variant": _VARIANT,
+}
+_SPARK_NAMES = {"bigint": "long"}
+
+Row = dict[str, Any]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What is remembered of the store that the tables are about."""
+
+    version: int
+    store: str
+    url: str
+
+
+class Outputs:
+    """The directory that a pipeline writes to; `claim` it before writing."""
+
+    def __init__(self, to: str | Path) -> None:
+        self.root = locate(to)
+        self._lock: int | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / CHECKPOINT
+
+    def path(self, table: str, batch_id: int) -> Path:
+        return self.root / table / f"batch-{batch_id:020d}.parquet"
+
+    def claim(self) -> Self:
+        """Become the one pipeline that writes here, until `release`; refuse where there is another, or other files."""
+        self.refuse_others()
+        try:
+            for name in (*TABLES, UNFINISHED):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise MissingComponent(f"{self.root} cannot be written to: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise UsageError(
+                f"another pipeline is writing to {self.root}; stop it first, or give this one a directory of its own"
+            ) from None
+        self._tidy()
+        return self
+
+    def _tidy(self) -> None:
+        """Remove what a pipeline that was killed has left unfinished; give each table a file that says its columns."""
+        try:
+            for leftover in (self.root / UNFINISHED).iterdir():
+                leftover.unlink(missing_ok=True)
+            for table in TABLES:
+                if not (path := self.root / table / "columns.parquet").exists():
+                    self._create(path, partial(pq.write_table, to_arrow(table, [])))
+        except OSError as error:
+            self.release()
+            raise MissingComponent(f"{self.root} cannot be written to: {error.strerror or error}") from error
+
+    def release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self.claim()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def identify(self, store: str, url: str) -> None:
+        """Remember the store; refuse another one than before, and a directory whose checkpoint was taken away."""
+        path = self.root / IDENTITY
+        if not path.exists():
+            raw = msgspec.json.encode(Identity(VERSION, store, url)) + b"\n"
+            self._create(path, lambda unfinished: unfinished.write_bytes(raw))
+            return
+        known = self.identity()
+        assert known is not None, "it exists"
+        if known.store != store:
+            raise UsageError(
+                f"{self.root} holds the verdicts on another store ({known.url}); "
+                "give each store a directory of its own with --to"
+            )
+        if self.batches() and not (self.checkpoint / "offsets").exists():
+            raise UsageError(
+                f"{self.root} has verdicts but no {CHECKPOINT}, so how far they go is not known; "
+                "put it back, or begin anew in another directory"
+            )
+
+    def identity(self) -> Identity | None:
+        """Return what is known of the store, or None where nothing was written yet."""
+        path = self.root / IDENTITY
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Identity)
+        except FileNotFoundError:
+            return None
+        except (msgspec.MsgspecError, OSError) as error:
+            raise UsageError(f"{path} cannot be read ({error}); give another directory with --to") from error
+        if found.version != VERSION:
+            raise UsageError(
+                f"{path} is of version {found.version}, and this Strobe writes {VERSION}; give another --to"
+            )
+        return found
+
+    def is_done(self, batch_id: int) -> bool:
+        """Tell whether everything about a batch is written."""
+        return self.path(VERDICTS, batch_id).exists()
+
+    def last_noted(self) -> int:
+        """Return the last batch that Spark, too, knows to be done, and does not give to us again; -1 if none."""
+        return max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
+
+    def batches(self) -> list[int]:
+        """Return the numbers of the batches that are done."""
+        found = (self.root / VERDICTS).glob("batch-*.parquet")
+        return sorted(int(path.stem.removeprefix("batch-")) for path in found)
+
+    def write(self, table: str, batch_id: int, rows: list[Row]) -> None:
+        """Write one table of a batch; OSError where that cannot be now. Only verdicts have a file without rows."""
+        path = self.path(table, batch_id)
+        if rows or table == VERDICTS or path.exists():
+            self._create(path, partial(pq.write_table, to_arrow(table, rows), compression="zstd"))
+
+    def read(self, table: str, batch_id: int) -> list[Row]:
+        """Return the rows of one table of a batch; its details stay encoded."""
+        path = self.path(table, batch_id)
+        return pq.ParquetFile(path).read().to_pylist() if path.exists() else []
+
+    def _create(self, path: Path, write: Callable[[Path], Any]) -> None:
+        unfinished = self.root / UNFINISHED / f"{os.getpid()}-{path.parent.name}-{path.name}"
+        try:
+            write(unfinished)
+            _sync(unfinished)
+            unfinished.replace(path)
+            _sync(path.parent)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def refuse_others(self) -> None:
+        """Raise UsageError where this is not a directory of ours, or to become one."""
+        if self.root.exists() and not self.root.is_dir():
+            raise UsageError(f"{self.root} is not a directory; give a directory with --to")
+        known = {*TABLES, CHECKPOINT, IDENTITY, LOCK, UNFINISHED}
+        foreign = (
+            sorted(path.name for path in self.root.iterdir() if path.name not in known) if self.root.exists() else []
+        )
+        if foreign:
+            raise UsageError(
+                f"{self.root} holds other things ({', '.join(foreign[:3])}); give a directory of its own with --to"
+            )
+
+
+def to_arrow(table: str, rows: list[Row]) -> pa.Table:
+    """Return rows of an output table as Arrow, with the Spark types in its metadata, by which Spark knows a VARIANT."""
+    columns = c.OUTPUTS[table]
+    schema = pa.schema(
+        [pa.field(name, _TYPES[kind]) for name, kind in columns.items()], {SPARK_SCHEMA: spark_schema_json(columns)}
+    )
+    return pa.Table.from_pylist(rows, schema)
+
+
+SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+
+
+def spark_schema_json(columns: Mapping[str, str]) -> bytes:
+    fields = [
+        {"name": name, "type": _SPARK_NAMES.get(kind, kind), "nullable": True, "metadata": {}}
+        for name, kind in columns.items()
+    ]
+    return msgspec.json.encode({"type": "struct", "fields": fields})
+
+
+def variant(json: str) -> dict[str, bytes]:
+    """Return a JSON text as the bytes of a VARIANT."""
+    from pyspark.sql.types import VariantVal
+
+    parsed = VariantVal.parseJson(json)
+    return {"value": parsed.value, "metadata": parsed.metadata}
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,162 @@
+"""The streaming pipeline (D2): each snapshot of a store judged as it commits, its verdicts written exactly once.
+
+One Structured Streaming query follows the commits (commits.py), and judges them batch by batch (judging.py). What
+cannot be done now is tried again: where the store has gone, or the disk with the output is full, the query ends with
+the reason and is started anew, and Spark gives it the batch that it was at.
+"""
+
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from strobe.errors import MissingComponent, StoreError, StoreFormatError
+from strobe.spark import commits as source
+from strobe.spark.alerts import AlertHooks
+from strobe.spark.commits import CommitsSource
+from strobe.spark.drift import WINDOW
+from strobe.spark.examine import Examination, ExpectedSigners
+from strobe.spark.invariants import Invariant, check_invariants
+from strobe.spark.judging import OnStep, Plan, judge
+from strobe.spark.outputs import Outputs
+from strobe.spark.snapshot_tables import tasks_max
+from strobe.storage.disk import Disk
+from strobe.storage.header import HEADER, locate, read_header
+
+SNAPSHOTS_PER_BATCH = 2000
+LOOK_EVERY_S = 0.2
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Between one try and the next, while nothing succeeds."""
+TRIES_ONCE = 5
+"""With `once`, so many tries without any success are enough."""
+
+_UNAVAILABLE = re.compile(r"(?:Unavailable|StoreError): (.*)")
+
+
+class Options(NamedTuple):
+    """What a pipeline does besides the proofs."""
+
+    invariants: tuple[Invariant, ...] = ()
+    alerts: AlertHooks = AlertHooks()
+    signers: ExpectedSigners | None = None
+    drift_window: int = WINDOW
+    snapshots_per_batch: int = SNAPSHOTS_PER_BATCH
+
+
+class Watch:
+    """Told of what happens while a pipeline runs; says whether it should stop. This one says nothing."""
+
+    def look(self) -> bool:
+        """Called a few times a second; True ends the pipeline."""
+        return False
+
+    def trouble(self, reason: str) -> None:
+        """Something cannot be done now, and is tried again."""
+
+
+class Pipeline:
+    """A pipeline from the store at `url` to the directory `to`; one at a time writes there."""
+
+    def __init__(self, spark: SparkSession, url: str | Path, to: str | Path, options: Options | None = None) -> None:
+        self.spark = spark
+        self.url = str(locate(url))
+        self.outputs = Outputs(to)
+        self.options = options or Options()
+        self.on_step: OnStep | None = None
+        self._failures = 0
+
+    def run(self, *, once: bool = False, watch: Watch | None = None) -> None:
+        """Judge what is committed, and with `once` no more than that; else until `watch` says so."""
+        watch = watch or Watch()
+        check_invariants(self.spark, self.options.invariants, self._examination("").checks)
+        with self.outputs:
+            store_id = self._wait_for_store(once, watch)
+            if store_id is None:
+                return
+            self.outputs.identify(store_id, self.url)
+            self.spark.dataSource.register(CommitsSource)
+            while not self._follow(store_id, once, watch):
+                if self._pause(watch):
+                    return
+
+    def _examination(self, store_id: str) -> Examination:
+        return Examination(self.url, store_id, self.options.drift_window, self.options.signers)
+
+    def _wait_for_store(self, once: bool, watch: Watch) -> str | None:
+        """Return the identity of the store, when there is one; None where `watch` wants to stop before."""
+        disk = Disk(locate(self.url))
+        told = False
+        while True:
+            try:
+                return read_header(disk).store
+            except StoreError as error:
+                absent = isinstance(error, StoreFormatError) and disk.size(HEADER) is None
+                if once or not absent or (disk.root.exists() and not disk.root.is_dir()):
+                    raise
+                if not told:
+                    watch.trouble(f"store {self.url} does not exist yet; waiting for it")
+                told = True
+            if watch.look():
+                return None
+            time.sleep(LOOK_EVERY_S)
+
+    def _follow(self, store_id: str, once: bool, watch: Watch) -> bool:
+        """Run one query; return whether the pipeline is done, rather than in trouble."""
+        done_before = len(self.outputs.batches())
+        query = self._start(store_id, once)
+        try:
+            while not query.awaitTermination(LOOK_EVERY_S):
+                if watch.look():
+                    return True
+            return True
+        except PySparkException as error:
+            if len(self.outputs.batches()) > done_before:
+                self._failures = 0
+            self._failures += 1
+            self._tell(error, once, watch)
+            return False
+        except Py4JError as error:
+            raise MissingComponent(f"Spark has ended by itself ({error}); start the pipeline again") from error
+        finally:
+            with suppress(PySparkException, Py4JError):
+                query.stop()
+
+    def _start(self, store_id: str, once: bool) -> Any:
+        plan = Plan(str(self.outputs.root), self._examination(store_id), self.options.invariants, self.options.alerts)
+        on_step = self.on_step
+
+        def judge_batch(commits: DataFrame, batch_id: int) -> None:
+            judge(plan, commits, batch_id, on_step)
+
+        commits = (
+            self.spark.readStream.format(source.SOURCE)
+            .option(source.HISTORY_LENGTH, max(0, self.options.drift_window - 1))
+            .option(source.PARTITIONS, tasks_max(self.spark))
+            .option(source.ROWS_MAX, self.options.snapshots_per_batch)
+            .load(self.url)
+        )
+        writer = commits.writeStream.foreachBatch(judge_batch).option(
+            "checkpointLocation", str(self.outputs.checkpoint)
+        )
+        return (writer.trigger(availableNow=True) if once else writer).start()
+
+    def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:
+        """Say what went wrong; raise it where trying again is of no use."""
+        reason = str(error)
+        known = _UNAVAILABLE.search(reason)
+        if (once and self._failures >= TRIES_ONCE) or (known is None and self._failures >= len(PAUSES_S)):
+            raise MissingComponent(f"the pipeline cannot go on: {known[1] if known else reason}") from error
+        watch.trouble(f"{known[1] if known else reason.splitlines()[0]}; trying again")
+
+    def _pause(self, watch: Watch) -> bool:
+        until_s = time.monotonic() + PAUSES_S[min(self._failures, len(PAUSES_S)) - 1]
+        while time.monotonic() < until_s:
+            if watch.look():
+                return True
+            time.sleep(LOOK_EVERY_S)
+        return False

@@ -1,0 +1,95 @@
+"""What a run of the pipeline came to, read from the tables that it wrote; and how far behind the log it is."""
+
+from collections import Counter
+from typing import Any
+
+from strobe.errors import StoreError
+from strobe.spark import columns as c
+from strobe.spark.outputs import QUARANTINE, VERDICTS, Outputs, Row
+from strobe.storage.following import Follower
+
+SHOWN_MAX = 1000
+"""Of the verdicts that do not hold, so many are kept to be shown; the tables have all of them."""
+
+
+class Results:
+    """The batches that were not done when this was made, and those that have become so since."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+        # Spark notes a batch as done after its verdicts are written: one that was killed in between is ours again.
+        noted = outputs.last_noted()
+        self._before = {batch for batch in outputs.batches() if batch <= noted}
+        self._read: set[int] = set()
+        self._judged_before: int | None = None
+        self.checks: dict[str, Counter[str]] = {}
+        self.shown: list[Row] = []
+        self.quarantine: list[Row] = []
+        self.snapshots = 0
+        self.rows = 0
+
+    @property
+    def failing(self) -> int:
+        return sum(found[c.VIOLATED] + found[c.ERROR] for found in self.checks.values())
+
+    @property
+    def holds(self) -> bool:
+        return not self.failing and not self.quarantine
+
+    @property
+    def snapshots_in_all(self) -> int:
+        """How many snapshots have verdicts, those of earlier runs included."""
+        if self._judged_before is None:
+            ids = (row[c.SNAPSHOT_ID] for batch in self._before for row in self._outputs.read(VERDICTS, batch))
+            self._judged_before = len(set(ids))
+        return self._judged_before + self.snapshots
+
+    def refresh(self) -> None:
+        """Take in the batches that are new."""
+        for batch in self._outputs.batches():
+            if batch not in self._before and batch not in self._read:
+                self._read.add(batch)
+                self._take(self._outputs.read(VERDICTS, batch))
+                self.quarantine += self._outputs.read(QUARANTINE, batch)
+
+    def _take(self, verdicts: list[Row]) -> None:
+        self.snapshots += len({row[c.SNAPSHOT_ID] for row in verdicts})
+        self.rows += len(verdicts)
+        for row in verdicts:
+            self.checks.setdefault(row[c.CHECK], Counter())[row[c.VERDICT]] += 1
+            if row[c.VERDICT] in (c.VIOLATED, c.ERROR) and len(self.shown) < SHOWN_MAX:
+                self.shown.append(row)
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it for `--json`."""
+        return {
+            "to": str(self._outputs.root),
+            "holds": self.holds,
+            "snapshots": self.snapshots,
+            "verdicts": self.rows,
+            "checks": self.checks,
+            "failing": self.shown,
+            "quarantine": self.quarantine,
+        }
+
+
+class Lag:
+    """How many snapshots are committed in the store at `url`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._follower: Follower | None = None
+        self._committed = 0
+        self._end = 0
+
+    def behind(self, judged: int) -> int:
+        """Return how many of them are not among the `judged` ones; what is known, where the store is gone."""
+        try:
+            self._follower = self._follower or Follower(self._url)
+            end = self._follower.advance()
+            new = self._follower.between(self._end, end)
+            self._committed += sum(one.snapshot_id is not None for one in new)
+            self._end = end
+        except StoreError:
+            pass
+        return max(0, self._committed - judged)

@@ -1,0 +1,103 @@
+"""The bytes of committed snapshots as a worker reads them: entries and blobs, verified, and by position (S2)."""
+
+from typing import NamedTuple
+
+from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StrobeError
+from strobe.protocol.fragment import Snapshot
+from strobe.protocol.log import BlobRef, Commit, Manifest
+from strobe.storage.blobs import Blobs, blob_name
+from strobe.storage.disk import Disk
+from strobe.storage.entries import decode_entry, entry_name
+from strobe.storage.following import Follower
+from strobe.storage.header import locate, read_header
+from strobe.storage.manifests import to_snapshot
+
+_NOTHING = memoryview(b"")
+_SOUND_MAX = 100_000
+
+
+class Damage(NamedTuple):
+    """A file of the store that cannot be used, and why."""
+
+    place: str
+    problem: str
+
+
+class StoredBytes:
+    """The entries and blobs of the store at `url`, whose header must say `store_id`. A shared state is read once."""
+
+    def __init__(self, url: str, store_id: str) -> None:
+        self._disk = Disk(locate(url))
+        self._blobs = Blobs(self._disk)
+        self._store_id = store_id
+        self._sound: set[BlobRef] = set()
+
+    def address(self, name: str) -> str:
+        """Return where the file `name` of the store is."""
+        return f"{self._disk.url}/{name}"
+
+    def commit(self, position: int) -> Commit | Damage:
+        """Return the commit at `position`, or what is wrong with it."""
+        try:
+            return self._commit(position)
+        except StoreError as error:
+            return _damage(entry_name(position), error.problem)
+
+    def _commit(self, position: int) -> Commit:
+        raw = self._disk.read(entry_name(position))
+        if raw is None:
+            raise StoreCorrupt(self._disk.url, entry_name(position), "is missing")
+        entry, _ = decode_entry(raw, self._disk.url, position, None)
+        if not isinstance(entry, Commit):
+            raise StoreCorrupt(self._disk.url, entry_name(position), "was replaced after it had been read")
+        return entry
+
+    def snapshot(self, snapshot_id: str, manifest: Manifest, position: int) -> tuple[Snapshot | None, list[Damage]]:
+        """Return a snapshot without its states, and what is damaged of it; None where it cannot be put together.
+
+        States may be gigabytes, and the proof is not about them: they are read for their checksums and let go.
+        """
+        frames = {record.frames for record in manifest.processes.values()}
+        damaged: list[Damage] = []
+
+        def read(ref: BlobRef) -> memoryview:
+            try:
+                if ref in frames:
+                    return self._blobs.read(ref)
+                self._check(ref)
+            except StoreError as error:
+                damaged.append(_damage(blob_name(ref), error.problem))
+            return _NOTHING
+
+        try:
+            return to_snapshot(snapshot_id, manifest, read), damaged
+        except StrobeError as error:
+            # Frames that do not fit their sections, ids that are none. A damaged blob is to blame for that already.
+            problem = error.problem if isinstance(error, SnapshotError) else str(error)
+            return None, damaged or [_damage(entry_name(position), problem)]
+
+    def absence(self) -> str | None:
+        """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""
+        try:
+            found = read_header(self._disk).store
+        except StoreError as error:
+            return error.problem
+        return None if found == self._store_id else "is another store than the one that this began with"
+
+    def is_removed(self, snapshot_id: str) -> bool:
+        """Tell whether the log says that the snapshot was removed: then its blobs may be gone."""
+        follower = Follower(self._disk.url)
+        follower.advance()
+        return follower.is_removed(snapshot_id)
+
+    def _check(self, ref: BlobRef) -> None:
+        if ref in self._sound:
+            return
+        self._blobs.read(ref)
+        if len(self._sound) >= _SOUND_MAX:
+            self._sound.clear()
+        self._sound.add(ref)
+
+
+def _damage(place: str, problem: str) -> Damage:
+    return Damage(place, problem.removeprefix(f"{place}: "))

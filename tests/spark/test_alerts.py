@@ -1,0 +1,100 @@
+"""Alerts: delivered to a command or a webhook, the same id for the same finding, and a hook that fails ends nothing."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from strobe.errors import UsageError
+from strobe.spark import alerts
+from strobe.spark.alerts import Alert, AlertHooks, alert_hooks, alert_id
+
+ALERT = Alert(
+    alert_id("store", "snapshot", "proof"), "store", "a->b: lost; $(touch x)", 3, "snapshot", "proof", "violated"
+)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "PAUSE_S", 0.0)
+
+
+def appending(path: Path) -> tuple[str, ...]:
+    return sys.executable, "-c", f"import sys; open({str(path)!r}, 'ab').write(sys.stdin.buffer.read())"
+
+
+def test_a_command_gets_each_alert_as_json_on_its_input(tmp_path: Path) -> None:
+    assert AlertHooks(appending(tmp_path / "alerts")).send([ALERT, ALERT]) == 0
+    first, second = (json.loads(line) for line in (tmp_path / "alerts").read_text().splitlines())
+    assert first == second
+    assert first["id"] == alert_id("store", "snapshot", "proof")
+    assert (first["snapshot_id"], first["check"], first["verdict"]) == ("snapshot", "proof", "violated")
+    assert first["reason"] == ALERT.reason
+
+
+def test_no_shell_looks_at_the_command(tmp_path: Path) -> None:
+    hooks = alert_hooks(f"echo ; touch {tmp_path}/made", None)
+    assert hooks.send([ALERT]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[bytes], list[int]]]:
+    """A server on the loopback that answers with the codes it is given, then with 200."""
+    bodies: list[bytes] = []
+    codes: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(codes.pop(0) if codes else 200)
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}/alerts", bodies, codes
+        running.shutdown()
+        thread.join()
+
+
+def test_a_webhook_that_fails_is_tried_again(server: tuple[str, list[bytes], list[int]]) -> None:
+    url, bodies, codes = server
+    codes += [500, 503]
+    assert alert_hooks(None, url).send([ALERT]) == 0
+    assert len(bodies) == 3
+    assert json.loads(bodies[-1])["id"] == ALERT.id
+
+
+def test_a_hook_that_is_down_is_given_up_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+    logger = alerts.log
+    logger.propagate = True
+    failing = AlertHooks((sys.executable, "-c", "import sys; sys.exit('no such pager')"))
+    assert failing.send([ALERT] * 10) == 10
+    assert "was not delivered after 3 attempts" in caplog.text
+    assert "no such pager" in caplog.text
+    assert "7 more alerts of this batch are not sent" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("command", "webhook", "problem"),
+    [
+        ("no-such-program --now", None, "no program 'no-such-program'"),
+        ("echo 'open", None, "cannot be taken apart"),
+        ("", None, "no program"),
+        (None, "file:///etc/passwd", "is not an address"),
+        (None, "http://", "is not an address"),
+    ],
+)
+def test_hooks_that_cannot_work_are_refused_at_the_start(
+    command: str | None, webhook: str | None, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        alert_hooks(command, webhook)
