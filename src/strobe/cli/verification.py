@@ -54,7 +54,7 @@ def verify_(
     """
     _check_options(id, everything, level, system, keys, view)
     opened = Store.open(store)
-    signers = Signers(read_public_keys(keys), _read_view(view) if view is not None else None) if keys else None
+    signers = Signers(read_public_keys(keys), read_view(view) if view is not None else None) if keys else None
     problems = opened.verify_bytes() if everything and level is not Level.EXISTS else []
     names = _names(opened, problems) if everything else [opened.resolve(id or "latest")]
     with beside_document(json):  # a system may print
@@ -85,7 +85,8 @@ def _check_options(
         raise UsageError("--view says which view was signed: give the public keys as well, with --keys DIR")
 
 
-def _read_view(path: Path) -> View:
+def read_view(path: Path) -> View:
+    """Return the view in a file; raise UsageError where there is none."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=ViewFile)
     except OSError as error:

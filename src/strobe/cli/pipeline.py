@@ -1,0 +1,164 @@
+"""`strobe pipeline run`: every snapshot of a store judged on Spark as it commits (D2)."""
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strobe.cli.commands import JsonOption, StoreOption, new_app
+from strobe.cli.output import Column, Progress, beside_document, count, note, print_json, print_table, say, say_wrapped
+from strobe.cli.up import interruptible
+from strobe.cli.verification import read_view
+from strobe.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from strobe.spark.examine import ExpectedSigners
+    from strobe.spark.pipeline import Pipeline
+    from strobe.spark.results import Results
+
+app = new_app("Judge the snapshots of a store on Spark, as they commit.")
+
+EXIT_INTERRUPTED = 130
+SHOWN_MAX = 10
+_LOOK_AT_LOG_EVERY_S = 1.0
+
+
+@app.command()
+def run(
+    store: StoreOption,
+    to: Annotated[str, typer.Option(metavar="DIR", help="Where verdicts, violations and quarantine are written.")],
+    invariants: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your invariants: *.sql and *.py; see docs/pipeline.md.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Judge what is committed, and end.")] = False,
+    alert_command: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Run for each alert, which it gets as JSON on its input.")
+    ] = None,
+    alert_webhook: Annotated[str | None, typer.Option(metavar="URL", help="Gets each alert as a POST of JSON.")] = None,
+    keys: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Public keys: every process must have signed its part.")
+    ] = None,
+    view: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="With --keys: the view that the snapshots must be of.")
+    ] = None,
+    drift_window: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Look for drift over N snapshots; 0: do not.")
+    ] = 10,
+    json: JsonOption = False,
+) -> int:
+    """Judge every snapshot as it commits: its proof, your invariants, and drift from those before it.
+
+    Each snapshot gets one verdict on each check, whatever crashes: start it again with the same --to, and it goes on
+    where it was. Without --once it runs until it is interrupted, and waits for a store that is not there yet. Ends with
+    0 where all holds, and with 1 where something does not.
+
+    \b
+    Example:
+      mkdir invariants
+      echo "SELECT * FROM process_states WHERE state:balance::bigint < 0" > invariants/no-debt.sql
+      strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts --once
+    """
+    from strobe.spark.alerts import alert_hooks
+    from strobe.spark.invariants import read_invariants
+    from strobe.spark.outputs import Outputs
+    from strobe.spark.pipeline import Options, Pipeline
+
+    # Everything that can be refused is, before Spark takes its seconds to start.
+    options = Options(
+        tuple(read_invariants(invariants)) if invariants is not None else (),
+        alert_hooks(alert_command, alert_webhook),
+        _signers(keys, view),
+        drift_window,
+    )
+    Outputs(to).refuse_others()
+    _quiet_logs()
+    with interruptible() as interrupted, Progress() as progress, beside_document(json):
+        with progress.ticking("Spark starts"):
+            spark = session_for()
+        results = _run(Pipeline(spark, store, to, options), once, interrupted, progress)
+    if json:
+        print_json({**results.document(), "interrupted": bool(interrupted)})
+    else:
+        _print(results, to)
+    return EXIT_INTERRUPTED if interrupted else 0 if results.holds else 1
+
+
+def session_for() -> "SparkSession":
+    """Return the session that the pipeline runs in."""
+    from strobe.spark.session import local_session
+
+    return local_session("strobe-pipeline")
+
+
+def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Progress) -> "Results":
+    from strobe.spark.pipeline import Watch
+    from strobe.spark.results import Lag, Results
+
+    results, lag = Results(pipeline.outputs), Lag(pipeline.url)
+
+    class Shown(Watch):
+        looked_s = 0.0
+
+        def look(self) -> bool:
+            if time.monotonic() - self.looked_s >= _LOOK_AT_LOG_EVERY_S:
+                results.refresh()
+                behind = lag.behind(results.snapshots_in_all)
+                progress.show(
+                    f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'row')} written, "
+                    f"{behind:,} behind; {results.failing:,} do not hold",
+                    now=True,
+                )
+                self.looked_s = time.monotonic()
+            return bool(interrupted)
+
+        def trouble(self, reason: str) -> None:
+            note(reason)
+
+    pipeline.run(once=once, watch=Shown())
+    results.refresh()
+    return results
+
+
+def _signers(keys: Path | None, view: Path | None) -> "ExpectedSigners | None":
+    if keys is None:
+        if view is not None:
+            raise UsageError("--view says which view was signed: give the public keys as well, with --keys DIR")
+        return None
+    from strobe.spark.examine import ExpectedSigners
+    from strobe.storage.keys import read_public_keys
+
+    raw = {process: key.public_bytes_raw() for process, key in read_public_keys(keys).items()}
+    return ExpectedSigners(raw, read_view(view) if view is not None else None)
+
+
+def _print(results: "Results", to: str) -> None:
+    names = ("holds", "violated", "undecided", "error")
+    rows = [[check, *(f"{found.get(name, 0):,}" for name in names)] for check, found in results.checks.items()]
+    if rows:
+        print_table([Column("check", name=True), *(Column(name, number=True) for name in names)], rows)
+        say()
+    for row in results.shown[:SHOWN_MAX]:
+        say_wrapped(f"{row['snapshot_id']} {row['check']}: {row['verdict']}, {row['reason']}")
+    for row in results.quarantine[:SHOWN_MAX]:
+        say_wrapped(f"quarantined: {row['uri']}: {row['reason']}")
+    more = results.failing - min(len(results.shown), SHOWN_MAX)
+    if more > 0:
+        say(f"and {count(more, 'verdict')} more that do not hold; they are in {to}/verdicts")
+    damaged = f", {count(len(results.quarantine), 'file')} quarantined" if results.quarantine else ""
+    state = "all hold" if results.holds else f"{count(results.failing, 'verdict')} not good"
+    say(f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'verdict')}: {state}{damaged}")
+
+
+def _quiet_logs() -> None:
+    """Leave what py4j says of a failing batch, tracebacks and all, to the reason that we print; show our own lines."""
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    logging.getLogger("py4j").propagate = False
+    ours: Any = logging.StreamHandler()
+    ours.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("strobe.pipeline")
+    logger.handlers[:] = [ours]
+    logger.propagate = False

@@ -1,0 +1,102 @@
+"""`strobe pipeline run`: its table, its document, its exit codes, and what it refuses."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.cli.command_line import refused, run
+from tests.spark.pipelines import CONSERVATION
+from tests.spark.stores import damage
+from tests.storage.samples import commit, sample
+
+from strobe.spark import stop_local_session
+from strobe.storage import Store
+from strobe.storage.blobs import blob_name
+from strobe.storage.manifests import blobs_of
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_session_left():
+    yield
+    stop_local_session()
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store.create(tmp_path / "store")
+    for counter in range(1, 4):
+        commit(store, sample(counter))
+    return store
+
+
+@pytest.fixture
+def rules(tmp_path):
+    directory = tmp_path / "rules"
+    directory.mkdir()
+    (directory / "conservation.sql").write_text(CONSERVATION)
+    return directory
+
+
+def words(store, tmp_path, *more):
+    return ["pipeline", "run", "--store", store.url, "--to", tmp_path / "to", "--once", *more]
+
+
+def test_all_that_holds_is_a_table_and_exit_code_0_and_then_what_does_not_is_1(store, tmp_path, rules):
+    result = run(*words(store, tmp_path, "--invariants", rules))
+    assert result.code == 0, result
+    lines = [line.split() for line in result.out.splitlines() if line]
+    assert lines[0] == ["check", "holds", "violated", "undecided", "error"]
+    assert ["proof", "3", "0", "0", "0"] in lines
+    assert ["conservation", "3", "0", "0", "0"] in lines
+    assert result.out.splitlines()[-1] == "3 snapshots judged, 12 verdicts: all hold"
+    assert result.err == ""
+    commit(store, sample(4, balance=99))
+    commit(store, sample(5))
+    damage(tmp_path / "store" / blob_name(next(iter(blobs_of(store.list()[4][2])))))
+    result = run(*words(store, tmp_path, "--invariants", rules, "--json"))
+    assert result.code == 1
+    document = result.document
+    assert (document["snapshots"], document["verdicts"], document["holds"]) == (2, 8, False)
+    assert document["checks"]["conservation"] == {"violated": 1, "error": 1}
+    assert document["checks"]["proof"] == {"holds": 1, "error": 1}
+    assert [row["snapshot_id"] for row in document["quarantine"]] == ["000001-00000005-coordinator"]
+    assert {row["check"] for row in document["failing"]} == {"conservation", "proof"}
+
+
+def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules):
+    refused(run(*words(store, tmp_path, "--invariants", tmp_path / "nowhere")), "is not a directory", "*.sql")
+    refused(run(*words(store, tmp_path, "--alert-command", "no-such-program")), "no program")
+    refused(run(*words(store, tmp_path, "--alert-webhook", "ftp://x")), "is not an address")
+    refused(run(*words(store, tmp_path, "--view", tmp_path / "view.json")), "--keys")
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "thesis.txt").write_text("mine")
+    refused(run(*words(store, tmp_path)), "holds other things")
+
+
+def test_a_wrong_invariant_and_a_store_that_is_not_there_are_bad_input(store, tmp_path, rules):
+    (rules / "wrong.sql").write_text("SELECT snapshot_id\nFROM snapshots\nWHERE colour = 1")
+    refused(run(*words(store, tmp_path, "--invariants", rules)), "wrong.sql:3:", "colour")
+    result = run("pipeline", "run", "--store", tmp_path / "nowhere", "--to", tmp_path / "to", "--once")
+    refused(result, "does not exist")
+
+
+def test_the_help_shows_an_example():
+    result = run("pipeline", "run", "--help")
+    assert result.code == 0
+    assert "strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts --once" in result.out
+
+
+def test_it_runs_until_it_is_interrupted_and_ends_cleanly(store, tmp_path):
+    command = [sys.executable, "-m", "strobe.cli", *map(str, words(store, tmp_path, "--json"))]
+    command.remove("--once")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and len(list((tmp_path / "to" / "verdicts").glob("batch-*"))) < 1:
+        time.sleep(0.05)  # there is no event to wait for: it is another process
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert (process.returncode, err) == (130, "")
+    document = json.loads(out)
+    assert (document["snapshots"], document["holds"], document["interrupted"]) == (3, True, True)
