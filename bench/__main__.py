@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench.figures import Figure
 
-NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark")
+NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark", "pipeline")
 
 
 def main(names: list[str]) -> int:

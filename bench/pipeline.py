@@ -1,0 +1,196 @@
+"""The pipeline: from commit to verdict, and a backlog against a loop over the same store in one Python process."""
+
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from bench.figures import Figure, at_least, at_most, shown, wall_s
+from strobe.causality import verify
+from strobe.protocol.fragment import MSGPACK, Fragment, LocalState, Snapshot
+from strobe.protocol.frames import Frame, Frontier, InFlight, extend_fifo, seed_hash
+from strobe.protocol.ids import COORDINATOR, SnapshotId
+from strobe.protocol.log import Begin
+from strobe.protocol.view import ChannelSpec, View
+from strobe.spark import Options, Pipeline, local_session, stop_local_session
+from strobe.spark.outputs import Outputs
+from strobe.spark.pipeline import Watch
+from strobe.storage import Store
+
+COMMAND = "python -m bench pipeline"
+_PEERS, _FRAME_MESSAGES = 8, 4
+_BACKLOG, _PROCESSES = 1000, 64
+_LATENCY_SNAPSHOTS, _LATENCY_EVERY_S = 15, 1.5
+
+
+def _snapshot(counter: int, processes: int) -> Snapshot:
+    """Each process has channels to its next eight peers, and a frame in flight on each."""
+    names = tuple(f"process-{number:03d}" for number in range(processes))
+    pairs = [(p, names[(place + step) % processes]) for place, p in enumerate(names) for step in range(1, _PEERS + 1)]
+    pairs = [(p, q) for p, q in dict.fromkeys(pairs) if p != q]
+    view = View(1, names, tuple(ChannelSpec(f"{p}->{q}", p, q) for p, q in pairs))
+    sent: dict[str, dict[str, Frontier]] = {name: {} for name in names}
+    received: dict[str, dict[str, Frontier]] = {name: {} for name in names}
+    in_flight: dict[str, dict[str, tuple[InFlight, ...]]] = {name: {} for name in names}
+    for channel in view.channels:
+        seed = seed_hash(channel.id, channel.incarnation)
+        body = msgspec.msgpack.encode([{"amount": counter + each} for each in range(_FRAME_MESSAGES)])
+        received[channel.target][channel.id] = Frontier(0, seed)
+        in_flight[channel.target][channel.id] = (InFlight(Frame(1, _FRAME_MESSAGES, body)),)
+        sent[channel.source][channel.id] = Frontier(_FRAME_MESSAGES, extend_fifo(seed, 1, _FRAME_MESSAGES, body))
+    identity = SnapshotId(1, counter, COORDINATOR)
+    fragments = {
+        name: Fragment(identity, name, 1, sent[name], received[name], in_flight[name], _state(counter, place))
+        for place, name in enumerate(names)
+    }
+    return Snapshot(identity, "chandy-lamport", names[:1], view, fragments, 10, 20)
+
+
+def _state(counter: int, place: int) -> LocalState:
+    return LocalState(counter, MSGPACK, msgspec.msgpack.encode({"balance": counter * 1000 + place, "text": "x" * 200}))
+
+
+def _commit(store: Store, snapshot: Snapshot) -> None:
+    name = str(snapshot.id)
+    store.append(Begin(name, 1, snapshot.protocol, snapshot.initiators, 10), store.state().next_position)
+    store.commit(name, store.write_snapshot(snapshot), store.state().next_position, 30)
+
+
+def _fill(path: Path, snapshots: int, processes: int) -> str:
+    """Make a store without waiting for the disk, which is not what is measured."""
+    sync, os.fsync = os.fsync, lambda _: None
+    try:
+        store = Store.create(path)
+        for counter in range(1, snapshots + 1):
+            _commit(store, _snapshot(counter, processes))
+    finally:
+        os.fsync = sync
+    return store.url
+
+
+def _loop(url: str) -> None:
+    store = Store.open(url)
+    assert all(verify(store.load(name)).holds for _, name, _ in store.list())
+
+
+class Runs:
+    """Runs of the pipeline, each into a directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+
+    def __call__(self, url: str) -> None:
+        self._number += 1
+        to = self._folder / f"to-{self._number}"
+        # Drift is more than the loop does, and is measured with it all the same.
+        Pipeline(local_session(), url, to).run(once=True)
+        shutil.rmtree(to)
+
+
+def _tree_cpu_s(work: Callable[[], object]) -> float:
+    """Return the processor seconds of this process and of every child that it has now or then: Java, and workers."""
+    before = _cpu_of_tree()
+    work()
+    return _cpu_of_tree() - before
+
+
+def _cpu_of_tree() -> float:
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = path.read_text().rpartition(")")
+        except OSError:
+            continue
+        words = rest.split()
+        # Of children that have ended, too: workers come and go.
+        stats[int(name.split()[0])] = int(words[1]), sum(map(int, words[11:15]))
+    total, wanted = 0, {os.getpid()}
+    while wanted:
+        total += sum(stats[pid][1] for pid in wanted if pid in stats)
+        wanted = {pid for pid, (parent, _) in stats.items() if parent in wanted}
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _latency_s(folder: Path) -> tuple[float, float]:
+    """Return the median time from a commit to its verdict on the disk, and that of a batch that does nothing."""
+    store = Store.create(folder / "live")
+    outputs = Outputs(folder / "live-to")
+    taken: list[float] = []
+    done = threading.Event()
+
+    def commit_now_and_then() -> None:
+        for counter in range(1, _LATENCY_SNAPSHOTS + 1):
+            _commit(store, _snapshot(counter, 4))
+            start = time.perf_counter()
+            while len(outputs.batches()) < counter and not done.is_set():
+                time.sleep(0.005)
+            taken.append(time.perf_counter() - start)
+            time.sleep(_LATENCY_EVERY_S / 10)
+        done.set()
+
+    class UntilDone(Watch):
+        def look(self) -> bool:
+            return done.is_set()
+
+    writer = threading.Thread(target=commit_now_and_then)
+    writer.start()
+    Pipeline(local_session(), store.url, outputs.root, Options()).run(watch=UntilDone())
+    done.set()
+    writer.join()
+    # The first ones wait for the stream to start, and for Java to warm up.
+    return statistics.median(taken[3:]), _empty_batch_s(folder)
+
+
+def _empty_batch_s(folder: Path) -> float:
+    """The floor: what a micro-batch of one row takes that does nothing with it."""
+    spark = local_session()
+    source = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+    query = source.writeStream.foreachBatch(lambda *_: None).option("checkpointLocation", str(folder / "floor")).start()
+    while len([one for one in query.recentProgress if one["numInputRows"]]) < 6:
+        time.sleep(0.05)
+    query.stop()
+    took = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if one["numInputRows"]]
+    return statistics.median(took[2:]) / 1000
+
+
+def measure() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = Runs(folder)
+        url = _fill(folder / "backlog", _BACKLOG, _PROCESSES)
+        tenth, narrow = _fill(folder / "tenth", _BACKLOG // 10, _PROCESSES), _fill(folder / "narrow", 200, 8)
+        wide = _fill(folder / "wide", 200, 80)
+        start_s = wall_s(local_session)
+        first_s = wall_s(lambda: run(tenth))
+        walls: dict[str, list[float]] = {key: [] for key in ("pipeline", "loop", "tenth", "narrow", "wide")}
+        cpus: dict[str, list[float]] = {"pipeline": [], "loop": []}
+        for _ in range(3):
+            cpus["pipeline"].append(_tree_cpu_s(lambda: walls["pipeline"].append(wall_s(lambda: run(url)))))
+            cpus["loop"].append(_tree_cpu_s(lambda: walls["loop"].append(wall_s(lambda: _loop(url)))))
+            walls["tenth"].append(wall_s(lambda: run(tenth)))
+            walls["narrow"].append(wall_s(lambda: run(narrow)))
+            walls["wide"].append(wall_s(lambda: run(wide)))
+        wall = {key: statistics.median(found) for key, found in walls.items()}
+        cpu = {key: statistics.median(found) for key, found in cpus.items()}
+        latency_s, floor_s = _latency_s(folder)
+        stop_local_session()
+    what = f"{_BACKLOG} snapshots of {_PROCESSES} processes"
+    return [
+        shown("pipeline, session start", start_s, "s", COMMAND),
+        shown(f"pipeline, first run of a session ({_BACKLOG // 10} snapshots)", first_s, "s", COMMAND),
+        at_most("commit to verdict, 4 processes, median", latency_s, "s", 3.0, COMMAND),
+        shown("a micro-batch that does nothing", floor_s, "s", COMMAND),
+        shown(f"{what}, pipeline", wall["pipeline"], "s", COMMAND),
+        shown(f"{what}, Python loop", wall["loop"], "s", COMMAND),
+        at_least(f"{what}, against the loop, wall time", wall["loop"] / wall["pipeline"], "x faster", 1.4, COMMAND),
+        at_most(f"{what}, against the loop, CPU", cpu["pipeline"] / cpu["loop"], "x", 1.5, COMMAND),
+        at_most("ten times the snapshots", wall["pipeline"] / wall["tenth"], "x the time", 10.5, COMMAND),
+        at_most("ten times the processes (8 to 80, 200 snapshots)", wall["wide"] / wall["narrow"], "x", 10.5, COMMAND),
+    ]
