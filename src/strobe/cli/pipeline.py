@@ -106,7 +106,9 @@ def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Pro
         def look(self) -> bool:
             if time.monotonic() - self.looked_s >= _LOOK_AT_LOG_EVERY_S:
                 results.refresh()
-                behind = lag.behind(results.snapshots_in_all)
+                problem, behind = lag.problem, lag.behind(results.snapshots_in_all)
+                if lag.problem is not None and lag.problem != problem:
+                    note(lag.problem)
                 progress.show(
                     f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'row')} written, "
                     f"{behind:,} behind; {results.failing:,} do not hold",
@@ -154,7 +156,10 @@ def _print(results: "Results", to: str) -> None:
 
 
 def _quiet_logs() -> None:
-    """Leave what py4j says of a failing batch, tracebacks and all, to the reason that we print; show our own lines."""
+    """Leave what Spark logs of a failing query, tracebacks and all, to the reason that we print; show our own lines."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     logging.getLogger("py4j").propagate = False
     ours: Any = logging.StreamHandler()

@@ -116,7 +116,10 @@ class Outputs:
         path = self.root / IDENTITY
         if not path.exists():
             raw = msgspec.json.encode(Identity(VERSION, store, url)) + b"\n"
-            self._create(path, lambda unfinished: unfinished.write_bytes(raw))
+            try:
+                self._create(path, lambda unfinished: unfinished.write_bytes(raw))
+            except OSError as error:
+                raise MissingComponent(f"{self.root} cannot be written to: {error.strerror or error}") from error
             return
         known = self.identity()
         assert known is not None, "it exists"

@@ -108,8 +108,9 @@ class Pipeline:
     def _follow(self, store_id: str, once: bool, watch: Watch) -> bool:
         """Run one query; return whether the pipeline is done, rather than in trouble."""
         done_before = len(self.outputs.batches())
-        query = self._start(store_id, once)
+        query: Any = None
         try:
+            query = self._start(store_id, once)
             while not query.awaitTermination(LOOK_EVERY_S):
                 if watch.look():
                     return True
@@ -124,7 +125,8 @@ class Pipeline:
             raise MissingComponent(f"Spark has ended by itself ({error}); start the pipeline again") from error
         finally:
             with suppress(PySparkException, Py4JError):
-                query.stop()
+                if query is not None:
+                    query.stop()
 
     def _start(self, store_id: str, once: bool) -> Any:
         plan = Plan(str(self.outputs.root), self._examination(store_id), self.options.invariants, self.options.alerts)

@@ -81,6 +81,8 @@ class Lag:
         self._follower: Follower | None = None
         self._committed = 0
         self._end = 0
+        self.problem: str | None = None
+        """Why the store, which was there, cannot be read now."""
 
     def behind(self, judged: int) -> int:
         """Return how many of them are not among the `judged` ones; what is known, where the store is gone."""
@@ -89,7 +91,7 @@ class Lag:
             end = self._follower.advance()
             new = self._follower.between(self._end, end)
             self._committed += sum(one.snapshot_id is not None for one in new)
-            self._end = end
-        except StoreError:
-            pass
+            self._end, self.problem = end, None
+        except StoreError as error:
+            self.problem = str(error) if self._follower is not None else None
         return max(0, self._committed - judged)
