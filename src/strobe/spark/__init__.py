@@ -8,6 +8,7 @@ try:
 except ImportError as error:
     raise MissingExtra("spark", "reading snapshots as Spark tables") from error
 
+from strobe.spark.clusters import session_for
 from strobe.spark.invariants import invariant
 from strobe.spark.pipeline import Options, Pipeline
 from strobe.spark.proofs import proof_violations, verdicts_from, verify_proofs
@@ -23,6 +24,7 @@ __all__ = [
     "invariant",
     "local_session",
     "proof_violations",
+    "session_for",
     "stop_local_session",
     "tables",
     "tables_from_snapshots",

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
@@ -43,7 +44,12 @@ def local_session(app_name: str = "strobe", *, long_running: bool = False) -> Sp
     One that is `long_running` takes longer to warm up, and then goes through rows about twice as fast.
     """
     if SparkContext._active_spark_context is None:
-        _start(app_name, long_running)
+        require_java()
+        # Workers must be this interpreter, with these packages; the one on the PATH may be another.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        # Spark would look up the name of the host, and warn where it means a loopback address.
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        start(lambda scratch: _configured(settings(app_name, scratch, long_running)))
     return SparkSession.builder.getOrCreate()
 
 
@@ -94,16 +100,16 @@ def settings(app_name: str, scratch: Path, long_running: bool = False) -> dict[s
     }
 
 
-def _start(app_name: str, long_running: bool) -> None:
-    require_java()
-    # Workers must be this interpreter, with these packages; the one on the PATH may be another.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Spark would look up the name of the host, and warn where it means a loopback address.
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+def _configured(chosen: dict[str, str]) -> SparkConf:
+    return SparkConf(loadDefaults=False).setAll(list(chosen.items()))
+
+
+def start(configured: Callable[[Path], SparkConf]) -> None:
+    """Start Java and Spark as `configured` for a scratch directory, which goes when they end."""
     scratch = Path(tempfile.mkdtemp(prefix="strobe-spark-"))
-    conf = SparkConf(loadDefaults=False).setAll(list(settings(app_name, scratch, long_running).items()))
     interrupt = signal.getsignal(signal.SIGINT)
     try:
+        conf = configured(scratch)
         SparkContext(conf=conf, gateway=_gateway(conf, scratch / "spark.log"))
         if threading.current_thread() is threading.main_thread():
             # Spark's own handler talks to Java in the middle of another call, and fails with a traceback.

@@ -1,0 +1,88 @@
+"""The package itself, sent to the executors of a cluster that do not have it installed (D6).
+
+Spark unpacks an archive into the working directory of each executor, under the name given behind a `#`, and has that
+directory on the path of its Python workers. So every package is an archive under its own name, and can be imported,
+compiled parts too, which no zip file on the path can offer. Workers need Spark, pyarrow and numpy of their own, as for
+any Arrow function; and the same Python and platform as here, because compiled parts fit no other.
+"""
+
+import atexit
+import functools
+import io
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from strobe.spark import carrier
+
+PACKAGES = ("strobe", "pyspark_strobe", "msgspec", "xxhash", "blake3")
+"""Strobe, and what it is made of wherever it reads a store."""
+
+_SHIPPED = "strobe.shipped"
+"""A setting of the session that says that it has them."""
+
+cloudpickle.register_pickle_by_value(carrier)  # type: ignore[no-untyped-call]
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Tell whether the session is one on a Spark Connect server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def ship(spark: SparkSession) -> None:
+    """Send the packages to every executor of `spark`, now and those to come; once for a session."""
+    if spark.conf.get(_SHIPPED, None) is not None:
+        return
+    # Executors that start later fetch the files then, so they stay until this process ends.
+    directory = Path(tempfile.mkdtemp(prefix="strobe-shipping-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    for package in PACKAGES:
+        path = directory / f"{package}.zip"
+        path.write_bytes(packed((package,), flat=True))
+        _add_archive(spark, f"{path}#{package}")
+    spark.conf.set(_SHIPPED, "true")
+
+
+def carried(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with all it needs to run in a process that knows nothing of Strobe."""
+    pickled = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+    return functools.partial(carrier.call, packed(PACKAGES), pickled)
+
+
+def _add_archive(spark: SparkSession, place: str) -> None:
+    if is_remote(spark):
+        spark.addArtifacts(place, archive=True)
+    else:
+        spark.sparkContext.addArchive(place)
+
+
+@functools.cache
+def packed(packages: tuple[str, ...], flat: bool = False) -> bytes:
+    """Return a zip file of the packages; `flat` leaves their names out of the paths in it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for package in packages:
+            root = _root(package)
+            for path in _files(root):
+                archive.write(path, path.relative_to(root if flat else root.parent))
+    return buffer.getvalue()
+
+
+def _root(package: str) -> Path:
+    spec = find_spec(package)
+    assert spec is not None, f"{package} is installed with Strobe"
+    assert spec.submodule_search_locations, f"{package} is a package"
+    return Path(spec.submodule_search_locations[0])
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path
