@@ -35,9 +35,13 @@ print(in_flight.to_string(index=False))
 import matplotlib
 
 matplotlib.use("agg")  # a file, not a window; leave this out in a notebook
-axes = in_flight.plot(x="started_at", y="money", drawstyle="steps-post", marker="o", legend=False)
-axes.set(title="money in flight", xlabel="", ylabel="amount", ylim=(0, None))
-axes.figure.savefig("money-in-flight.png", dpi=120, bbox_inches="tight")
+from matplotlib import pyplot
+
+figure, axes = pyplot.subplots()
+axes.step(in_flight["started_at"], in_flight["money"], where="post", marker="o")
+axes.set(title="money in flight", ylabel="amount", ylim=(0, None))
+figure.autofmt_xdate()
+figure.savefig("money-in-flight.png", dpi=120)
 
 # %% Is every snapshot a consistent cut? The proofs say so, recomputed from the stored bytes
 verify_proofs(snapshots).groupBy("verdict").count().show()
