@@ -189,7 +189,7 @@ def supervise(system: str, store: Path, processes: Sequence[str], options: Seque
 def check(supervisor: Supervisor) -> None:
     """Raise where a program of the system has ended: what is measured then is void."""
     for gone in supervisor.tick():
-        log = supervisor.store / "run" / "log" / f"{gone.name}.log"
+        log = supervisor.logs / f"{gone.name}.log"
         raise RuntimeError(f"{gone}; its log ends:\n{log.read_text()[-2000:]}")
 
 

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests import object_server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from _pytest.terminal import TerminalReporter
 
 # The same examples on every run, and no wall-clock deadline: a red run is always about the code. So many examples that
@@ -16,6 +19,13 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 # For looking further by hand: pytest --hypothesis-profile=search
 settings.register_profile("search", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def objects() -> Iterator[object_server.ObjectServer]:
+    """An object store, started for the first test that asks for it."""
+    with object_server.running() as server:
+        yield server
 
 
 def skipped_tests(reporter: TerminalReporter) -> list[str]:

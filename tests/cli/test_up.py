@@ -124,7 +124,7 @@ def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
     ("words", "part"),
     [
         (["nothing.py:bank"], "cannot be read"),
-        ([BANK, "--store", "s3://bucket/snapshots"], "only stores on local disk can be used for now"),
+        ([BANK, "--store", "ftp://host/snapshots"], "ftp:// is no kind of store"),
         ([BANK, "--for", "0"], "--for takes a number of seconds above 0"),
         ([BANK, "--set", "node.colour=red"], "[node] has:"),
         ([BANK, "--set", "node.trace=everything"], "there is no trace 'everything'"),
@@ -144,7 +144,7 @@ def test_a_store_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
     (tmp_path / "file").touch()
     result = run("up", BANK, "--store", tmp_path / "file")
     assert result.code == 3
-    assert result.error == f"error: store {tmp_path}/file: cannot make run/log in it: Not a directory"
+    assert result.error == f"error: store {tmp_path}/file: cannot make {tmp_path}/file/run/log: Not a directory"
 
 
 # Without processes
@@ -336,7 +336,7 @@ def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifel
 )
 def test_who_is_started_again(tmp_path, name, code, again):
     with Supervisor("bank.py:bank", tmp_path.as_uri(), ["b"]) as supervisor:
-        assert supervisor.store == tmp_path
+        assert supervisor.store == str(tmp_path)
         child = supervisor._add(name, [])
         supervisor._judge(child, code)
         assert child.ended is not again

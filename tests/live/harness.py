@@ -58,7 +58,8 @@ class Live:
         self.supervisor = supervisor
         self.proxy = proxy
         self.names = tuple(names)
-        self.store = supervisor.store
+        # Those who run on local disk look into the directory.
+        self.store = supervisor.store if "://" in supervisor.store else Path(supervisor.store)
         self.client = supervisor.client
         self.gone = []
 
@@ -164,10 +165,10 @@ class Live:
         return {name: Footprint.of(pid) for name, pid in pids.items() if pid is not None}
 
     def log(self, name):
-        return (self.store / "run" / "log" / f"{name}.log").read_text("utf-8", "replace")
+        return (self.supervisor.logs / f"{name}.log").read_text("utf-8", "replace")
 
     def logs(self):
-        paths = sorted((self.store / "run" / "log").glob("*.log"))
+        paths = sorted(self.supervisor.logs.glob("*.log"))
         return "\n".join(f"--- {path.name}\n{_tail(path)}" for path in paths)
 
 

@@ -1,6 +1,6 @@
 """Runs a live system on one machine: a coordinator and a node for each process, as children that are started again.
 
-Children write to log files under the store's run/log. They are tied to this program by a pipe: however it ends, they
+Children write to log files in the store's run directory. They are tied to this program by a pipe: however it ends, they
 end too. A child that was killed or crashed is started again; one that ended by itself with 0 has left; one that cannot
 run at all (bad usage, something missing) stops everything.
 """
@@ -19,11 +19,10 @@ from strobe.cli.lifeline import VARIABLE
 from strobe.errors import StoreError, StrobeError, TransportError
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import discover
-from strobe.storage.header import locate
+from strobe.storage.locating import canonical_url, run_directory
 
 COORDINATOR = "coordinator"
 PROGRAM = (sys.executable, "-m", "strobe.cli")
-RUN_LOG = "run/log"
 START_S_MAX = 30.0
 STOP_S_MAX = 15.0
 CLOSE_S_MAX = 1.0
@@ -138,7 +137,8 @@ class Supervisor:
         program: Sequence[str] = PROGRAM,
     ) -> None:
         self.system = system
-        self.store = locate(store)
+        self.store = canonical_url(store)
+        self.logs = run_directory(store) / "log"
         self.options = list(options)
         self.program = program
         self.client: Client
@@ -151,7 +151,7 @@ class Supervisor:
     def start(self) -> None:
         """Start everything, and return when the coordinator answers. StoreError: the store cannot be used."""
         self._make_room()
-        coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, "--store", str(self.store), *self.options])
+        coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, "--store", self.store, *self.options])
         coordinator.start(self._lifeline)
         listen, api = self._await_coordinator(coordinator)
         # Started again, it must be where its nodes and users look for it.
@@ -162,7 +162,7 @@ class Supervisor:
 
     def add_node(self, name: str, listen: str) -> None:
         """Start one more process."""
-        arguments = ["node", self.system, "--name", name, "--coordinator", listen, "--store", str(self.store)]
+        arguments = ["node", self.system, "--name", name, "--coordinator", listen, "--store", self.store]
         self._add(name, arguments).start(self._lifeline)
 
     def tick(self) -> list[Gone]:
@@ -240,12 +240,12 @@ class Supervisor:
 
     def _make_room(self) -> None:
         try:
-            (self.store / RUN_LOG).mkdir(parents=True, exist_ok=True)
+            self.logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(str(self.store), f"cannot make {RUN_LOG} in it: {error.strerror}") from error
+            raise StoreError(self.store, f"cannot make {self.logs}: {error.strerror}") from error
 
     def _add(self, name: str, arguments: list[str]) -> Child:
-        child = Child(name, self.program, arguments, self.store / RUN_LOG / f"{name}.log")
+        child = Child(name, self.program, arguments, self.logs / f"{name}.log")
         self._children[name] = child
         return child
 
@@ -265,7 +265,7 @@ class Supervisor:
             if code is not None:
                 raise ChildFailed(child.name, code, child.tail(), False)
             with contextlib.suppress(TransportError, StoreError):  # it is not that far yet
-                found = discover(str(self.store))
+                found = discover(self.store)
                 if found.pid == child.pid:
                     return found.listen, found.api
             time.sleep(0.02)

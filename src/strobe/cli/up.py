@@ -114,9 +114,7 @@ class Session:
         """Run until the time is over or somebody interrupts; return how things stood at the end."""
         with interruptible() as interrupted:
             self._supervisor.start()
-            note(
-                f"running; logs are in {self._supervisor.store}/run/log, the API at http://{self._supervisor.client.api}"
-            )
+            note(f"running; logs are in {self._supervisor.logs}, the API at http://{self._supervisor.client.api}")
             for name in self._programs:
                 note(f"{name} is a program with its own loop: start it; its coordinator is {self._supervisor.listen}")
             deadline = time.monotonic() + seconds if seconds is not None else None

@@ -1,4 +1,4 @@
-"""How commands find the coordinator of a store: it leaves its addresses in the store's directory while it runs."""
+"""How commands find the coordinator of a store: it leaves its addresses in the store's run directory while it runs."""
 
 import os
 import secrets
@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from strobe.errors import StoreError, TransportError
-from strobe.storage.header import RUN, locate
+from strobe.storage.locating import run_directory
 
 FILE = "coordinator.json"
 
@@ -27,13 +27,13 @@ def announce(store: str, discovered: Discovered) -> None:
     path = _path(store)
     new = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         new.write_bytes(msgspec.json.encode(discovered) + b"\n")
         new.replace(path)
     except OSError as error:
         with suppress(OSError):
             new.unlink()
-        raise StoreError(store, f"cannot write {RUN}/{FILE}: {error.strerror or error}") from error
+        raise StoreError(store, f"cannot write {path}: {error.strerror or error}") from error
 
 
 def withdraw(store: str, discovered: Discovered) -> None:
@@ -58,4 +58,4 @@ def discover(store: str) -> Discovered:
 
 
 def _path(store: str) -> Path:
-    return locate(store) / RUN / FILE
+    return run_directory(store) / FILE

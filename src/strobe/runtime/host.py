@@ -49,7 +49,7 @@ from strobe.runtime.user_code import FAILURES, explain
 from strobe.runtime.wire import Hello, Refusal
 from strobe.storage import Store
 from strobe.storage.blobs import Blobs, BlobWriter
-from strobe.storage.header import locate
+from strobe.storage.locating import canonical_url, run_directory
 
 logger = logging.getLogger("strobe.node")
 
@@ -225,7 +225,7 @@ class Host:
         self.system = welcome.system
         self.settings = welcome.settings
         self._current = welcome.epoch
-        self._store = str(locate(self._store_given or welcome.store))
+        self._store = canonical_url(self._store_given or welcome.store)
 
     def _refused(self, refused: Refused) -> None:
         if refused.final:
@@ -395,7 +395,7 @@ class Host:
 
     @property
     def spill_place(self) -> Path:
-        return Path(self._store) / "run" / "spill"
+        return run_directory(self._store) / "spill"
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         """Do `work` in the node's one thread for reading and writing, in order."""

@@ -8,7 +8,7 @@ import msgspec
 from strobe.errors import UsageError
 from strobe.spark import columns as c
 from strobe.spark.table_reading import VERIFY_READ, VERIFY_SNAPSHOT, Request
-from strobe.storage.header import locate
+from strobe.storage.locating import canonical_url
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -52,7 +52,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
         start = options.get("startingPosition", EARLIEST)
         return cls(
             Request(
-                str(locate(options["path"])),
+                canonical_url(options["path"]),
                 table,
                 options.get("process"),
                 _one_of(options, "verify", (VERIFY_SNAPSHOT, VERIFY_READ)) if "verify" in options else VERIFY_SNAPSHOT,

@@ -6,25 +6,18 @@ parent only, in place. So two snapshots never create the same file, and a collec
 never hit one that another snapshot has written anew meanwhile: the race that a single directory of hashes would have.
 """
 
-import mmap
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 from blake3 import blake3
 
 from strobe.errors import StoreCorrupt
 from strobe.protocol.log import BlobRef
-from strobe.storage.disk import UNFINISHED, Disk, Piece, Unfinished
+from strobe.storage.place import MAPPED_BYTES_MIN, UNFINISHED, Piece, Place
 from strobe.storage.steps import BLOB_STEPS, CommitStep
 
 BLOBS = "blobs"
-MAPPED_BYTES_MIN = 1 << 20
-"""From this size on, a blob is mapped instead of read, and hashed by several threads."""
-
-WRITTEN_BYTES = 32 << 20
-"""The disk is made to begin with a blob that is written as its bytes come, whenever so many more are there."""
-
 _CHUNK_BYTES = 1 << 20
 _DIRECTORY = re.compile(r"\d{20}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -60,8 +53,8 @@ def digest_of(pieces: Sequence[Piece]) -> str:
 class Blobs:
     """The blobs of one store."""
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+    def __init__(self, place: Place) -> None:
+        self._place = place
 
     def write(self, begin: int, pieces: Sequence[Piece], reusable: Mapping[str, BlobRef]) -> BlobRef:
         """Store `pieces` as one blob of the snapshot that began at `begin`; call `sync` when all are written."""
@@ -69,83 +62,84 @@ class Blobs:
         ref = BlobRef(digest_of(pieces), size, begin)
         shared = reusable.get(ref.blake3)
         # A parent's blob that is gone or cut short is not built upon.
-        if shared is not None and self._disk.size(blob_name(shared)) == size:
+        if shared is not None and self._place.size(blob_name(shared)) == size:
             return shared
-        self._disk.make_directory(blob_directory(begin))
-        if not self._disk.create(blob_name(ref), _chunks(pieces), BLOB_STEPS):
+        self._place.make_directory(blob_directory(begin))
+        if not self._create(blob_name(ref), _chunks(pieces)):
             self.check_size(ref)  # another process has the same bytes, or this is a second try
         return ref
 
+    def _create(self, name: str, chunks: Iterable[Piece]) -> bool:
+        with self._place.faults(name, "write"), closing(self._place.open_unfinished()) as file:
+            self._place.step(BLOB_STEPS.opened, name)
+            for chunk in chunks:
+                file.write(chunk)
+            return file.finish(name, BLOB_STEPS)
+
     def open(self, begin: int) -> "BlobWriter":
         """Begin a blob of the snapshot that began at `begin`, to be written as its bytes come."""
-        return BlobWriter(self._disk, begin)
+        return BlobWriter(self._place, begin)
 
     def sync(self, begin: int) -> None:
         """Make the names of the blobs durable that the snapshot begun at `begin` has written."""
         directory = blob_directory(begin)
-        if self._disk.size(directory) is not None:
-            self._disk.sync_directory(directory)
-        self._disk.step(CommitStep.BLOBS_DURABLE, directory)
+        if self._place.size(directory) is not None:
+            self._place.sync_directory(directory)
+        self._place.step(CommitStep.BLOBS_DURABLE, directory)
 
     def read(self, ref: BlobRef, *, checksum: bool = True) -> memoryview:
         """Return the verified bytes of a blob; large ones are mapped, and cost memory only where they are touched."""
         name = blob_name(ref)
         self.check_size(ref)
-        with self._disk.faults(name, "read"), open(self._disk.path(name), "rb", buffering=0) as file:  # noqa: PTH123
-            view = _view(file.fileno(), ref.bytes)
+        view = self._place.view(name, ref.bytes)
         if checksum and digest_of([view]) != ref.blake3:
-            raise StoreCorrupt(self._disk.url, name, "its bytes do not match its name; restore it from a copy")
+            raise StoreCorrupt(self._place.url, name, "its bytes do not match its name; restore it from a copy")
         return view
 
     def check_size(self, ref: BlobRef) -> None:
         """Raise StoreCorrupt where the file is missing, or is shorter or longer than the blob."""
-        size = self._disk.size(blob_name(ref))
+        size = self._place.size(blob_name(ref))
         if size is None:
-            raise StoreCorrupt(self._disk.url, blob_name(ref), "is missing; restore it from a copy of the store")
+            raise StoreCorrupt(self._place.url, blob_name(ref), "is missing; restore it from a copy of the store")
         if size != ref.bytes:
             problem = f"has {size} bytes instead of {ref.bytes}; restore it from a copy of the store"
-            raise StoreCorrupt(self._disk.url, blob_name(ref), problem)
+            raise StoreCorrupt(self._place.url, blob_name(ref), problem)
 
 
 class BlobWriter:
-    """A blob on its way to the disk, hashed as it goes. It is for one thread at a time, which need not be the same.
+    """A blob on its way to its place, hashed as it goes. It is for one thread at a time, which need not be the same.
 
     It ends by `finish` or `abandon`. A process that dies leaves a file in tmp/ that any collector removes.
     """
 
-    def __init__(self, disk: Disk, begin: int) -> None:
-        self._disk = disk
+    def __init__(self, place: Place, begin: int) -> None:
+        self._place = place
         self._begin = begin
         self._digest = blake3()
-        self._begun = 0
         self.bytes = 0
-        with disk.faults(UNFINISHED, "write"):
-            self._file: Unfinished = disk.open_unfinished()
-        disk.step(BLOB_STEPS.opened, self._file.path.removeprefix(disk.path("")))
+        with place.faults(UNFINISHED, "write"):
+            self._file = place.open_unfinished()
+        place.step(BLOB_STEPS.opened, self._file.name)
 
     def write(self, piece: Piece) -> None:
         """Add some bytes."""
-        with self._disk.faults(blob_directory(self._begin), "write"):
+        with self._place.faults(blob_directory(self._begin), "write"):
             self._digest.update(piece)
             self._file.write(piece)
             self.bytes += len(piece)
-        if self.bytes - self._begun >= WRITTEN_BYTES:
-            # The disk works while the rest is made, instead of all at once in the end. Nobody reads it again soon.
-            os.posix_fadvise(self._file.descriptor, self._begun, self.bytes - self._begun, os.POSIX_FADV_DONTNEED)
-            self._begun = self.bytes
 
     def finish(self, reusable: Mapping[str, BlobRef] | None = None) -> BlobRef:
-        """Return the blob, on the disk under its name; call `Blobs.sync` when all of the snapshot's are written."""
+        """Return the blob, which has its name now; call `Blobs.sync` when all of the snapshot's are written."""
         ref = BlobRef(self._digest.hexdigest(), self.bytes, self._begin)
         shared = (reusable or {}).get(ref.blake3)
         try:
-            if shared is not None and self._disk.size(blob_name(shared)) == self.bytes:
+            if shared is not None and self._place.size(blob_name(shared)) == self.bytes:
                 return shared
-            self._disk.make_directory(blob_directory(self._begin))
-            with self._disk.faults(blob_name(ref), "write"):
-                created = self._disk.finish(self._file, blob_name(ref), BLOB_STEPS)
+            self._place.make_directory(blob_directory(self._begin))
+            with self._place.faults(blob_name(ref), "write"):
+                created = self._file.finish(blob_name(ref), BLOB_STEPS)
             if not created:
-                Blobs(self._disk).check_size(ref)
+                Blobs(self._place).check_size(ref)
             return ref
         finally:
             self._file.close()
@@ -155,14 +149,8 @@ class BlobWriter:
         self._file.close()
 
 
-def _view(descriptor: int, size: int) -> memoryview:
-    if size < MAPPED_BYTES_MIN:
-        return memoryview(os.read(descriptor, size))
-    return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
-
-
 def _chunks(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Join small pieces, so that neither the hash nor the disk is called for each frame of a channel."""
+    """Join small pieces, so that neither the hash nor the store is called for each frame of a channel."""
     waiting: list[Piece] = []
     size = 0
     for piece in pieces:

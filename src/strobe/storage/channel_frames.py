@@ -11,7 +11,7 @@ from typing import cast
 
 from strobe.protocol.frames import Frame, InFlight
 from strobe.protocol.log import Section
-from strobe.storage.disk import Piece
+from strobe.storage.place import Piece
 
 RECORD = struct.Struct("<QIIQ")
 

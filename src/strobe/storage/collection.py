@@ -11,15 +11,12 @@ blobs of a parent that was complete or open when the log was read, which are kep
 On a damaged log nothing is removed.
 """
 
-from contextlib import suppress
-from pathlib import Path
-
 import msgspec
 
 from strobe.storage.blobs import BLOBS, blob_directory, blob_name, directory_begin
-from strobe.storage.disk import UNFINISHED
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
+from strobe.storage.place import UNFINISHED
 from strobe.storage.store import Store
 
 
@@ -41,23 +38,22 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
     listed = _over(_listed_blobs(store), state)
     doomed = _unneeded(listed, state)
     removed: dict[str, int] = {}
-    for name in (f"{UNFINISHED}/{name}" for name in store.disk.names(UNFINISHED)):
-        size = store.disk.remove_abandoned(name, dry_run)
+    for name in (f"{UNFINISHED}/{name}" for name in store.place.names(UNFINISHED)):
+        size = store.place.remove_abandoned(name, dry_run)
         if size is not None:
             removed[name] = size
-    for name in doomed:
-        removed[name] = store.disk.size(name) or 0
-        if not dry_run:
-            _remove_blob(store, name)
+    removed |= {name: store.place.size(name) or 0 for name in doomed}
     if not dry_run:
-        _remove_empty(store, listed)
+        store.place.remove(doomed)
+        for begin in listed:
+            store.place.remove_empty_directory(blob_directory(begin))
     return Collected(tuple(removed), sum(removed.values()), dry_run)
 
 
 def _listed_blobs(store: Store) -> dict[int, list[str]]:
     """Return the names of all blobs, by the position of the begin of the snapshot that wrote them."""
-    begins = (directory_begin(name) for name in store.disk.names(BLOBS))
-    return {begin: store.disk.names(blob_directory(begin)) for begin in begins if begin is not None}
+    begins = (directory_begin(name) for name in store.place.names(BLOBS))
+    return {begin: store.place.names(blob_directory(begin)) for begin in begins if begin is not None}
 
 
 def _over(listed: dict[int, list[str]], state: LogState) -> dict[int, list[str]]:
@@ -79,14 +75,3 @@ def _unneeded(listed: dict[int, list[str]], state: LogState) -> list[str]:
         for name in (f"{blob_directory(begin)}/{digest}" for digest in digests)
         if name not in kept
     ]
-
-
-def _remove_blob(store: Store, name: str) -> None:
-    with store.disk.faults(name, "remove"):
-        Path(store.disk.path(name)).unlink(missing_ok=True)
-
-
-def _remove_empty(store: Store, listed: dict[int, list[str]]) -> None:
-    for begin in listed:
-        with suppress(OSError):  # it still has blobs that are kept
-            Path(store.disk.path(blob_directory(begin))).rmdir()

@@ -10,6 +10,7 @@ whoever gets it knows that the file was left behind.
 
 import errno
 import fcntl
+import mmap
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -17,66 +18,46 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from strobe.errors import StoreError
-from strobe.storage.steps import CommitStep, FileSteps, OnStep
+from strobe.storage.place import MAPPED_BYTES_MIN, UNFINISHED, Piece, Place, Unfinished
+from strobe.storage.steps import FileSteps, OnStep
 
-UNFINISHED = "tmp"
-
-Piece = bytes | memoryview
-"""Some consecutive bytes of a file."""
+WRITTEN_BYTES = 32 << 20
+"""The disk is made to begin with a file that is written as its bytes come, whenever so many more are there."""
 
 
-class Disk:
-    """The directory of one store. Names of files are relative to it, with slashes."""
+class Disk(Place):
+    """The directory of one store."""
 
     def __init__(self, root: Path, on_step: OnStep | None = None) -> None:
+        super().__init__(str(root), on_step)
         self.root = root
-        self.url = str(root)
-        self.on_step = on_step
 
     def path(self, name: str) -> str:
         return f"{self.url}/{name}"
 
-    def step(self, step: CommitStep, name: str) -> None:
-        if self.on_step is not None:
-            self.on_step(step, name)
-
     def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
-        """Create the file `name`, or return False where there is one. Its directory is left to be synced."""
         with self.faults(name, "write"), closing(self.open_unfinished()) as file:
-            self._file_step(steps, 0, name)
+            self.file_step(steps, 0, name)
             for piece in pieces:
                 file.write(piece)
-            return self.finish(file, name, steps)
+            return file.finish(name, steps)
 
-    def open_unfinished(self) -> "Unfinished":
-        """Return a new file in tmp/, locked, for `finish` to name; it must be closed."""
+    def open_unfinished(self) -> "UnfinishedFile":
+        """Return a new file in tmp/, locked; it must be closed."""
         while True:
-            path = self.path(f"{UNFINISHED}/{os.getpid()}-{secrets.token_hex(8)}")
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            name = f"{UNFINISHED}/{os.getpid()}-{secrets.token_hex(8)}"
+            descriptor = os.open(self.path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 if os.fstat(descriptor).st_nlink:
-                    return Unfinished(descriptor, path)
+                    return UnfinishedFile(self, descriptor, name)
             except BaseException:
                 os.close(descriptor)
                 raise
             # A collector got the lock between the two calls, and has removed the file.
             os.close(descriptor)
 
-    def finish(self, file: "Unfinished", name: str, steps: FileSteps | None = None) -> bool:
-        """Give a file whose bytes are all written its name, or return False where that is taken."""
-        self._file_step(steps, 1, name)
-        os.fsync(file.descriptor)
-        self._file_step(steps, 2, name)
-        try:
-            os.link(file.path, self.path(name))
-        except FileExistsError:
-            return False
-        self._file_step(steps, 3, name)
-        return True
-
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of the file `name`, or None where there is none."""
         with self.faults(name, "read"):
             try:
                 descriptor = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC)
@@ -85,8 +66,13 @@ class Disk:
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 return file.readall()
 
+    def view(self, name: str, size: int) -> memoryview:
+        with self.faults(name, "read"), open(self.path(name), "rb", buffering=0) as file:  # noqa: PTH123
+            if size < MAPPED_BYTES_MIN:
+                return memoryview(os.read(file.fileno(), size))
+            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+
     def size(self, name: str) -> int | None:
-        """Return how many bytes the file `name` has, or None where there is none."""
         with self.faults(name, "read"):
             try:
                 return os.stat(self.path(name)).st_size  # noqa: PTH116 -- a Path costs more than the call
@@ -94,7 +80,6 @@ class Disk:
                 return None
 
     def make_directory(self, name: str) -> None:
-        """Make the directory `name`, durably, unless it is there."""
         with self.faults(name, "make the directory"):
             self._make(Path(self.path(name)))
 
@@ -103,15 +88,25 @@ class Disk:
             self._sync(Path(self.path(name)))
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in `directory`, sorted; none where it does not exist."""
         with self.faults(directory, "list"):
             try:
                 return sorted(os.listdir(self.path(directory)))  # noqa: PTH208 -- names, not paths
             except FileNotFoundError:
                 return []
 
+    def is_directory(self, name: str) -> bool:
+        return Path(self.path(name)).is_dir()
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with self.faults(name, "remove"):
+                Path(self.path(name)).unlink(missing_ok=True)
+
+    def remove_empty_directory(self, name: str) -> None:
+        with suppress(OSError):  # it still has files
+            Path(self.path(name)).rmdir()
+
     def remove_abandoned(self, name: str, dry_run: bool) -> int | None:
-        """Remove a file of tmp/ that no writer works on; return its size, or None where it is gone or in use."""
         with self.faults(name, "remove"):
             try:
                 descriptor = os.open(self.path(name), os.O_RDWR | os.O_CLOEXEC)
@@ -128,15 +123,19 @@ class Disk:
 
     @contextmanager
     def faults(self, name: str, action: str) -> Iterator[None]:
-        """Turn what the operating system refuses into a StoreError that names the file."""
         try:
             yield
         except OSError as error:
             raise StoreError(self.url, f"cannot {action} {name or 'itself'}: {_explain(error, action)}") from error
 
-    def _file_step(self, steps: FileSteps | None, number: int, name: str) -> None:
-        if steps is not None:
-            self.step(steps[number], name)
+    def check_exclusive(self, name: str, raw: bytes) -> None:
+        """A link to a name that is taken is refused on every file system."""
+
+    def unusable(self, creating: bool) -> str | None:
+        if not self.root.exists():
+            absent = "does not exist; check the path, or make it by `strobe simulate --store` or Store.create"
+            return None if creating else absent
+        return None if self.root.is_dir() else "is not a directory; give the directory that holds strobe.json"
 
     def _make(self, path: Path) -> None:
         if not path.is_dir():
@@ -152,25 +151,44 @@ class Disk:
             os.close(descriptor)
 
 
-class Unfinished:
+class UnfinishedFile(Unfinished):
     """A file in tmp/ that one writer works on, and that nobody else removes meanwhile."""
 
-    def __init__(self, descriptor: int, path: str) -> None:
-        self.descriptor = descriptor
-        self.path = path
+    def __init__(self, disk: Disk, descriptor: int, name: str) -> None:
+        self.name = name
+        self._disk = disk
+        self._descriptor = descriptor
+        self._bytes = 0
+        self._begun = 0
 
     def write(self, piece: Piece) -> None:
         rest = memoryview(piece).cast("B")
+        self._bytes += len(rest)
         while rest:
-            rest = rest[os.write(self.descriptor, rest) :]
+            rest = rest[os.write(self._descriptor, rest) :]
+        if self._bytes - self._begun >= WRITTEN_BYTES:
+            # The disk works while the rest is made, instead of all at once in the end. Nobody reads it again soon.
+            os.posix_fadvise(self._descriptor, self._begun, self._bytes - self._begun, os.POSIX_FADV_DONTNEED)
+            self._begun = self._bytes
+
+    def finish(self, name: str, steps: FileSteps | None = None) -> bool:
+        self._disk.file_step(steps, 1, name)
+        os.fsync(self._descriptor)
+        self._disk.file_step(steps, 2, name)
+        try:
+            os.link(self._disk.path(self.name), self._disk.path(name))
+        except FileExistsError:
+            return False
+        self._disk.file_step(steps, 3, name)
+        return True
 
     def close(self) -> None:
         """Drop the name in tmp/: after a link it is the second one, after a failure this leaves nothing behind."""
-        if self.descriptor < 0:
+        if self._descriptor < 0:
             return
         with suppress(OSError):
-            Path(self.path).unlink()
-        descriptor, self.descriptor = self.descriptor, -1
+            Path(self._disk.path(self.name)).unlink()
+        descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
 

@@ -17,9 +17,9 @@ import msgspec
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
 from strobe.protocol.log import Begin, BlobRef, Commit
 from strobe.storage.blobs import Blobs
-from strobe.storage.disk import Disk
 from strobe.storage.entries import LOG, decode_entry, decode_outline, entry_name, entry_position
-from strobe.storage.header import HEADER, locate, read_header
+from strobe.storage.header import HEADER, read_header
+from strobe.storage.locating import place_at
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import stated_checksum
@@ -45,15 +45,15 @@ class CommitReader:
     """Reads commits by position, and their blobs: for workers, which are told by a follower where commits are."""
 
     def __init__(self, url: str | Path) -> None:
-        self.disk = Disk(locate(url))
-        self.blobs = Blobs(self.disk)
+        self.place = place_at(url)
+        self.blobs = Blobs(self.place)
         self._decoder = CommitDecoder()
 
     def read_raw(self, position: int) -> bytes:
         """Return the bytes of the entry at `position` as they are; raise StoreError where it is missing."""
-        raw = self.disk.read(entry_name(position))
+        raw = self.place.read(entry_name(position))
         if raw is None:
-            raise StoreCorrupt(self.disk.url, entry_name(position), "is missing; restore it from a copy of the store")
+            raise StoreCorrupt(self.place.url, entry_name(position), "is missing; restore it from a copy of the store")
         return raw
 
     def read_commit(self, position: int) -> Commit:
@@ -62,7 +62,7 @@ class CommitReader:
         It shares what it has in common with others that were read before, and is not to be changed.
         """
         raw = self.read_raw(position)
-        return self._decoder.decode(raw, self.disk.url, position)
+        return self._decoder.decode(raw, self.place.url, position)
 
     def read_blob(self, ref: BlobRef) -> memoryview:
         """Return the verified bytes of a blob."""
@@ -73,9 +73,9 @@ class Follower:
     """What the log of the store at `url` has said so far. It is for one thread."""
 
     def __init__(self, url: str | Path) -> None:
-        self.disk = Disk(locate(url))
-        self.url = self.disk.url
-        self._header = read_header(self.disk).blake3
+        self.place = place_at(url)
+        self.url = self.place.url
+        self._header = read_header(self.place).blake3
         self._before: str | None = self._header
         self._state = LogState()
         self._followed: list[Followed] = []
@@ -91,7 +91,7 @@ class Follower:
         """Read what is new, and return the position after it. After a StoreError it can be tried again."""
         self._require_same_store()
         while True:
-            raw = self.disk.read(entry_name(self.end))
+            raw = self.place.read(entry_name(self.end))
             if raw is not None:
                 self._take(raw)
             elif self._is_hole(self.end):
@@ -153,27 +153,27 @@ class Follower:
 
     def _is_hole(self, position: int) -> bool:
         """Tell whether an entry is missing while later ones exist, and were not just created after we looked."""
-        if not self._reaches_beyond(position) or self.disk.size(entry_name(position)) is not None:
+        if not self._reaches_beyond(position) or self.place.size(entry_name(position)) is not None:
             return False
         self._require_same_store()
         return True
 
     def _reaches_beyond(self, position: int) -> bool:
-        if self.disk.size(entry_name(position + 1)) is not None:
+        if self.place.size(entry_name(position + 1)) is not None:
             return True
         if self._listed:
             return False
-        positions = (entry_position(name) for name in self.disk.names(LOG))
+        positions = (entry_position(name) for name in self.place.names(LOG))
         return any(found is not None and found > position for found in positions)
 
     def _require_same_store(self) -> None:
         """Raise where the store has vanished or is another one: an absent log looks like one that has ended."""
-        if self.disk.size(HEADER) is None:
+        if self.place.size(HEADER) is None:
             raise StoreError(self.url, "has gone; bring it back, and reading goes on where it was")
-        if read_header(self.disk).blake3 != self._header:
+        if read_header(self.place).blake3 != self._header:
             raise StoreError(self.url, "is another store than before; bring that one back, or begin anew")
         if self.end and self._before is not None:
-            raw = self.disk.read(entry_name(self.end - 1))
+            raw = self.place.read(entry_name(self.end - 1))
             if raw is None or stated_checksum(raw) != self._before:
                 problem = "is missing" if raw is None else "was replaced"
                 raise StoreError(self.url, f"{entry_name(self.end - 1)} {problem} after it had been read; restore it")

@@ -1,16 +1,13 @@
 """The header strobe.json: what says that a directory is a store, of which version, and which one."""
 
-import re
 import secrets
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from strobe.errors import StoreCorrupt, StoreFormatError, UsageError
+from strobe.errors import StoreCorrupt, StoreFormatError
 from strobe.storage.blobs import BLOBS
-from strobe.storage.disk import UNFINISHED, Disk
 from strobe.storage.entries import LOG
+from strobe.storage.place import UNFINISHED, Place
 from strobe.storage.sealed import UNSEALED, check_seal, seal
 
 HEADER = "strobe.json"
@@ -18,9 +15,7 @@ FORMAT = "strobe-store"
 VERSION = 1
 DIRECTORIES = (LOG, BLOBS, UNFINISHED)
 RUN = "run"
-"""Where those who run leave word of how to reach them, and their logs: in the directory, but no part of the store."""
-
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+"""Where those who run leave word of how to reach them, and their logs: in a directory, but no part of the store."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -39,43 +34,35 @@ class _AnyHeader(msgspec.Struct):
     version: int = 0
 
 
-def locate(url: str | Path) -> Path:
-    """Return the directory that a path or a file:// URL names."""
-    match = _SCHEME.match(str(url))
-    if match is None:
-        return Path(url).absolute()
-    parts = urlsplit(str(url))
-    if match[1].lower() != "file":
-        raise UsageError(f"{url}: only stores on local disk can be used for now; give a path or a file:// URL")
-    if parts.netloc not in ("", "localhost"):
-        raise UsageError(f"{url}: names the host {parts.netloc!r}; write file:///path, with three slashes")
-    return Path(unquote(parts.path))
-
-
-def create_header(disk: Disk, identity: str | None = None) -> bool:
+def create_header(place: Place, identity: str | None = None) -> bool:
     """Make the directories of a store and then its header, or return False where there is one."""
-    _refuse_foreign(disk)
-    disk.make_directory("")
+    _refuse_foreign(place)
+    place.make_directory("")
     for directory in DIRECTORIES:
-        disk.make_directory(directory)
+        place.make_directory(directory)
     header = Header(UNSEALED, FORMAT, VERSION, identity or secrets.token_hex(16))
     raw, _ = seal(msgspec.json.encode(header) + b"\n")
-    created = disk.create(HEADER, [raw])
-    disk.sync_directory("")
+    created = place.create(HEADER, [raw])
+    if created:
+        place.check_exclusive(HEADER, raw)
+    place.sync_directory("")
     return created
 
 
-def read_header(disk: Disk) -> Header:
+def read_header(place: Place) -> Header:
     """Return the header; its checksum is what entry 0 of the log follows."""
-    raw = disk.read(HEADER) if disk.root.is_dir() else None
+    problem = place.unusable(creating=False)
+    if problem is not None:
+        raise StoreFormatError(place.url, problem)
+    raw = place.read(HEADER)
     if raw is None:
-        raise _absent(disk)
-    _refuse_other_version(raw, disk.url)
-    check_seal(raw, disk.url, HEADER)
+        raise _absent(place)
+    _refuse_other_version(raw, place.url)
+    check_seal(raw, place.url, HEADER)
     try:
         return msgspec.json.decode(raw, type=Header)
     except ValueError as error:
-        raise StoreFormatError(disk.url, f"{HEADER}: its checksum holds, but it cannot be read ({error})") from error
+        raise StoreFormatError(place.url, f"{HEADER}: its checksum holds, but it cannot be read ({error})") from error
 
 
 def _refuse_other_version(raw: bytes, url: str) -> None:
@@ -91,26 +78,21 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
         )
 
 
-def _absent(disk: Disk) -> StoreFormatError | StoreCorrupt:
-    if not disk.root.exists():
-        return StoreFormatError(
-            disk.url, "does not exist; check the path, or make it by `strobe simulate --store` or Store.create"
-        )
-    if not disk.root.is_dir():
-        return StoreFormatError(disk.url, "is not a directory; give the directory that holds strobe.json")
-    if disk.names(LOG):
-        return StoreCorrupt(disk.url, HEADER, "is missing, though there is a log; restore it from a copy of the store")
-    return StoreFormatError(disk.url, "holds no store (no strobe.json); check the path, or make one by Store.create")
+def _absent(place: Place) -> StoreFormatError | StoreCorrupt:
+    if place.names(LOG):
+        return StoreCorrupt(place.url, HEADER, "is missing, though there is a log; restore it from a copy of the store")
+    return StoreFormatError(place.url, "holds no store (no strobe.json); check the path, or make one by Store.create")
 
 
-def _refuse_foreign(disk: Disk) -> None:
+def _refuse_foreign(place: Place) -> None:
     """Refuse a directory with other things in it, but not what an interrupted creation has left."""
-    if disk.root.exists() and not disk.root.is_dir():
-        raise _absent(disk)
-    foreign = [name for name in disk.names("") if name not in (*DIRECTORIES, HEADER, RUN)]
+    problem = place.unusable(creating=True)
+    if problem is not None:
+        raise StoreFormatError(place.url, problem)
+    foreign = [name for name in place.names("") if name not in (*DIRECTORIES, HEADER, RUN)]
     if foreign:
         raise StoreFormatError(
-            disk.url, f"is no store and is not empty (it holds {', '.join(foreign[:3])}); give a directory of its own"
+            place.url, f"is no store and is not empty (it holds {', '.join(foreign[:3])}); give a directory of its own"
         )
-    if HEADER not in disk.names("") and disk.names(LOG):
-        raise _absent(disk)
+    if HEADER not in place.names("") and place.names(LOG):
+        raise _absent(place)

@@ -7,18 +7,17 @@ the end of the log, and their blobs with them.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
 from strobe.errors import StoreCorrupt, StoreError
 from strobe.protocol.log import BlobRef
 from strobe.storage.blobs import BLOBS, Blobs, blob_directory, blob_name, directory_begin, is_digest
-from strobe.storage.disk import Disk
 from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
 from strobe.storage.header import DIRECTORIES, HEADER, RUN, read_header
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
+from strobe.storage.place import Place
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -31,35 +30,35 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.place}: {self.problem}"
 
 
-def verify_bytes(disk: Disk) -> list[Problem]:
+def verify_bytes(place: Place) -> list[Problem]:
     """Return every problem found; none when every byte is as it was written."""
     problems: list[Problem] = []
     header: str | None = None
     try:
-        header = read_header(disk).blake3
+        header = read_header(place).blake3
     except StoreError as error:
         problems.append(_problem(HEADER, error))
     # The names before the log: whatever a writer adds meanwhile then has its begin in what is read.
-    blobs = list(_blob_refs(disk))
-    state = _check_log(disk, header, problems)
-    _check_blobs(disk, blobs, state, problems)
-    problems += [Problem(name, "is not a file of the store; move it elsewhere") for name in _unknown_names(disk)]
+    blobs = list(_blob_refs(place))
+    state = _check_log(place, header, problems)
+    _check_blobs(place, blobs, state, problems)
+    problems += [Problem(name, "is not a file of the store; move it elsewhere") for name in _unknown_names(place)]
     return problems
 
 
-def _check_log(disk: Disk, header: str | None, problems: list[Problem]) -> LogState | None:
+def _check_log(place: Place, header: str | None, problems: list[Problem]) -> LogState | None:
     """Add what is wrong with the log to `problems`; return its state, or None where it cannot be known."""
     state = LogState()
     previous = header
     next_position = 0
     damaged = header is None
-    for position in _positions(disk):
+    for position in _positions(place):
         if position != next_position:
             problems.append(Problem(entry_name(next_position), "is missing, though later entries exist"))
             previous, damaged = None, True
         next_position = position + 1
         try:
-            entry, previous = decode_entry(_read_entry(disk, position), disk.url, position, previous)
+            entry, previous = decode_entry(_read_entry(place, position), place.url, position, previous)
         except StoreError as error:
             problems.append(_problem(entry_name(position), error))
             # The next entry is checked by itself: it is not to blame for what it follows.
@@ -70,28 +69,28 @@ def _check_log(disk: Disk, header: str | None, problems: list[Problem]) -> LogSt
     return None if damaged else state
 
 
-def _positions(disk: Disk) -> list[int]:
+def _positions(place: Place) -> list[int]:
     """Return the positions of the entries that are there, up to the last one at the time of the call."""
-    first, second = ([entry_position(name) for name in disk.names(LOG)] for _ in range(2))
+    first, second = ([entry_position(name) for name in place.names(LOG)] for _ in range(2))
     last = max((position for position in first if position is not None), default=-1)
     # A listing may miss a file made while it runs. What precedes the last of the first is all in the second.
     return [position for position in second if position is not None and position <= last]
 
 
-def _read_entry(disk: Disk, position: int) -> bytes:
-    raw = disk.read(entry_name(position))
+def _read_entry(place: Place, position: int) -> bytes:
+    raw = place.read(entry_name(position))
     if raw is None:
-        raise StoreCorrupt(disk.url, entry_name(position), "is missing")
+        raise StoreCorrupt(place.url, entry_name(position), "is missing")
     return raw
 
 
-def _check_blobs(disk: Disk, found: list[BlobRef], state: LogState | None, problems: list[Problem]) -> None:
+def _check_blobs(place: Place, found: list[BlobRef], state: LogState | None, problems: list[Problem]) -> None:
     """Check those that are there, and, where the log is whole, that those that are needed are there."""
     needed = {blob_name(ref): ref for manifest in state.roots() for ref in blobs_of(manifest)} if state else {}
     everything = {blob_name(ref): ref for ref in found} | needed
-    blobs = Blobs(disk)
+    blobs = Blobs(place)
     for name, ref in sorted(everything.items()):
-        if name not in needed and disk.size(name) is None:
+        if name not in needed and place.size(name) is None:
             continue  # collected since it was listed
         try:
             blobs.read(ref)
@@ -103,25 +102,25 @@ def _check_blobs(disk: Disk, found: list[BlobRef], state: LogState | None, probl
             problems.append(Problem(blob_directory(begin), problem))
 
 
-def _blob_refs(disk: Disk) -> Iterator[BlobRef]:
+def _blob_refs(place: Place) -> Iterator[BlobRef]:
     """Every blob that is there, with the size that it has."""
-    for directory in disk.names(BLOBS):
+    for directory in place.names(BLOBS):
         begin = directory_begin(directory)
-        if begin is not None and Path(disk.path(blob_directory(begin))).is_dir():
-            refs = (BlobRef(name, 0, begin) for name in disk.names(blob_directory(begin)) if is_digest(name))
+        if begin is not None and place.is_directory(blob_directory(begin)):
+            refs = (BlobRef(name, 0, begin) for name in place.names(blob_directory(begin)) if is_digest(name))
             for ref in refs:
-                yield BlobRef(ref.blake3, disk.size(blob_name(ref)) or 0, begin)
+                yield BlobRef(ref.blake3, place.size(blob_name(ref)) or 0, begin)
 
 
-def _unknown_names(disk: Disk) -> Iterator[str]:
-    yield from (name for name in disk.names("") if name not in (HEADER, *DIRECTORIES, RUN))
-    yield from (f"{LOG}/{name}" for name in disk.names(LOG) if entry_position(name) is None)
-    for directory in disk.names(BLOBS):
-        place = f"{BLOBS}/{directory}"
-        if directory_begin(directory) is None or not Path(disk.path(place)).is_dir():
-            yield place
+def _unknown_names(place: Place) -> Iterator[str]:
+    yield from (name for name in place.names("") if name not in (HEADER, *DIRECTORIES, RUN))
+    yield from (f"{LOG}/{name}" for name in place.names(LOG) if entry_position(name) is None)
+    for name in place.names(BLOBS):
+        directory = f"{BLOBS}/{name}"
+        if directory_begin(name) is None or not place.is_directory(directory):
+            yield directory
         else:
-            yield from (f"{place}/{name}" for name in disk.names(place) if not is_digest(name))
+            yield from (f"{directory}/{blob}" for blob in place.names(directory) if not is_digest(blob))
 
 
 def _problem(place: str, error: StoreError) -> Problem:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from strobe.errors import LogConflict, StoreCorrupt
 from strobe.protocol.log import Entry
-from strobe.storage.disk import Disk
 from strobe.storage.entries import LOG, decode_entry, encode_entry, entry_name, entry_position
+from strobe.storage.place import Place
 from strobe.storage.sealed import stated_checksum
 from strobe.storage.steps import ENTRY_STEPS, CommitStep
 
@@ -18,8 +18,8 @@ from strobe.storage.steps import ENTRY_STEPS, CommitStep
 class Log:
     """The log of one store, for one thread. `header_checksum` is what entry 0 follows."""
 
-    def __init__(self, disk: Disk, header_checksum: str) -> None:
-        self._disk = disk
+    def __init__(self, place: Place, header_checksum: str) -> None:
+        self._place = place
         self._header_checksum = header_checksum
         self._checksums: list[str] = []
         self._durable = 0
@@ -29,7 +29,7 @@ class Log:
         """Yield every entry from `start` on with its position; raise StoreCorrupt at the first damaged one."""
         position = min(start, len(self._checksums))
         while (raw := self._present(position)) is not None:
-            entry, checksum = decode_entry(raw, self._disk.url, position, self._before(position))
+            entry, checksum = decode_entry(raw, self._place.url, position, self._before(position))
             self._remember(position, checksum)
             if position >= start:
                 yield position, entry
@@ -46,10 +46,10 @@ class Log:
         self._check_predecessor(position)
         self._sync_predecessors(position)
         raw, checksum = encode_entry(entry, position, self._before(position))
-        if not self._disk.create(entry_name(position), [raw], ENTRY_STEPS):
-            raise LogConflict(self._disk.url, position)
-        self._disk.sync_directory(LOG)
-        self._disk.step(CommitStep.ENTRY_DURABLE, entry_name(position))
+        if not self._place.create(entry_name(position), [raw], ENTRY_STEPS):
+            raise LogConflict(self._place.url, position)
+        self._place.sync_directory(LOG)
+        self._place.step(CommitStep.ENTRY_DURABLE, entry_name(position))
         self._checksums.append(checksum)
         self._durable = len(self._checksums)
 
@@ -60,44 +60,44 @@ class Log:
         if position == len(self._checksums):
             self._checksums.append(checksum)
         elif self._checksums[position] != checksum:
-            raise StoreCorrupt(self._disk.url, entry_name(position), "was replaced after it had been read")
+            raise StoreCorrupt(self._place.url, entry_name(position), "was replaced after it had been read")
 
     def _present(self, position: int) -> bytes | None:
         """Return the bytes of an entry, or None at the end of the log; a hole in it is not its end."""
-        raw = self._disk.read(entry_name(position))
+        raw = self._place.read(entry_name(position))
         if raw is None and self._reaches_beyond(position):
             # Another writer may have created both meanwhile: a hole is one that is still there at the second look.
-            raw = self._disk.read(entry_name(position))
+            raw = self._place.read(entry_name(position))
             if raw is None:
                 problem = "is missing, though later entries exist; restore it from a copy of the store"
-                raise StoreCorrupt(self._disk.url, entry_name(position), problem)
+                raise StoreCorrupt(self._place.url, entry_name(position), problem)
         return raw
 
     def _reaches_beyond(self, position: int) -> bool:
-        if position < len(self._checksums) or self._disk.size(entry_name(position + 1)) is not None:
+        if position < len(self._checksums) or self._place.size(entry_name(position + 1)) is not None:
             return True
         if self._listed:
             return False
-        positions = (entry_position(name) for name in self._disk.names(LOG))
+        positions = (entry_position(name) for name in self._place.names(LOG))
         return any(found is not None and found > position for found in positions)
 
     def _check_predecessor(self, position: int) -> None:
         """Chain only to what is there: a log cut short behind our back must not be continued as if it were whole."""
         if position:
-            raw = self._disk.read(entry_name(position - 1))
+            raw = self._place.read(entry_name(position - 1))
             if raw is None or stated_checksum(raw) != self._before(position):
                 problem = "is missing" if raw is None else "was replaced after it had been read"
-                raise StoreCorrupt(self._disk.url, entry_name(position - 1), problem)
+                raise StoreCorrupt(self._place.url, entry_name(position - 1), problem)
 
     def _sync_predecessors(self, position: int) -> None:
         """Make durable what others wrote: their entries must not reach the disk after ours."""
         if position > self._durable:
-            self._disk.sync_directory(LOG)
+            self._place.sync_directory(LOG)
         elif position == 0:
-            self._disk.sync_directory("")
+            self._place.sync_directory("")
 
     def _conflict(self, position: int) -> LogConflict:
-        conflict = LogConflict(self._disk.url, position)
+        conflict = LogConflict(self._place.url, position)
         if position > len(self._checksums):
             end = len(self._checksums)
             conflict.problem = f"log entry {position} cannot be written, the log ends before entry {end}; read it again"

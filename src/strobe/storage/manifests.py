@@ -10,7 +10,7 @@ from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, FrontierRecord, Manifest, ProcessRecord
 from strobe.storage.blobs import blob_name
 from strobe.storage.channel_frames import pack_frames, unpack_frames
-from strobe.storage.disk import Piece
+from strobe.storage.place import Piece
 
 WriteBlob = Callable[[Sequence[Piece]], BlobRef]
 ReadBlob = Callable[[BlobRef], memoryview]

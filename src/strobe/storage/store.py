@@ -5,7 +5,7 @@ A writer goes through it in this order, and every step survives the next one's f
 2. `write_snapshot`: every blob, synced, then their directory.
 3. `commit`: the entry with the manifest. From here on the snapshot exists; before, nothing of it does.
 
-One `Store` is for one thread; any number of stores, in any number of processes, may be open on one directory.
+One `Store` is for one thread; any number of stores, in any number of processes, may be open on one place.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,13 @@ from strobe.protocol.fragment import Snapshot
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, Commit, Entry, Manifest
 from strobe.storage.blobs import Blobs, blob_name
-from strobe.storage.disk import Disk, Piece
-from strobe.storage.header import HEADER, create_header, locate, read_header
+from strobe.storage.header import HEADER, create_header, read_header
 from strobe.storage.integrity import Problem, verify_bytes
+from strobe.storage.locating import place_at
 from strobe.storage.log import Log
 from strobe.storage.log_state import LogState, Opened
 from strobe.storage.manifests import blobs_of, to_manifest, to_snapshot
+from strobe.storage.place import Piece, Place
 from strobe.storage.resolution import resolve
 from strobe.storage.steps import OnStep
 
@@ -31,45 +32,45 @@ Problems = list[Problem]
 
 
 class Store:
-    """An open store. Make one by `create`, `open` or `open_or_create`, from a path or a file:// URL."""
+    """An open store. Make one by `create`, `open` or `open_or_create`, from a path or a URL (locating.py)."""
 
-    def __init__(self, disk: Disk) -> None:
-        header = read_header(disk)
-        self.disk = disk
-        self.url = disk.url
+    def __init__(self, place: Place) -> None:
+        header = read_header(place)
+        self.place = place
+        self.url = place.url
         self.header = header
-        self.blobs = Blobs(disk)
-        self._log = Log(disk, header.blake3)
+        self.blobs = Blobs(place)
+        self._log = Log(place, header.blake3)
         self._state = LogState()
 
     @classmethod
     def create(cls, url: str | Path, *, identity: str | None = None, on_step: OnStep | None = None) -> "Store":
         """Make a store in a directory that does not exist or is empty; `identity` is its name if not a random one."""
-        disk = Disk(locate(url), on_step)
-        if not create_header(disk, identity):
-            raise UsageError(f"{disk.url} is a store already; open it, or give another directory")
-        return cls(disk)
+        place = place_at(url, on_step)
+        if not create_header(place, identity):
+            raise UsageError(f"{place.url} is a store already; open it, or give another directory")
+        return cls(place)
 
     @classmethod
     def open(cls, url: str | Path, *, on_step: OnStep | None = None) -> "Store":
-        return cls(Disk(locate(url), on_step))
+        return cls(place_at(url, on_step))
 
     @classmethod
     def open_or_create(cls, url: str | Path, *, on_step: OnStep | None = None) -> "Store":
         """Open the store at `url`, having made it if there is none; of several doing so at once, one makes it."""
-        disk = Disk(locate(url), on_step)
-        if disk.size(HEADER) is None:
-            create_header(disk)
-        return cls(disk)
+        place = place_at(url, on_step)
+        if place.size(HEADER) is None:
+            create_header(place)
+        return cls(place)
 
     @property
     def on_step(self) -> OnStep | None:
         """What is called after each step of a commit; it may be set at any time."""
-        return self.disk.on_step
+        return self.place.on_step
 
     @on_step.setter
     def on_step(self, on_step: OnStep | None) -> None:
-        self.disk.on_step = on_step
+        self.place.on_step = on_step
 
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position` of the log; raise LogConflict where it exists, or the log ends before it."""
@@ -138,7 +139,7 @@ class Store:
 
     def verify_bytes(self) -> Problems:
         """Check every byte of every file, referenced or not, and return what is wrong, file by file."""
-        return verify_bytes(self.disk)
+        return verify_bytes(self.place)
 
     def _reusable(self, opened: Opened) -> dict[str, BlobRef]:
         parent = self._state.parent_of(opened)

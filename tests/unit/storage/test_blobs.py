@@ -7,9 +7,10 @@ from tests.storage.samples import begin, commit, sample
 
 from strobe.errors import SnapshotCorrupt, StoreCorrupt
 from strobe.protocol.log import Abort, BlobRef
-from strobe.storage import CommitStep, Store, blobs, collect
-from strobe.storage.blobs import MAPPED_BYTES_MIN, blob_name
+from strobe.storage import CommitStep, Store, collect, disk
+from strobe.storage.blobs import blob_name
 from strobe.storage.manifests import blobs_of
+from strobe.storage.place import MAPPED_BYTES_MIN
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_second_try_of_the_same_snapshot_finds_its_own_blobs(store: Store) -> 
 def test_a_blob_written_piece_by_piece_is_the_one_written_at_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs, "WRITTEN_BYTES", 1000)
+    monkeypatch.setattr(disk, "WRITTEN_BYTES", 1000)
     name = begin(store, 1)
     pieces = [bytes([number]) * 99 for number in range(50)]
     writer = store.blobs.open(0)

@@ -19,9 +19,9 @@ from strobe.protocol.view import ChannelSpec, View
 from strobe.storage import Store
 from strobe.storage.blobs import digest_of
 from strobe.storage.channel_frames import RECORD, pack_frames, unpack_frames
-from strobe.storage.disk import Piece
 from strobe.storage.entries import decode_entry, encode_entry
 from strobe.storage.manifests import to_manifest, to_snapshot
+from strobe.storage.place import Piece
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 counts = st.integers(0, 2**63 - 1)

@@ -1,0 +1,116 @@
+"""Where a store lies: files with names, each created whole or not at all, and of several creators by one only (S1).
+
+Log, blobs, header, collection and verification know a store by this alone; `disk.py` is a directory, `objects.py` a
+prefix in an object store. Names are relative to the store, with slashes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+from strobe.storage.steps import CommitStep, FileSteps, OnStep
+
+UNFINISHED = "tmp"
+MAPPED_BYTES_MIN = 1 << 20
+"""From this size on, a file is mapped instead of read."""
+
+Piece = bytes | memoryview
+"""Some consecutive bytes of a file."""
+
+
+class Unfinished(ABC):
+    """A file that one writer works on, and that nobody else sees or removes meanwhile. It must be closed."""
+
+    name: str
+
+    @abstractmethod
+    def write(self, piece: Piece) -> None: ...
+
+    @abstractmethod
+    def finish(self, name: str, steps: FileSteps | None = None) -> bool:
+        """Give a file whose bytes are all written its name, or return False where that is taken.
+
+        `name` must say what the bytes are: where several give the same, it may be anyone's file that has it then.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave nothing behind but what was finished."""
+
+
+class Place(ABC):
+    """The files of one store."""
+
+    def __init__(self, url: str, on_step: OnStep | None = None) -> None:
+        self.url = url
+        self.on_step = on_step
+
+    def step(self, step: CommitStep, name: str) -> None:
+        if self.on_step is not None:
+            self.on_step(step, name)
+
+    def file_step(self, steps: FileSteps | None, number: int, name: str) -> None:
+        if steps is not None:
+            self.step(steps[number], name)
+
+    @abstractmethod
+    def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
+        """Create the file `name`, or return False where there is one. Its directory is left to be synced.
+
+        Of any number of creators, in any number of processes, exactly one gets True.
+        """
+
+    @abstractmethod
+    def open_unfinished(self) -> Unfinished:
+        """Return a new file, to be written as its bytes come, and then named by them."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of the file `name`, or None where there is none."""
+
+    @abstractmethod
+    def view(self, name: str, size: int) -> memoryview:
+        """Return the bytes of the file `name`, of that size; large ones cost memory only where they are touched."""
+
+    @abstractmethod
+    def size(self, name: str) -> int | None:
+        """Return how many bytes the file `name` has, or None where there is none."""
+
+    @abstractmethod
+    def names(self, directory: str) -> list[str]:
+        """Return the names in `directory`, sorted; none where it does not exist."""
+
+    @abstractmethod
+    def is_directory(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; those that are gone already are no matter."""
+
+    @abstractmethod
+    def remove_abandoned(self, name: str, dry_run: bool) -> int | None:
+        """Remove a file of tmp/ that no writer works on; return its size, or None where it is gone or in use."""
+
+    @abstractmethod
+    def faults(self, name: str, action: str) -> AbstractContextManager[None]:
+        """Turn what is refused into a StoreError that names the file, and says what to do."""
+
+    def unusable(self, creating: bool) -> str | None:
+        """Return why no store can be here, or None where one may be."""
+        return None
+
+    @abstractmethod
+    def check_exclusive(self, name: str, raw: bytes) -> None:
+        """Raise StoreError where creating the file `name` again, which has these bytes, is not refused."""
+
+    @abstractmethod
+    def make_directory(self, name: str) -> None:
+        """Make the directory `name`, durably, unless it is there."""
+
+    @abstractmethod
+    def remove_empty_directory(self, name: str) -> None:
+        """Remove the directory `name` if nothing is in it."""
+
+    @abstractmethod
+    def sync_directory(self, name: str) -> None:
+        """Make the names in a directory durable."""

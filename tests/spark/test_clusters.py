@@ -1,0 +1,92 @@
+"""The same pipeline on a standalone cluster and behind a Spark Connect server, which have nothing of Strobe (D6)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.clusters import bare_python, connect_server, standalone_cluster
+from tests.spark.pipelines import CONSERVATION, judge_once, written
+from tests.spark.stores import damage
+from tests.storage.samples import commit, sample
+
+from strobe.spark.invariants import read_invariants
+from strobe.storage import Store
+from strobe.storage.blobs import blob_name
+from strobe.storage.manifests import blobs_of
+
+Cluster = Callable[[Path, Path], AbstractContextManager[str]]
+
+PYTHON_INVARIANT = '''
+from strobe.spark import invariant
+
+@invariant
+def no_debt(tables):
+    """No balance is below zero."""
+    return tables.process_states.where("state:balance::bigint < 0")
+'''
+# What is small here, and on one machine.
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Six snapshots: four good ones, one that breaks an invariant, and one with a damaged blob."""
+    store = Store.create(tmp_path / "store")
+    for counter in range(1, 7):
+        commit(store, sample(counter, **({"balance": 99} if counter == 4 else {})))
+    damage(tmp_path / "store" / blob_name(next(iter(blobs_of(store.list()[5][2])))))
+    return store
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "conservation.sql").write_text(CONSERVATION)
+    (tmp_path / "rules" / "debt.py").write_text(PYTHON_INVARIANT)
+    return tmp_path / "rules"
+
+
+@pytest.mark.parametrize(
+    ("option", "cluster", "settings"),
+    [("--master", standalone_cluster, SETTINGS), ("--remote", connect_server, {})],
+    ids=["standalone", "connect"],
+)
+def test_d6_the_pipeline_gives_the_same_verdicts_wherever_it_runs(
+    option: str,
+    cluster: Cluster,
+    settings: dict[str, str],
+    spark: SparkSession,
+    store: Store,
+    rules: Path,
+    tmp_path: Path,
+) -> None:
+    python = bare_python(tmp_path / "python")
+    words = ["--store", store.url, "--invariants", str(rules), "--to", str(tmp_path / "there"), "--once", "--json"]
+    words += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    with cluster(tmp_path, python) as url:
+        answer = subprocess.run(
+            [sys.executable, "-m", "strobe.cli", "pipeline", "run", *words, option, url],
+            env={**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert answer.returncode == 1, answer.stderr
+    assert json.loads(answer.stdout)["snapshots"] == 6
+    judge_once(spark, store.url, tmp_path / "here", invariants=tuple(read_invariants(rules)))
+    here = written(tmp_path / "here")
+    assert written(tmp_path / "there") == here
+    assert len(here["verdicts"]) > 6
+    assert here["violations"]
+    assert here["quarantine"]
