@@ -1,4 +1,4 @@
-"""The promises about the store, shown on local disk. The thorough tests are in tests/storage and tests/unit/storage."""
+"""The promises about the store. The thorough tests are in tests/storage and tests/unit/storage."""
 
 import signal
 from pathlib import Path
@@ -19,6 +19,14 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path / "store")
 
 
+@pytest.fixture(params=["disk", "objects"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A store on local disk, and one in an object store."""
+    if request.param == "disk":
+        return Store.create(tmp_path / "store")
+    return Store.create(request.getfixturevalue("objects").new_url())
+
+
 def test_S1_the_format_is_documented_well_enough_for_a_reader_without_strobe(store: Store) -> None:
     commit(store, sample(1))
     (manifest,) = stranger.complete_snapshots(Path(store.url)).values()
@@ -32,34 +40,38 @@ def test_S1_a_store_of_another_version_is_refused(store: Store) -> None:
         Store.open(store.url)
 
 
-def test_S1_of_two_processes_that_append_the_same_entry_exactly_one_wins(store: Store) -> None:
-    with start(racing_writer.__name__, store.url, "p") as p, start(racing_writer.__name__, store.url, "q") as q:
+def test_S1_of_two_processes_that_append_the_same_entry_exactly_one_wins(any_store: Store) -> None:
+    with start(racing_writer.__name__, any_store.url, "p") as p, start(racing_writer.__name__, any_store.url, "q") as q:
         for position in range(20):
             for racer in (p, q):
                 racer.stdin.write(f"append {position}\n")
             assert {racer.stdout.readline() for racer in (p, q)} == {"won\n", "lost\n"}
-    assert [position for position, _ in store.read_log()] == list(range(20))
+    assert [position for position, _ in any_store.read_log()] == list(range(20))
 
 
-def test_S1_the_first_outcome_wins(store: Store) -> None:
-    first = commit(store, sample(1))
-    second = begin(store, 2)
-    for entry in (Abort(second, "timed out", 0), unchecked_commit(store, second, first), Abort(first, "too late", 0)):
-        store.append(entry, store.state().next_position)
-    assert list(store.state().committed) == [first]
-    assert store.state().aborted == {second: "timed out"}
+def test_S1_the_first_outcome_wins(any_store: Store) -> None:
+    first = commit(any_store, sample(1))
+    second = begin(any_store, 2)
+    for entry in (
+        Abort(second, "timed out", 0),
+        unchecked_commit(any_store, second, first),
+        Abort(first, "too late", 0),
+    ):
+        any_store.append(entry, any_store.state().next_position)
+    assert list(any_store.state().committed) == [first]
+    assert any_store.state().aborted == {second: "timed out"}
 
 
-def test_S1_a_stale_coordinator_cannot_commit(store: Store) -> None:
-    name = begin(store, 1)
-    stale = Store.open(store.url)
+def test_S1_a_stale_coordinator_cannot_commit(any_store: Store) -> None:
+    name = begin(any_store, 1)
+    stale = Store.open(any_store.url)
     manifest = stale.write_snapshot(sample(1))
-    store.append(EpochStart(2, 0), 1)
+    any_store.append(EpochStart(2, 0), 1)
     with pytest.raises(SnapshotIncomplete, match="epoch 2"):
         stale.commit(name, manifest, stale.state().next_position, at_us=0)
     with pytest.raises(LogConflict):
         stale.append(Abort(name, "has not read entry 1", 0), 1)
-    assert store.list() == []
+    assert any_store.list() == []
 
 
 @pytest.mark.parametrize("step", [CommitStep.BLOB_LINKED, CommitStep.ENTRY_SYNCED, CommitStep.ENTRY_LINKED])

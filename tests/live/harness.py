@@ -178,9 +178,17 @@ def _tail(path):
 
 @contextmanager
 def running(
-    directory, system, processes, *options, environment=None, settings=None, through_proxy=False, program=PROGRAM
+    directory,
+    system,
+    processes,
+    *options,
+    environment=None,
+    settings=None,
+    through_proxy=False,
+    program=PROGRAM,
+    store=None,
 ):
-    """Run `system` in `directory`; at the end nothing of it is left.
+    """Run `system` in `directory`, or on the store with that URL; at the end nothing of it is left.
 
     `settings` are those of system.toml, as table.key. What was killed is started again sooner than usual.
     """
@@ -192,7 +200,9 @@ def running(
         proxy = stack.enter_context(Proxy()) if through_proxy else None
         # Behind a proxy, nodes are started when the proxy knows where the coordinator is.
         at_once = [] if proxy else processes
-        supervisor = Supervisor(system, str(directory / "store"), at_once, [*addresses, *chosen, *options], program)
+        supervisor = Supervisor(
+            system, store or str(directory / "store"), at_once, [*addresses, *chosen, *options], program
+        )
         stack.enter_context(supervisor)
         supervisor.start()
         supervisor.client = Client(supervisor.client.api, timeout_s=5.0)

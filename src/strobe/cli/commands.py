@@ -42,7 +42,9 @@ COMMANDS = {
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, and everything else on stderr.")
 ]
-StoreOption = Annotated[str, typer.Option("--store", metavar="DIR", help="The store: a directory, or a file:// URL.")]
+StoreOption = Annotated[
+    str, typer.Option("--store", metavar="STORE", help="The store: a directory, or a URL as s3://BUCKET/PREFIX.")
+]
 
 
 def new_app(purpose: str | None = None) -> typer.Typer:

@@ -25,7 +25,7 @@ def coordinator(
     system: SystemArgument,
     store: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Where snapshots go (default: as the system says, else ./snapshots)."),
+        typer.Option(metavar="STORE", help="Where snapshots go (default: as the system says, else ./snapshots)."),
     ] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where nodes connect; port 0 is any free one.")

@@ -43,7 +43,8 @@ def node(
         typer.Option(metavar="HOST", help="The name under which peers reach this host, if not that of --listen."),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The store as this host sees it, if not as the coordinator does.")
+        str | None,
+        typer.Option(metavar="STORE", help="The store as this host sees it, if not as the coordinator does."),
     ] = None,
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sign this process's part of every snapshot with this key.")

@@ -7,7 +7,7 @@ import typer
 from strobe.errors import UsageError
 from strobe.runtime.client import Client
 
-RunningStore = Annotated[str | None, typer.Option("--store", metavar="DIR", help="The store of the running system.")]
+RunningStore = Annotated[str | None, typer.Option("--store", metavar="STORE", help="The store of the running system.")]
 ApiOption = Annotated[
     str | None, typer.Option("--api", metavar="HOST:PORT", help="Where the coordinator's API is, instead of --store.")
 ]

@@ -105,7 +105,7 @@ def simulate(
         str | None, typer.Option(metavar="NAME", help="Instead of the system's own: chandy-lamport or lai-yang.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Keep the snapshots here; what an earlier simulation left goes.")
+        str | None, typer.Option(metavar="STORE", help="Keep the snapshots here; what an earlier simulation left goes.")
     ] = None,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Write every event to this file.")] = None,
     trace_level: Annotated[

@@ -28,7 +28,7 @@ def fresh_store(url: str, maker: str) -> Store:
 
 
 def _remove_leftover(place: Place, url: str, maker: str) -> None:
-    refusal = f"{url} is not the store of an earlier `strobe {maker}`, and is left alone; choose another: --store DIR"
+    refusal = f"{url} is not the store of an earlier `strobe {maker}`, and is left alone; choose another: --store STORE"
     try:
         store = Store(place)
     except StrobeError as error:

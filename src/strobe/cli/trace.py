@@ -56,7 +56,7 @@ def replay_(
     ],
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="DIR", help="The store with its snapshots, if the trace does not lie in it."),
+        typer.Option("--store", metavar="STORE", help="The store with its snapshots, if the trace does not lie in it."),
     ] = None,
     since: _SinceOption = None,
     json: JsonOption = False,

@@ -31,7 +31,7 @@ def up(
     system: SystemArgument,
     store: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Where snapshots go (default: as the system says, else ./snapshots)."),
+        typer.Option(metavar="STORE", help="Where snapshots go (default: as the system says, else ./snapshots)."),
     ] = None,
     interval: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="A snapshot that often; 0: only on demand (default: 1).")

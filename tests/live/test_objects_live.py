@@ -1,0 +1,34 @@
+"""Real processes that write to an object store over HTTP: crashes, rollback, commands from beside."""
+
+from tests.live import ledger
+from tests.live.harness import LEDGER, running, verify_all
+
+from strobe.cli import main
+from strobe.storage import Store, collect
+
+
+def test_S1_R1_a_live_system_keeps_its_snapshots_in_an_object_store(tmp_path, objects):
+    """S1, R1: a node and the coordinator are killed; nothing is lost, and nothing but the store is needed to go on."""
+    url = objects.new_url()
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    options = ("--interval", "0.2")
+    with running(tmp_path, f"{LEDGER}:keyed", ledger.NAMES, *options, environment=environment, store=url) as live:
+        live.wait_running()
+        live.wait_committed(2)
+        live.kill("b")
+        status = live.wait("a rollback", lambda s: s.epoch == 2 and s.settled)
+        assert status.rollbacks[-1].restored is not None
+        live.wait_committed(1)
+        live.kill("coordinator")
+        live.wait_committed(1)
+        assert live.wait_running().epoch == 2
+        assert main(["snapshot", "take", "--store", url]) == 0
+        assert ledger.assert_exactly_once(ledger.keyed, live.last_snapshot()) > 0
+        assert {path.name for path in (tmp_path / "state" / "strobe").glob("*/run/log/*")} >= {
+            "a.log",
+            "coordinator.log",
+        }
+    store = Store.open(url)
+    collect(store)
+    assert verify_all(url) >= 5
+    assert not (tmp_path / "store").exists()
