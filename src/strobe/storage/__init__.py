@@ -1,4 +1,4 @@
-"""The store: one documented, versioned format (docs/format.md), one log that decides everything, on local disk."""
+"""The store: one documented, versioned format (docs/format.md), one log that decides everything."""
 
 from strobe.storage.appending import append_when
 from strobe.storage.collection import Collected, collect
