@@ -5,10 +5,11 @@ from tests.live.harness import LEDGER, running, verify_all
 
 from strobe.cli import main
 from strobe.storage import Store, collect
+from strobe.storage.objects import RETRIES_MAX
 
 
 def test_S1_R1_a_live_system_keeps_its_snapshots_in_an_object_store(tmp_path, objects):
-    """S1, R1: a node and the coordinator are killed; nothing is lost, and nothing but the store is needed to go on."""
+    """S1, R1: a node and the coordinator are killed, and the object store fails for a while; nothing is lost."""
     url = objects.new_url()
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     options = ("--interval", "0.2")
@@ -21,6 +22,9 @@ def test_S1_R1_a_live_system_keeps_its_snapshots_in_an_object_store(tmp_path, ob
         live.wait_committed(1)
         live.kill("coordinator")
         live.wait_committed(1)
+        # An outage: more refusals than are tried again for one request.
+        objects.fail("PUT", url.removeprefix("s3:/"), "refuse", times=2 * (RETRIES_MAX + 1))
+        live.wait_committed(2)
         assert live.wait_running().epoch == 2
         assert main(["snapshot", "take", "--store", url]) == 0
         assert ledger.assert_exactly_once(ledger.keyed, live.last_snapshot()) > 0

@@ -222,7 +222,11 @@ def _connect(url: str) -> "ObjectStore":
     return from_url(
         url,
         client_options=client,
-        retry_config={"max_retries": RETRIES_MAX, "retry_timeout": timedelta(seconds=RETRY_S_MAX)},
+        retry_config={
+            "max_retries": RETRIES_MAX,
+            "retry_timeout": timedelta(seconds=RETRY_S_MAX),
+            "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
+        },
     )
 
 
