@@ -27,6 +27,7 @@ NOT_THERE = (
     "msgspec",
     "xxhash",
     "blake3",
+    "obstore",
     "rich",
     "typer",
 )

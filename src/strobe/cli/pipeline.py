@@ -14,8 +14,6 @@ from strobe.cli.verification import read_view
 from strobe.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from strobe.spark.examine import ExpectedSigners
     from strobe.spark.pipeline import Pipeline
     from strobe.spark.results import Results
@@ -48,6 +46,15 @@ def run(
     drift_window: Annotated[
         int, typer.Option(metavar="N", min=0, help="Look for drift over N snapshots; 0: do not.")
     ] = 10,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Run on this Spark cluster (spark://host:7077) instead of here.")
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option(metavar="URL", help="Run behind this Spark Connect server (sc://host:15002).")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With --master: a setting of Spark's; repeatable.")
+    ] = None,
     json: JsonOption = False,
 ) -> int:
     """Judge every snapshot as it commits: its proof, your invariants, and drift from those before it.
@@ -63,6 +70,7 @@ def run(
       strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts --once
     """
     from strobe.spark.alerts import alert_hooks
+    from strobe.spark.clusters import session_for
     from strobe.spark.invariants import read_invariants
     from strobe.spark.outputs import Outputs
     from strobe.spark.pipeline import Options, Pipeline
@@ -74,11 +82,12 @@ def run(
         _signers(keys, view),
         drift_window,
     )
+    settings = _settings(conf or [])
     Outputs(to).refuse_others()
     _quiet_logs()
     with interruptible() as interrupted, Progress() as progress, beside_document(json):
         with progress.ticking("Spark starts"):
-            spark = session_for()
+            spark = session_for(master, remote, settings, "strobe-pipeline")
         results = _run(Pipeline(spark, store, to, options), once, interrupted, progress)
     if json:
         print_json({**results.document(), "interrupted": bool(interrupted)})
@@ -87,11 +96,14 @@ def run(
     return EXIT_INTERRUPTED if interrupted else 0 if results.holds else 1
 
 
-def session_for() -> "SparkSession":
-    """Return the session that the pipeline runs in."""
-    from strobe.spark.session import local_session
-
-    return local_session("strobe-pipeline")
+def _settings(conf: list[str]) -> dict[str, str]:
+    """Return the settings of NAME=VALUE options."""
+    settings = {}
+    for item in conf:
+        name, equals, settings[name] = item.partition("=")
+        if not equals:
+            raise UsageError(f"--conf {item}: write it as NAME=VALUE, as in --conf spark.executor.memory=4g")
+    return settings
 
 
 def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Progress) -> "Results":

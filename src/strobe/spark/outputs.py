@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from strobe.errors import MissingComponent, UsageError
 from strobe.spark import columns as c
-from strobe.storage.header import locate
+from strobe.storage.locating import locate
 
 VERDICTS, VIOLATIONS, QUARANTINE = "verdicts", "violations", "quarantine"
 TABLES = (VIOLATIONS, QUARANTINE, VERDICTS)

@@ -24,9 +24,10 @@ from strobe.spark.examine import Examination, ExpectedSigners
 from strobe.spark.invariants import Invariant, check_invariants
 from strobe.spark.judging import OnStep, Plan, judge
 from strobe.spark.outputs import Outputs
+from strobe.spark.shipping import carried, is_remote
 from strobe.spark.snapshot_tables import tasks_max
-from strobe.storage.disk import Disk
-from strobe.storage.header import HEADER, locate, read_header
+from strobe.storage.header import HEADER, read_header
+from strobe.storage.locating import canonical_url, place_at
 
 SNAPSHOTS_PER_BATCH = 2000
 LOOK_EVERY_S = 0.2
@@ -64,7 +65,7 @@ class Pipeline:
 
     def __init__(self, spark: SparkSession, url: str | Path, to: str | Path, options: Options | None = None) -> None:
         self.spark = spark
-        self.url = str(locate(url))
+        self.url = canonical_url(url)
         self.outputs = Outputs(to)
         self.options = options or Options()
         self.on_step: OnStep | None = None
@@ -89,14 +90,14 @@ class Pipeline:
 
     def _wait_for_store(self, once: bool, watch: Watch) -> str | None:
         """Return the identity of the store, when there is one; None where `watch` wants to stop before."""
-        disk = Disk(locate(self.url))
+        place = place_at(self.url)
         told = False
         while True:
             try:
-                return read_header(disk).store
+                return read_header(place).store
             except StoreError as error:
-                absent = isinstance(error, StoreFormatError) and disk.size(HEADER) is None
-                if once or not absent or (disk.root.exists() and not disk.root.is_dir()):
+                absent = isinstance(error, StoreFormatError) and place.size(HEADER) is None
+                if once or not absent or place.unusable(creating=True):
                     raise
                 if not told:
                     watch.trouble(f"store {self.url} does not exist yet; waiting for it")
@@ -142,9 +143,9 @@ class Pipeline:
             .option(source.ROWS_MAX, self.options.snapshots_per_batch)
             .load(self.url)
         )
-        writer = commits.writeStream.foreachBatch(judge_batch).option(
-            "checkpointLocation", str(self.outputs.checkpoint)
-        )
+        # A Connect server judges in a process of its own, which has nothing of Strobe but what the function brings.
+        function = carried(judge_batch) if is_remote(self.spark) else judge_batch
+        writer = commits.writeStream.foreachBatch(function).option("checkpointLocation", str(self.outputs.checkpoint))
         return (writer.trigger(availableNow=True) if once else writer).start()
 
     def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:

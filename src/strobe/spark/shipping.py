@@ -22,7 +22,10 @@ from pyspark.sql import SparkSession
 
 from strobe.spark import carrier
 
-PACKAGES = ("strobe", "pyspark_strobe", "msgspec", "xxhash", "blake3")
+_NEEDED = ("strobe", "pyspark_strobe", "msgspec", "xxhash", "blake3")
+_OPTIONAL = ("obstore",)
+"""For stores in an object store."""
+PACKAGES = (*_NEEDED, *(name for name in _OPTIONAL if find_spec(name) is not None))
 """Strobe, and what it is made of wherever it reads a store."""
 
 _SHIPPED = "strobe.shipped"

@@ -6,10 +6,10 @@ from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StrobeError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.log import BlobRef, Commit, Manifest
 from strobe.storage.blobs import Blobs, blob_name
-from strobe.storage.disk import Disk
 from strobe.storage.entries import decode_entry, entry_name
 from strobe.storage.following import Follower
-from strobe.storage.header import locate, read_header
+from strobe.storage.header import read_header
+from strobe.storage.locating import place_at
 from strobe.storage.manifests import to_snapshot
 
 _NOTHING = memoryview(b"")
@@ -27,14 +27,14 @@ class StoredBytes:
     """The entries and blobs of the store at `url`, whose header must say `store_id`. A shared state is read once."""
 
     def __init__(self, url: str, store_id: str) -> None:
-        self._disk = Disk(locate(url))
-        self._blobs = Blobs(self._disk)
+        self._place = place_at(url)
+        self._blobs = Blobs(self._place)
         self._store_id = store_id
         self._sound: set[BlobRef] = set()
 
     def address(self, name: str) -> str:
         """Return where the file `name` of the store is."""
-        return f"{self._disk.url}/{name}"
+        return f"{self._place.url}/{name}"
 
     def commit(self, position: int) -> Commit | Damage:
         """Return the commit at `position`, or what is wrong with it."""
@@ -44,12 +44,12 @@ class StoredBytes:
             return _damage(entry_name(position), error.problem)
 
     def _commit(self, position: int) -> Commit:
-        raw = self._disk.read(entry_name(position))
+        raw = self._place.read(entry_name(position))
         if raw is None:
-            raise StoreCorrupt(self._disk.url, entry_name(position), "is missing")
-        entry, _ = decode_entry(raw, self._disk.url, position, None)
+            raise StoreCorrupt(self._place.url, entry_name(position), "is missing")
+        entry, _ = decode_entry(raw, self._place.url, position, None)
         if not isinstance(entry, Commit):
-            raise StoreCorrupt(self._disk.url, entry_name(position), "was replaced after it had been read")
+            raise StoreCorrupt(self._place.url, entry_name(position), "was replaced after it had been read")
         return entry
 
     def snapshot(self, snapshot_id: str, manifest: Manifest, position: int) -> tuple[Snapshot | None, list[Damage]]:
@@ -79,14 +79,14 @@ class StoredBytes:
     def absence(self) -> str | None:
         """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""
         try:
-            found = read_header(self._disk).store
+            found = read_header(self._place).store
         except StoreError as error:
             return error.problem
         return None if found == self._store_id else "is another store than the one that this began with"
 
     def is_removed(self, snapshot_id: str) -> bool:
         """Tell whether the log says that the snapshot was removed: then its blobs may be gone."""
-        follower = Follower(self._disk.url)
+        follower = Follower(self._place.url)
         follower.advance()
         return follower.is_removed(snapshot_id)
 
