@@ -48,13 +48,14 @@ def quick(here, simulated, monkeypatch):
             store.commit(name, store.write_snapshot(snapshot), 2 * number + 1, snapshot.completed_us)
 
     def choose(verdict):
-        def judge(found):
+        def judge(found, judging):
             for row in found.snapshots:
                 row.verdict, row.reason = verdict, f"Spark says {verdict}"
 
         monkeypatch.setattr(demo, "_judge", judge)
 
     monkeypatch.setattr(demo, "_run", run_bank)
+    monkeypatch.setattr(demo, "Judging", contextlib.nullcontext)
     choose("holds")
     return choose
 
@@ -111,7 +112,7 @@ def test_a_verdict_that_does_not_hold_ends_with_1(quick):
 
 
 def test_a_verdict_that_is_missing_ends_with_1(quick, monkeypatch):
-    monkeypatch.setattr(demo, "_judge", lambda found: None)
+    monkeypatch.setattr(demo, "_judge", lambda found, judging: None)
     result = run("demo")
     assert result.code == 1
     assert "missing" in result.out
@@ -193,6 +194,7 @@ def test_the_branch_is_killed_when_it_is_there_and_the_demo_ends_after_the_rollb
 def test_an_interrupt_ends_the_bank(here, monkeypatch):
     bank = Bank(status_of(0))
     bank.tick = lambda: signal.raise_signal(signal.SIGINT)
+    monkeypatch.setattr(demo, "Judging", contextlib.nullcontext)
     monkeypatch.setattr(demo, "Supervisor", bank)
     assert run("demo") == (
         130,
@@ -208,6 +210,7 @@ def test_a_bank_that_does_not_get_on_is_not_waited_for_without_end(here, monkeyp
 
     bank = Bank()
     bank.client.status = nobody
+    monkeypatch.setattr(demo, "Judging", contextlib.nullcontext)
     monkeypatch.setattr(demo, "Supervisor", bank)
     monkeypatch.setattr(demo, "LOOK_EVERY_S", 0)
     monkeypatch.setattr(demo, "PATIENCE_S", 0.05)

@@ -1,4 +1,4 @@
-"""`strobe demo`: a bank of real processes, photographed while it runs, one of them killed; then Spark judges."""
+"""`strobe demo`: a bank of real processes, photographed and judged while it runs, one of them killed."""
 
 import logging
 import shlex
@@ -11,6 +11,7 @@ import typer
 from strobe.causality.proof import verify
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.demo_bank import BRANCHES, TOTAL, make_bank, total
+from strobe.cli.demo_verdicts import MONEY, Judging
 from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say, say_wrapped
 from strobe.cli.programs import program, python
 from strobe.cli.stores import fresh_store
@@ -31,11 +32,7 @@ VICTIM = "c"
 """The branch that is killed, when a third of the snapshots has been taken."""
 PATIENCE_S = 120.0
 
-AUDIT = (
-    "SELECT snapshot_id, sum(money) AS total FROM ("
-    "SELECT snapshot_id, state:balance::int AS money FROM process_states UNION ALL "
-    "SELECT snapshot_id, payload:amount::int FROM channel_messages) GROUP BY 1 ORDER BY 1"
-)
+AUDIT = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY 1 ORDER BY 1"
 
 
 class Row(msgspec.Struct):
@@ -80,11 +77,12 @@ def demo(
     ] = STORE,
     json: JsonOption = False,
 ) -> int:
-    """Run a bank of four branches as real processes, kill one, and verify every snapshot by its proof and with Spark.
+    """Run a bank of four branches as real processes, kill one, and have Spark judge every snapshot as it commits.
 
     The branches send each other money over TCP all the time, and a snapshot of them is taken every second. It is right
     only if it has every branch and every transfer on its way: then the total is always the same. One branch is killed
-    with SIGKILL; the system rolls back to its newest snapshot by itself, and nothing is lost or applied twice.
+    with SIGKILL; the system rolls back to its newest snapshot by itself, and nothing is lost or applied twice. All the
+    while a streaming query judges each snapshot: its proof, and that no money comes or goes.
 
     \b
     Example:
@@ -95,12 +93,15 @@ def demo(
     require_java()  # before the bank runs, not after
     with Progress() as progress, beside_document(json):
         found = Demo(fresh_store(store, "demo").url)
-        say(f"a bank of {len(BRANCHES)} branches, each a process of its own, and a snapshot every second")
-        _run(found, snapshots, progress)
-        found.snapshots = _rows(found.store)
+        # An interrupt breaks into py4j's socket, and py4j logs a traceback for what is no fault.
+        logging.getLogger().addHandler(logging.NullHandler())
+        with Judging(found.store) as judging:
+            say(f"a bank of {len(BRANCHES)} branches, each a process of its own, and a snapshot every second")
+            _run(found, snapshots, progress)
+            found.snapshots = _rows(found.store)
+            with progress.ticking(f"{count(len(found.snapshots), 'snapshot')} stored; Spark judges the last of them"):
+                _judge(found, judging)
         found.store = store
-        with progress.ticking(f"{count(len(found.snapshots), 'snapshot')} stored; Spark starts, and verifies them"):
-            _judge(found)
     if json:
         print_json({**msgspec.structs.asdict(found), "holds": found.holds})
     else:
@@ -167,18 +168,11 @@ def _row(snapshot: Snapshot) -> Row:
     return Row(str(snapshot.id), balances, in_flight, total(accounts, transfers), proof, ms)
 
 
-def _judge(found: Demo) -> None:
-    """Write Spark's verdicts into the rows."""
-    from strobe.spark import verdicts
-
-    # An interrupt breaks into py4j's socket, and py4j logs a traceback for what is no fault.
-    logging.getLogger().addHandler(logging.NullHandler())
-    rows = {row.snapshot: row for row in found.snapshots}
-    for judged in verdicts(found.store):
-        row = rows[judged.snapshot_id]
-        # A snapshot has one verdict for each check: the first that does not hold is the one to show.
-        if row.verdict in ("", "holds"):
-            row.verdict, row.reason = judged.verdict, judged.reason
+def _judge(found: Demo, judging: Judging) -> None:
+    """Write Spark's verdicts into the rows, when all are there."""
+    verdicts = judging.wait({row.snapshot for row in found.snapshots}, PATIENCE_S)
+    for row in found.snapshots:
+        row.verdict, row.reason = verdicts.get(row.snapshot, ("", None))
 
 
 def _print(found: Demo) -> None:

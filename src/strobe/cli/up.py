@@ -16,9 +16,10 @@ from strobe.cli.output import beside_document, count, note, print_json, say
 from strobe.cli.supervisor import Gone, Supervisor
 from strobe.cli.systems import open_system
 from strobe.cli.watch import Watch
-from strobe.errors import TransportError, UsageError
+from strobe.errors import StoreError, TransportError, UsageError
 from strobe.runtime.documents import Status
 from strobe.runtime.system_file import ProgramWithOwnLoop
+from strobe.storage import Store
 
 app = new_app()
 
@@ -166,7 +167,13 @@ class Session:
             self._status = self._supervisor.client.status()
         self._supervisor.stop()
         if self._status is not None:
+            self._count_again(self._status)
             say(self._summary(self._status))
+
+    def _count_again(self, status: Status) -> None:
+        """Count what the store has in the end: snapshots may have been committed while everything was stopping."""
+        with contextlib.suppress(StoreError):
+            status.committed = len(Store.open(self._supervisor.store).state().committed)
 
     def _summary(self, status: Status) -> str:
         rollbacks = count(len(status.rollbacks), "rollback")
