@@ -173,7 +173,7 @@ class ProcessApplication(Application):
         self.timeline = timeline
         context = self.context
         context.live_on(timeline)
-        context.requested = []
+        context.requested.clear()
         context.at_s = None
         used, self._used = self._used, True
         if local is None:
@@ -213,11 +213,15 @@ class ProcessApplication(Application):
         if tracer is not None:
             first_ordinal = frame.first_ordinal + consumed
             tracer.received(channel, first_ordinal, len(messages), self.position + 1, context.now())
+        outbox, requested = self.timeline.outbox, context.requested
+        touched = outbox.touched  # always empty where there is no trace
         before = self.position - consumed
         for position, message in enumerate(messages, self.position + 1):
             self.position = position
             receive(context, channel, message)
-            if context.requested:
+            if touched:
+                outbox.next_event()
+            if requested:
                 place = position - before
                 self._initiate(Breakpoint(channel, place) if place < frame.count else None)
 
@@ -238,11 +242,14 @@ class ProcessApplication(Application):
         if tracer is not None:
             tracer.event(self.position, name, self.context.now(), record)
         handler()
+        if tracer is not None:
+            self.timeline.outbox.next_event()
         if self.context.requested:
             self._initiate(None)
 
     def _initiate(self, inside: Breakpoint | None) -> None:
-        requested, self.context.requested = self.context.requested, []
+        requested = list(self.context.requested)
+        self.context.requested.clear()
         for snapshot in requested:
             self.timeline.initiate(snapshot, inside)
 

@@ -12,7 +12,18 @@ from strobe.errors import UsageError
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import ARRAY32, ARRAY_HEADER, ARRAY_HEADER_BYTES, BODY_START, HEADER_BYTES
 
-_EMPTY = bytes(HEADER_BYTES) + bytes((ARRAY32,)) + bytes(ARRAY_HEADER_BYTES - 1)
+_encode_into = msgspec.msgpack.Encoder().encode_into
+
+
+def empty_buffer(bytes_expected: int) -> bytearray:
+    """Return a buffer with room for the headers, and memory for a frame as long as is expected.
+
+    A buffer that grows message by message is copied again and again. `encode_into` cuts a bytearray off behind what it
+    writes and leaves it its memory; what it writes here is a byte of the header, which is 0 before the frame is sealed.
+    """
+    buffer = bytearray(bytes_expected)
+    _encode_into(0, buffer, BODY_START - 1)
+    return buffer
 
 
 def messages_bytes_max(settings: NodeSettings) -> int:
@@ -25,6 +36,8 @@ class OpenFrame:
 
     Messages of different types go through one encoder, so `encoder` is any that msgspec has for MessagePack.
 
+    At the message number `due` something is to be seen to, by whoever fills the frame in place of `append`.
+
     For a trace, `events` has the position of each event that sent some of the messages, and how many came before;
     `position` is that of the last.
     """
@@ -35,6 +48,7 @@ class OpenFrame:
         "bytes_max",
         "channel",
         "count",
+        "due",
         "events",
         "message_bytes_max",
         "messages_max",
@@ -48,9 +62,10 @@ class OpenFrame:
         self.bytes_max = BODY_START + min(settings.frame_bytes_max, settings.message_bytes_max)
         self.message_bytes_max = settings.message_bytes_max
         self._encode_into = encoder.encode_into
-        self.buffer = bytearray(_EMPTY)
+        self.buffer = empty_buffer(BODY_START)
         self.size = BODY_START
         self.count = 0
+        self.due = 1
         self.position = 0
         self.events: list[int] = []
 
@@ -67,8 +82,13 @@ class OpenFrame:
         if size >= self.bytes_max and size - self.size > self.message_bytes_max:
             self.refuse(message)
         self.size = size
-        self.count = count = self.count + 1
-        return count >= self.messages_max or size >= self.bytes_max
+        self.count += 1
+        return self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be sealed now."""
+        return self.count >= self.messages_max or self.size >= self.bytes_max
 
     def note_event(self, position: int) -> None:
         """Event number `position` sends from the newest message on."""
@@ -85,9 +105,11 @@ class OpenFrame:
         buffer, count = self.buffer, self.count
         assert count > 0, "an empty frame is never sealed"
         ARRAY_HEADER.pack_into(buffer, HEADER_BYTES, ARRAY32, count)
-        self.buffer = bytearray(_EMPTY)
+        # The next one will be about as long; a single long message says nothing of those behind it.
+        self.buffer = empty_buffer(min(len(buffer), self.bytes_max))
         self.size = BODY_START
         self.count = 0
+        self.due = 1
         return count, memoryview(buffer)[HEADER_BYTES:].toreadonly()
 
     @property

@@ -34,9 +34,10 @@ class Outbox:
         # A trace wants to know which event sent what; then this is whose events are meant.
         self.counted: Application | None = None
         self.on_seal: Sealed | None = None
+        # Then, too: the frames that the event under way has put messages into.
+        self.touched: list[OpenFrame] = []
         self._protocol = protocol
         self._settings = settings
-        self._messages_max = settings.frame_messages_max
         self._open: dict[str, OpenFrame] = {}
         self._dirty: list[str] = []
         # Whether so much waits on some channel that the process is not to be given more; and on which.
@@ -66,7 +67,8 @@ class Outbox:
             frame = self._open[channel]
         except KeyError:
             raise self._unknown(channel) from None
-        # As `OpenFrame.append`, in place: the call alone is a third of what a message costs here.
+        # As `OpenFrame.append`, in place: the call alone is a third of what a message costs here. So is what happens at
+        # few messages only: all of that is behind `due`.
         buffer = frame.buffer
         try:
             _encode_into(message, buffer, -1)
@@ -74,19 +76,35 @@ class Outbox:
             del buffer[frame.size :]
             raise
         size = len(buffer)
-        if size >= frame.bytes_max and size - frame.size > frame.message_bytes_max:
-            frame.refuse(message)
+        if size >= frame.bytes_max:
+            if size - frame.size > frame.message_bytes_max:
+                frame.refuse(message)
+            frame.due = 0
         frame.size = size
         frame.count = count = frame.count + 1
+        if count >= frame.due:
+            self._attend_to(frame)
+
+    def _attend_to(self, frame: OpenFrame) -> None:
+        """See to what the newest message of `frame` brings: it is the first, or the last, or another event's."""
         if self.counted is not None and self.counted.position != frame.position:
             frame.note_event(self.counted.position)
-        if count >= self._messages_max or size >= frame.bytes_max:
+            self.touched.append(frame)
+        if frame.is_full:
             self._seal(frame)
-        elif count == 1:
-            self._dirty.append(channel)
+            return
+        frame.due = frame.messages_max
+        if frame.count == 1:
+            self._dirty.append(frame.channel)
             if not self.flush_follows:
                 self.flush_follows = True
                 self._call_soon(self.flush_now)
+
+    def next_event(self) -> None:
+        """An event has ended that sent something, and is counted: what is sent from now on is another's."""
+        for frame in self.touched:
+            frame.due = 0
+        self.touched.clear()
 
     def _unknown(self, channel: str) -> UsageError:
         known = ", ".join(self._open) or "none"
