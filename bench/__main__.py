@@ -1,7 +1,11 @@
-"""Runs the measurements, prints a table, and writes bench/results.json."""
+"""Runs the measurements, prints a table, and writes bench/results.json; `--markdown` prints what that has as rows of a
+table of Markdown."""
 
 import importlib
+import os
+import platform
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -11,25 +15,67 @@ from rich.table import Table
 from bench.figures import Figure
 
 NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark", "pipeline")
+RESULTS = Path(__file__).parent / "results.json"
+NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark")
 
 
 def main(names: list[str]) -> int:
+    if names == ["--markdown"]:
+        _print_markdown(_known())
+        return 0
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"error: there is no measurement {unknown[0]!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
     figures: list[Figure] = []
+    where = _where()
     for name in names or NAMES:
         print(f"measuring: {name}", file=sys.stderr)
-        figures += importlib.import_module(f"bench.{name}").measure()
+        measured = importlib.import_module(f"bench.{name}").measure()
+        figures += [msgspec.structs.replace(figure, where=where) for figure in measured]
     _print(figures)
-    results = Path(__file__).parent / "results.json"
-    if names and results.exists():  # some were measured: keep what is known of the others
+    print(f"measured on: {where}")
+    if names:  # some were measured: keep what is known of the others
         taken = {figure.command for figure in figures}
-        known = msgspec.json.decode(results.read_bytes(), type=list[Figure])
-        figures = [figure for figure in known if figure.command not in taken] + figures
-    results.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
+        figures = [figure for figure in _known() if figure.command not in taken] + figures
+    RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
     return 0
+
+
+def _known() -> list[Figure]:
+    return msgspec.json.decode(RESULTS.read_bytes(), type=list[Figure]) if RESULTS.exists() else []
+
+
+def _where() -> str:
+    """Say what kind of machine this is, and which versions are compared."""
+    processors = f"{len(os.sched_getaffinity(0))} processors, {platform.system()}"
+    packages = ("msgspec", "uvloop", "pyzmq", "grpcio", "pyarrow", "pyspark")
+    return ", ".join(
+        [processors, f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
+    )
+
+
+def _print_markdown(figures: list[Figure]) -> None:
+    print("| figure | value | goal | met | command |\n|---|---|---|---|---|")
+    for figure in figures:
+        cells = (
+            figure.name,
+            f"{_rounded(figure)} {figure.unit}".strip(),
+            figure.goal,
+            _met(figure),
+            f"`{figure.command}`",
+        )
+        print(f"| {' | '.join(cells)} |")
+    for where in dict.fromkeys(figure.where for figure in figures):
+        print(f"\nMeasured on: {where}.")
+
+
+def _met(figure: Figure) -> str:
+    return {True: "yes", False: "NO", None: ""}[figure.met]
+
+
+def _rounded(figure: Figure) -> str:
+    return f"{figure.value:,.0f}" if abs(figure.value) >= 100 else f"{figure.value:.2f}"
 
 
 def _print(figures: list[Figure]) -> None:
@@ -37,9 +83,7 @@ def _print(figures: list[Figure]) -> None:
     for title in ("figure", "value", "unit", "goal", "met", "command"):
         table.add_column(title, justify="right" if title == "value" else "left")
     for figure in figures:
-        met = {True: "yes", False: "NO", None: ""}[figure.met]
-        value = f"{figure.value:,.0f}" if abs(figure.value) >= 100 else f"{figure.value:.2f}"
-        table.add_row(figure.name, value, figure.unit, figure.goal, met, figure.command)
+        table.add_row(figure.name, _rounded(figure), figure.unit, figure.goal, _met(figure), figure.command)
     Console(width=160).print(table)
 
 

@@ -9,7 +9,10 @@ import msgspec
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One measured figure. `goal` is what it ought to be, in words; `met` is None where there is no goal."""
+    """One measured figure. `goal` is what it ought to be, in words; `met` is None where there is no goal.
+
+    `where` says on what it was measured: the machine, and the versions of all that takes part.
+    """
 
     name: str
     value: float
@@ -17,6 +20,7 @@ class Figure(msgspec.Struct, frozen=True):
     goal: str
     met: bool | None
     command: str
+    where: str = ""
 
 
 def at_least(name: str, value: float, unit: str, goal: float, command: str) -> Figure:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from bench.contest import Pair, PeerPair, StrobePair, Turn, Turns, others_cores, take_turns
 from bench.figures import Figure, at_least, at_most, shown
-from bench.peers import versions
 from strobe.runtime.client import Client
 from strobe.runtime.documents import COMMITTED
 
@@ -24,10 +23,11 @@ _SNAPSHOT_ROUNDS, _SNAPSHOT_TURN_S = 5, 3.0
 _GAP_ROUNDS, _GAP_TURN_S = 4, 2.0
 _RING_ROUNDS, _RING_TURN_S = 7, 0.4
 _TAKE_TIMEOUT_S = 30.0
+_EACH = ", a processor each"
 
 # Two of those that are set against each other most closely: how much the same differs from itself is shown too.
 _STROBE, _AGAIN, _PLAIN, _PLAIN_AGAIN = "strobe", "strobe again", "plain framing", "plain framing again"
-_TRACED = "strobe, traced"
+_TRACED, _TRACED_AGAIN = "strobe, traced", "strobe, traced again"
 _PEERS = {
     "pyzmq": ("zmq:single", 3),
     "asyncio streams": ("streams:single", 6),
@@ -77,6 +77,7 @@ def _turns(folder: Path) -> dict[str, Turns]:
         _TRACED: StrobePair(folder / "traced", "pair", ("--trace", "ordinals")),
         _AGAIN: StrobePair(folder / "pair-again", "pair"),
         _PLAIN_AGAIN: StrobePair(folder / "plain-again", "plain"),
+        _TRACED_AGAIN: StrobePair(folder / "traced-again", "pair", ("--trace", "ordinals")),
     }
     for name, (kind, _) in _PEERS.items():
         pairs[name] = PeerPair(folder / kind.replace(":", "-"), kind)
@@ -88,7 +89,7 @@ def _turns(folder: Path) -> dict[str, Turns]:
 
 def _message_figures(turns: dict[str, Turns]) -> list[Figure]:
     strobe, plain = turns[_STROBE].beside(turns[_AGAIN]), turns[_PLAIN].beside(turns[_PLAIN_AGAIN])
-    traced = turns[_TRACED]
+    traced = turns[_TRACED].beside(turns[_TRACED_AGAIN])
     same = turns[_AGAIN].against(turns[_STROBE], "cpu_ns")
     return [
         shown("messages of 100 bytes, process to process", strobe.median("messages_per_s"), "messages/s", COMMAND),
@@ -130,12 +131,16 @@ def _placements() -> dict[str, tuple[set[int], set[int]]]:
     placements = {"": (everywhere, everywhere)}
     if len(everywhere) > 1:
         first, second, *_ = sorted(everywhere)
-        placements |= {", a processor each": ({first}, {second}), ", one processor": ({first}, {first})}
+        placements |= {_EACH: ({first}, {second}), ", both on one processor": ({first}, {first})}
     return placements
 
 
 def _round_trip_figures(folder: Path) -> list[Figure]:
-    """A message to a process that sends it back; the goal is for processors as the system gives them."""
+    """A message to a process that sends it back.
+
+    The goal is for two programs that have a processor each. Left to itself, the system puts the ends of raw sockets on
+    one processor at one time, where waking each other is cheap, and on two at another.
+    """
     figures = []
     with StrobePair(folder / "ring", "ring") as ring, PeerPair(folder / "raw", "raw") as raw:
         for where, processors in _placements().items():
@@ -150,7 +155,7 @@ def _round_trip(where: str, ring: Turns, raw: Turns) -> list[Figure]:
     ratio = ring.against(raw, "source_value")
     title = f"round trip against raw uvloop sockets{where}"
     return [
-        at_most(title, ratio, "x", 1.5, COMMAND) if not where else shown(title, ratio, "x", COMMAND),
+        at_most(title, ratio, "x", 1.5, COMMAND) if where == _EACH else shown(title, ratio, "x", COMMAND),
         shown(f"round trip, handler to handler{where}", ring.median("source_value") * 1e6, "us", COMMAND),
         shown(f"round trip of raw uvloop sockets{where}", raw.median("source_value") * 1e6, "us", COMMAND),
         shown(f"CPU of a round trip against raw{where}", ring.against(raw, "cpu_ns"), "x", COMMAND),
@@ -216,7 +221,6 @@ def _count(snapshots: Snapshots) -> int:
 
 
 def measure() -> list[Figure]:
-    print(f"  {versions()}", file=sys.stderr)
     others = [others_cores()]
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # where stores go: /tmp may be in memory
         folder = Path(place)

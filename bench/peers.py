@@ -17,7 +17,6 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -299,13 +298,6 @@ KINDS: dict[str, tuple[End, End]] = {
     "grpc-stream": (grpc_stream_source, grpc_stream_target),
     "raw": (raw_source, raw_target),
 }
-
-
-def versions() -> str:
-    """Say what is measured against."""
-    names = ("pyzmq", "grpcio", "uvloop", "msgspec")
-    python = ".".join(map(str, sys.version_info[:3]))
-    return ", ".join([f"Python {python} (asyncio streams)", *(f"{name} {version(name)}" for name in names)])
 
 
 def main(kind: str, end: str) -> None:
