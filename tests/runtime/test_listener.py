@@ -182,6 +182,8 @@ def test_a_node_that_drops_a_channel_while_taking_a_frame_of_it_gets_nothing_mor
         (stream([])[0] + messages_of(2, 1, b"\x91\x01"), "wrong body"),
         (stream([])[0] + messages_of(0, 1, b"\x90"), "wrong body"),
         (stream([])[0] + messages_of(0, 1, b""), "wrong body"),
+        (stream([])[0] + messages_of(0, 1, b"\xdd\x00\x00\x00\x00"), "wrong body"),
+        (stream([])[0] + messages_of(2, 1, b"\xdd\x00\x00\x00\x01\x01"), "wrong body"),
         (stream([])[0] + HEADER.pack(1 << 31, MAGIC, wire.MESSAGES, 1, 1, 1, 1, 0), "oversize"),
         (stream([])[0] + HEADER.pack(3, MAGIC, wire.MARKER, 0, 0, 1, 0, 0) + b"\x93\x01\x02", "wrong body"),
         (stream([])[0] + HEADER.pack(3, MAGIC, wire.VIEW, 0, 0, 1, 0, 0) + b"\x92\xc0\x02", "wrong body"),

@@ -17,7 +17,7 @@ from tests.unit.protocol.cluster import Cluster
 from tests.unit.protocol.network import Network
 from tests.unit.protocol.playbook import examples, frame, received, view
 from tests.unit.protocol.test_random_runs import RECORDING, SENDING, Step, check_all, play, steps, topologies
-from tests.unit.protocol.test_restored import SHAPES, driven, gone_back
+from tests.unit.protocol.test_restored import ONE_WAY, SHAPES, cut_inside, driven, gone_back, in_epoch_2
 from tests.unit.protocol.test_restored import steps as choices
 
 from strobe.errors import ProtocolViolation
@@ -148,6 +148,11 @@ def ending() -> Endpoint:
     return machine
 
 
+def restored_inside() -> Endpoint:
+    fragment, _ = cut_inside()
+    return ChandyLamport.restored("q", in_epoch_2(ONE_WAY), 2, fragment, {"pq": 3})
+
+
 CASES = {
     "one that is recorded": (recording(), frame(2, "b"), None),
     "one whose cut index is above one's own": (receiver(LaiYang), Frame(2, 1, b"\x91\x01", 1, 1), None),
@@ -156,6 +161,7 @@ CASES = {
     "one of a view not announced": (receiver(), Frame(2, 1, b"\x91\x01", 0, 2), "a frame of view 2 came before it"),
     "one that came before": (receiver(), frame(1, "a"), r"message 1 came again or out of order: 2 was due"),
     "one behind a gap": (receiver(), frame(4, "d"), r"message 4 came where 2 was due \(2 missing"),
+    "one that the restored cut fell inside of": (restored_inside(), cut_inside()[1], "not 1"),
     "one on a channel not in the view": (
         ChandyLamport("q", view("q>p")),
         frame(1, "a"),
