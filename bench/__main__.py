@@ -14,9 +14,8 @@ from rich.table import Table
 
 from bench.figures import Figure
 
-NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark", "pipeline")
 RESULTS = Path(__file__).parent / "results.json"
-NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark")
+NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark", "pipeline")
 
 
 def main(names: list[str]) -> int:

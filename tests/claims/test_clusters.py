@@ -1,4 +1,4 @@
-"""The same pipeline on a standalone cluster and behind a Spark Connect server, which have nothing of Strobe (D6)."""
+"""D6: the same pipeline on a standalone cluster and behind a Spark Connect server, which have nothing of Strobe."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark import conftest
 from tests.spark.clusters import bare_python, connect_server, standalone_cluster
 from tests.spark.pipelines import CONSERVATION, judge_once, written
 from tests.spark.stores import damage
@@ -19,6 +20,8 @@ from strobe.spark.invariants import read_invariants
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
 from strobe.storage.manifests import blobs_of
+
+spark = conftest.spark
 
 Cluster = Callable[[Path, Path], AbstractContextManager[str]]
 
@@ -62,7 +65,7 @@ def rules(tmp_path: Path) -> Path:
     [("--master", standalone_cluster, SETTINGS), ("--remote", connect_server, {})],
     ids=["standalone", "connect"],
 )
-def test_d6_the_pipeline_gives_the_same_verdicts_wherever_it_runs(
+def test_D6_the_pipeline_gives_the_same_verdicts_wherever_it_runs(
     option: str,
     cluster: Cluster,
     settings: dict[str, str],
