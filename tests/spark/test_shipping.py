@@ -12,7 +12,7 @@ from pyspark.cloudpickle import dumps
 from tests.spark.clusters import SPARK_HOME, bare_python, free_port
 
 from strobe.errors import UsageError
-from strobe.spark.clusters import cluster_settings, session_for
+from strobe.spark.clusters import CarriedSource, cluster_settings, session_for
 from strobe.spark.shipping import PACKAGES, carried, packed
 
 CALL = """
@@ -50,6 +50,12 @@ def test_a_carried_function_brings_its_packages_along(tmp_path: Path) -> None:
 
     (tmp_path / "function").write_bytes(dumps(carried(add)))
     assert in_bare_python(tmp_path, CALL, str(tmp_path / "function")) == "42 by strobe.storage\n"
+
+
+def test_a_carried_source_brings_its_packages_along(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(dumps(CarriedSource({"path": "./store", "table": "frontiers"})))
+    code = "import pathlib, pickle, sys; print(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()).schema().names[:2])"
+    assert in_bare_python(tmp_path, code, str(tmp_path / "source")) == "['snapshot_id', 'channel']\n"
 
 
 def test_every_module_that_workers_import_is_among_the_packages(tmp_path: Path) -> None:

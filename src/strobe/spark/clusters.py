@@ -18,12 +18,16 @@ from pyspark.sql import SparkSession
 from strobe.errors import MissingExtra, TransportError, UsageError
 from strobe.spark.java import require_java
 from strobe.spark.session import local_session, start
-from strobe.spark.shipping import ship
+from strobe.spark.shipping import Carried, ship
 from strobe.spark.source import StrobeSource
 
 MASTER_PORT, CONNECT_PORT = 7077, 15002
 """Where Spark's own programs listen unless told otherwise."""
 REACH_TIMEOUT_S = 10.0
+
+
+class CarriedSource(Carried, StrobeSource):
+    """`format("strobe")` where nothing of Strobe is installed."""
 
 
 def session_for(
@@ -93,7 +97,7 @@ def remote_session(url: str) -> SparkSession:
 def _equipped(spark: SparkSession) -> SparkSession:
     """Give the session what it needs of Strobe. Sources that Spark finds by itself run on the driver's Python only."""
     ship(spark)
-    spark.dataSource.register(StrobeSource)
+    spark.dataSource.register(CarriedSource)
     return spark
 
 

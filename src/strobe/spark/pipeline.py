@@ -24,7 +24,7 @@ from strobe.spark.examine import Examination, ExpectedSigners
 from strobe.spark.invariants import Invariant, check_invariants
 from strobe.spark.judging import OnStep, Plan, judge
 from strobe.spark.outputs import Outputs
-from strobe.spark.shipping import carried, is_remote
+from strobe.spark.shipping import Carried, carried, is_remote, is_shipped
 from strobe.spark.snapshot_tables import tasks_max
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import canonical_url, place_at
@@ -37,6 +37,10 @@ TRIES_ONCE = 5
 """With `once`, so many tries without any success are enough."""
 
 _UNAVAILABLE = re.compile(r"(?:Unavailable|StoreError): (.*)")
+
+
+class CarriedCommits(Carried, CommitsSource):
+    """The commits of a store where nothing of Strobe is installed."""
 
 
 class Options(NamedTuple):
@@ -80,7 +84,7 @@ class Pipeline:
             if store_id is None:
                 return
             self.outputs.identify(store_id, self.url)
-            self.spark.dataSource.register(CommitsSource)
+            self.spark.dataSource.register(CarriedCommits if is_shipped(self.spark) else CommitsSource)
             while not self._follow(store_id, once, watch):
                 if self._pause(watch):
                     return

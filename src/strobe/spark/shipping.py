@@ -41,7 +41,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 def ship(spark: SparkSession) -> None:
     """Send the packages to every executor of `spark`, now and those to come; once for a session."""
-    if spark.conf.get(_SHIPPED, None) is not None:
+    if is_shipped(spark):
         return
     # Executors that start later fetch the files then, so they stay until this process ends.
     directory = Path(tempfile.mkdtemp(prefix="strobe-shipping-"))
@@ -51,6 +51,19 @@ def ship(spark: SparkSession) -> None:
         path.write_bytes(packed((package,), flat=True))
         _add_archive(spark, f"{path}#{package}")
     spark.conf.set(_SHIPPED, "true")
+
+
+def is_shipped(spark: SparkSession) -> bool:
+    """Tell whether the session has the packages from here."""
+    return spark.conf.get(_SHIPPED, None) is not None
+
+
+class Carried:
+    """What makes a data source bring its packages along: the process that plans a stream is not given them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        pickled = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
+        return carrier.rebuild, (packed(PACKAGES), pickled)
 
 
 def carried(function: Callable[..., Any]) -> Callable[..., Any]:
