@@ -15,7 +15,7 @@ from rich.table import Table
 from bench.figures import Figure
 
 RESULTS = Path(__file__).parent / "results.json"
-NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark", "pipeline")
+NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark", "spark_read", "pipeline")
 
 
 def main(names: list[str]) -> int:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from strobe.causality.trace_lines import VERSION, Line, Receive, Send, TraceHeader, encode_header, encode_lines
 from strobe.keyed_state.segments import pack_header, pack_part
 from strobe.protocol.fragment import KEYED, MSGPACK, Fragment, LocalState, Snapshot
 from strobe.protocol.frames import Frame, Frontier, InFlight, seed_hash
@@ -64,3 +65,17 @@ def _frame(counter: int, place: int, messages: int) -> InFlight:
         {"amount": counter * 100 + number, "memo": f"transfer {number}"} for number in range(first, first + messages)
     ]
     return InFlight(Frame(first, messages, msgspec.msgpack.encode(amounts)))
+
+
+def write_trace(path: Path, events: int) -> None:
+    """Write a trace in which eight processes pass messages around a ring, each receiving one and sending one."""
+    names = [f"process{number}" for number in range(8)]
+    channels = [ChannelSpec(f"{a}->{b}", a, b) for a, b in zip(names, [*names[1:], names[0]], strict=True)]
+    header = TraceHeader(VERSION, tuple(names), tuple(channels))
+    lines: list[Line] = [Send(names[0], 1, channels[0].id, 1)]
+    for event in range(1, events):
+        place, turn = event % 8, event // 8
+        process, position = names[place], turn + 1
+        lines.append(Receive(process, position, channels[place - 1].id, (event - 1) // 8 + 1))
+        lines.append(Send(process, position, channels[place].id, turn + 1))
+    path.write_bytes(encode_header(header) + encode_lines(lines))

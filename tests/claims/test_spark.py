@@ -1,8 +1,13 @@
 """P1, S3 and D1, on Spark: snapshots are tables that are asked by field, and their proofs are recomputed there."""
 
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import VariantVal
 from tests.spark import conftest
 from tests.spark.frame_mutations import missing_frame, other_message, swapped_frames
 from tests.spark.generate import good_snapshots
@@ -15,6 +20,7 @@ from strobe.protocol.fragment import MSGPACK, Fragment
 from strobe.spark import columns as c
 from strobe.spark import tables as read_tables
 from strobe.spark import verdicts
+from strobe.spark.variants import to_variant
 
 spark = conftest.spark
 
@@ -55,6 +61,43 @@ def test_D1_snapshots_are_spark_tables_and_state_is_queried_by_field(spark: Spar
     for snapshot in good_snapshots(81, GOOD):
         for process, fragment in snapshot.fragments.items():
             assert balances[str(snapshot.id), process] == balance_of(fragment)
+
+
+def test_D1_a_table_is_read_by_spark_alone_in_batches_and_as_a_stream(
+    spark: SparkSession, store_url: str, tmp_path: Path
+) -> None:
+    """D1: `format("strobe")` needs no registration, and a stream gives the same rows as a batch."""
+    batch = spark.read.format("strobe").option("table", "frontiers").load(store_url)
+    stream = spark.readStream.format("strobe").option("table", "frontiers").load(store_url)
+    rows: list[object] = []
+    query = (
+        stream.writeStream.trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda frame, _: rows.extend(frame.collect()))
+        .start()
+    )
+    query.awaitTermination()
+    assert sorted(map(repr, rows)) == sorted(map(repr, batch.collect()))
+    assert len(rows) == batch.count() > 0
+
+
+def test_D1_events_are_rows_with_their_vector_clocks(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(
+        '{"strobe_trace":1,"processes":["a","b"],"channels":[{"id":"ab","source":"a","target":"b"}]}\n'
+        '{"kind":"send","process":"a","position":1,"channel":"ab","ordinal":1}\n'
+        '{"kind":"receive","process":"b","position":1,"channel":"ab","ordinal":1}\n'
+    )
+    events = spark.read.format("strobe").option("table", "events").load(str(path)).orderBy("process")
+    assert [row[c.VECTOR_CLOCK] for row in events.collect()] == [{"a": 1}, {"a": 1, "b": 1}]
+
+
+def test_S3_numbers_text_bytes_and_times_keep_their_types(spark: SparkSession) -> None:
+    value = {"n": 2**63, "x": 0.1, "t": "é", "b": b"\x00", "at": datetime(2024, 1, 1, tzinfo=UTC), "in": [{"k": None}]}
+    variant = to_variant(msgspec.msgpack.encode(value))
+    assert variant is not None
+    expected = value | {"n": Decimal(2**63)}
+    assert VariantVal(*variant).toPython() == expected
 
 
 def test_S3_messages_are_columns_and_opaque_states_are_bytes_marked_as_such(

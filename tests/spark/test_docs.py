@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.generate import good_snapshots
 from tests.spark.stores import store_with
 
@@ -66,6 +66,10 @@ def test_the_example_of_the_page_runs(
 ) -> None:
     store_with(tmp_path / "snapshots", good_snapshots(72, 1))
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks("python")
-    exec(example, {})
+    example, sources = blocks("python")
+    names: dict[str, object] = {}
+    exec(example, names)
+    exec(sources, names)
     assert capsys.readouterr().out.startswith("000001-00000001-coordinator holds self-consistent, signer unknown\n")
+    assert isinstance(names["stream"], DataFrame)
+    assert names["stream"].isStreaming

@@ -1,6 +1,7 @@
 """One committed snapshot as the tables need it, whether its parts come from a store or are in memory."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Protocol
 
 from strobe.errors import SnapshotCorrupt
@@ -100,7 +101,8 @@ class StoredSnapshot:
         self.protocol, self.initiators, self.view = manifest.protocol, manifest.initiators, manifest.view
         self.started_us, self.completed_us = manifest.started_us, manifest.completed_us
         self.manifest = manifest
-        self._read = read
+        # What was read to be verified is read no second time for its rows.
+        self._read = cache(read)
 
     @property
     def state_bytes(self) -> int:

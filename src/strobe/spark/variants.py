@@ -66,7 +66,7 @@ def variant_of(value: Any) -> Variant:
         encoded = _array(value, names, 1)
         metadata = _known_metadata(tuple(names))
     else:
-        return _scalar(value), _NO_NAMES
+        encoded, metadata = _scalar(value), _NO_NAMES
     if len(encoded) > SIZE_MAX or len(metadata) > SIZE_MAX:
         raise CannotSay
     return encoded, metadata

@@ -43,6 +43,8 @@ def is_digest(name: str) -> bool:
 
 def digest_of(pieces: Sequence[Piece]) -> str:
     """Return the BLAKE3 of `pieces`, one after the other, in hexadecimal."""
+    if len(pieces) == 1 and len(pieces[0]) < MAPPED_BYTES_MIN:
+        return blake3(pieces[0]).hexdigest()
     large = sum(len(piece) for piece in pieces) >= MAPPED_BYTES_MIN
     digest = blake3(max_threads=blake3.AUTO if large else 1)
     for chunk in _chunks(pieces):
