@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from tests.runtime.tracing_host import write_segments
 from tests.simulation.systems import players
-from tests.unit.runtime.tracing_host import write_segments
 
 from strobe.causality import vector_clocks
 from strobe.causality.trace import Trace, parse_trace

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.runtime.link_ends import run, until
+from tests.runtime.link_ends import run, until
 
 from strobe.runtime import giving_way
 from strobe.runtime.giving_way import MOMENT_S, GivingWay
