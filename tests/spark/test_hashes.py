@@ -38,7 +38,7 @@ def schema() -> pa.Schema:
     """What Arrow calls the columns of `channel_frames` joined with `frontiers`."""
     types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "binary": pa.binary()}
     names = frames_of(next(s for s in good_snapshots(5, 50) if s.in_flight_messages))[0]
-    return pa.schema([(name, types[(c.CHANNEL_FRAMES | c.FRONTIERS)[name]]) for name in names])
+    return pa.schema([(name, types[(c.CHANNEL_FRAMES | c.FRONTIER_DETAILS)[name]]) for name in names])
 
 
 def in_batches(rows: list[dict[str, object]], rng: random.Random) -> list[pa.RecordBatch]:
