@@ -12,7 +12,7 @@ from strobe.runtime.giving_way import MOMENT_S, GivingWay
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(giving_way, "EVERY_S", 0.0)
+    monkeypatch.setattr(giving_way, "AFTER_S", 0.0)
     monkeypatch.setattr(giving_way, "sleep", slept.append)
     return slept
 
