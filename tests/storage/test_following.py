@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.spark.generate import good_snapshots
 from tests.spark.stores import begin, commit, damage, store_with
@@ -10,8 +11,9 @@ from strobe.errors import StoreError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.log import Abort, Commit, EpochStart, Remove
 from strobe.storage import Store
-from strobe.storage.entries import entry_name
+from strobe.storage.entries import decode_entry, decode_outline, entry_name
 from strobe.storage.following import CommitReader, Followed, Follower
+from strobe.storage.sealed import UNSEALED, seal
 
 
 def ids(followed: list[Followed]) -> list[str | None]:
@@ -137,3 +139,25 @@ def test_a_commit_is_read_by_its_position_alone(tmp_path: Path) -> None:
     for position, problem in ((2, "cannot be read"), (4, "is missing")):
         with pytest.raises(StoreError, match=problem):
             reader.read_commit(position)
+
+
+def test_an_outline_is_what_decoding_all_of_the_entry_says(tmp_path: Path) -> None:
+    """The short way to a commit's id, view and epoch, and the long one for entries laid out otherwise, agree."""
+    store = store_with(tmp_path / "store", good_snapshots(11, 3))
+    for position, entry in store.read_log():
+        raw = (tmp_path / "store" / entry_name(position)).read_bytes()
+        outline, checksum = decode_outline(raw, store.url, position, None)
+        assert checksum == decode_entry(raw, store.url, position, None)[1]
+        if isinstance(entry, Commit):
+            assert isinstance(outline, Commit)
+            assert outline.snapshot == entry.snapshot
+            assert outline.manifest.epoch == entry.manifest.epoch
+            assert outline.manifest.view.number == entry.manifest.view.number
+            document = msgspec.json.decode(raw)
+            document["entry"]["manifest"] = dict(reversed(document["entry"]["manifest"].items()))
+            other, _ = seal(msgspec.json.encode(document | {"blake3": UNSEALED}) + b"\n")
+            assert decode_outline(other, store.url, position, None)[0] == msgspec.structs.replace(
+                outline, at_us=entry.at_us
+            )
+        else:
+            assert outline == entry

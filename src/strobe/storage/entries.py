@@ -19,6 +19,14 @@ from strobe.storage.sealed import UNSEALED, check_seal, seal
 LOG = "log"
 
 _NAME = re.compile(r"(\d{20})\.json")
+_COMMIT = re.compile(
+    rb'\{"blake3":"[0-9a-f]{64}","position":(\d+),"previous":"([0-9a-f]{64})",'
+    rb'"entry":\{"type":"commit","snapshot":"([^"\\]+)","manifest":\{'
+    rb'"protocol":"[^"\\]*","initiators":\[[^\]\\]*\],"view":\{"number":(\d+),'
+)
+# With the comma before it, this is in no string: a quotation mark within one has a backslash before it. The view, which
+# lies between, has no member of this name.
+_EPOCH = re.compile(rb',"epoch":(\d+),')
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -90,9 +98,23 @@ def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> t
 
 def decode_outline(raw: bytes, url: str, position: int, previous: str | None) -> tuple[Entry, str]:
     """Do as `decode_entry` does, but leave out of a commit all that the log does not decide by: most of its bytes."""
-    document, checksum = decode_document(_outline_decoder.decode, raw, url, position, previous)
+    document, checksum = decode_document(_find_outline, raw, url, position, previous)
     entry = document.entry
     return entry.commit() if isinstance(entry, _CommitOutline) else entry, checksum
+
+
+def _find_outline(raw: bytes) -> _DocumentOutline:
+    """Return the outline of an entry; of a commit as we write it, without going through what follows its epoch.
+
+    Every byte is under the checksum that holds, so whoever wrote the beginning wrote the rest as well.
+    """
+    begin = _COMMIT.match(raw)
+    epoch = _EPOCH.search(raw, begin.end()) if begin else None
+    if begin is None or epoch is None:
+        return _outline_decoder.decode(raw)
+    manifest = _ManifestOutline(int(epoch[1]), _ViewOutline(int(begin[4])))
+    # When it was committed is at the end, and decides nothing.
+    return _DocumentOutline("", int(begin[1]), begin[2].decode(), _CommitOutline(begin[3].decode(), manifest, 0))
 
 
 def decode_document(
