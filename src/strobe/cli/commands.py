@@ -6,6 +6,7 @@ typer and nothing more, whatever the commands need.
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -44,6 +45,12 @@ JsonOption = Annotated[
 ]
 StoreOption = Annotated[
     str, typer.Option("--store", metavar="STORE", help="The store: a directory, or a URL as s3://BUCKET/PREFIX.")
+]
+KeysOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Public keys: every process must have signed its part.")
+]
+ViewOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.json", help="With --keys: the view that the snapshots must be of.")
 ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strobe.cli.commands import JsonOption, StoreOption, new_app
+from strobe.cli.commands import JsonOption, KeysOption, StoreOption, ViewOption, new_app
 from strobe.cli.output import Column, Progress, beside_document, count, note, print_json, print_table, say, say_wrapped
 from strobe.cli.up import interruptible
 from strobe.cli.verification import read_view
@@ -37,12 +37,8 @@ def run(
         str | None, typer.Option(metavar="COMMAND", help="Run for each alert, which it gets as JSON on its input.")
     ] = None,
     alert_webhook: Annotated[str | None, typer.Option(metavar="URL", help="Gets each alert as a POST of JSON.")] = None,
-    keys: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Public keys: every process must have signed its part.")
-    ] = None,
-    view: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="With --keys: the view that the snapshots must be of.")
-    ] = None,
+    keys: KeysOption = None,
+    view: ViewOption = None,
     drift_window: Annotated[
         int, typer.Option(metavar="N", min=0, help="Look for drift over N snapshots; 0: do not.")
     ] = 10,

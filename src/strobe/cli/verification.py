@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from strobe.cli.commands import JsonOption, StoreOption
+from strobe.cli.commands import JsonOption, KeysOption, StoreOption, ViewOption
 from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say
 from strobe.errors import StoreCorrupt, UsageError
 from strobe.protocol.view import ChannelSpec, View
@@ -36,12 +36,8 @@ def verify_(
     system: Annotated[
         str | None, typer.Option(metavar="SYSTEM", help="file.py:name or system.toml, for invariants and restore.")
     ] = None,
-    keys: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Public keys: every process must have signed its part.")
-    ] = None,
-    view: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="With --keys: the view that the snapshots must be of.")
-    ] = None,
+    keys: KeysOption = None,
+    view: ViewOption = None,
     json: JsonOption = False,
 ) -> int:
     """Verify a snapshot (the latest unless told otherwise): its blobs, their checksums, its causal proof; with SYSTEM
