@@ -20,8 +20,8 @@ TASK_SNAPSHOTS_MIN = 8
 Batches = Iterator[pa.RecordBatch]
 
 
-NAMES = tuple(name for name in c.TABLES if name != "reading_errors")
-"""What is in them has been read, and what cannot be is in quarantine."""
+NAMES = tuple(name for name in c.TABLES if name not in ("events", "reading_errors"))
+"""Events are of a run and not of a snapshot; what cannot be read is in quarantine."""
 
 
 class SnapshotTables:
