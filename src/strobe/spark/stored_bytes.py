@@ -2,14 +2,13 @@
 
 from typing import NamedTuple
 
-from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StrobeError
+from strobe.errors import SnapshotError, StoreError, StrobeError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.log import BlobRef, Commit, Manifest
-from strobe.storage.blobs import Blobs, blob_name
-from strobe.storage.entries import decode_entry, entry_name
-from strobe.storage.following import Follower
+from strobe.storage.blobs import blob_name
+from strobe.storage.entries import entry_name
+from strobe.storage.following import CommitReader, Follower
 from strobe.storage.header import read_header
-from strobe.storage.locating import place_at
 from strobe.storage.manifests import to_snapshot
 
 _NOTHING = memoryview(b"")
@@ -27,8 +26,8 @@ class StoredBytes:
     """The entries and blobs of the store at `url`, whose header must say `store_id`. A shared state is read once."""
 
     def __init__(self, url: str, store_id: str) -> None:
-        self._place = place_at(url)
-        self._blobs = Blobs(self._place)
+        self._reader = CommitReader(url)
+        self._place = self._reader.place
         self._store_id = store_id
         self._sound: set[BlobRef] = set()
 
@@ -39,18 +38,9 @@ class StoredBytes:
     def commit(self, position: int) -> Commit | Damage:
         """Return the commit at `position`, or what is wrong with it."""
         try:
-            return self._commit(position)
+            return self._reader.read_commit(position)
         except StoreError as error:
             return _damage(entry_name(position), error.problem)
-
-    def _commit(self, position: int) -> Commit:
-        raw = self._place.read(entry_name(position))
-        if raw is None:
-            raise StoreCorrupt(self._place.url, entry_name(position), "is missing")
-        entry, _ = decode_entry(raw, self._place.url, position, None)
-        if not isinstance(entry, Commit):
-            raise StoreCorrupt(self._place.url, entry_name(position), "was replaced after it had been read")
-        return entry
 
     def snapshot(self, snapshot_id: str, manifest: Manifest, position: int) -> tuple[Snapshot | None, list[Damage]]:
         """Return a snapshot without its states, and what is damaged of it; None where it cannot be put together.
@@ -63,7 +53,7 @@ class StoredBytes:
         def read(ref: BlobRef) -> memoryview:
             try:
                 if ref in frames:
-                    return self._blobs.read(ref)
+                    return self._reader.read_blob(ref)
                 self._check(ref)
             except StoreError as error:
                 damaged.append(_damage(blob_name(ref), error.problem))
@@ -93,7 +83,7 @@ class StoredBytes:
     def _check(self, ref: BlobRef) -> None:
         if ref in self._sound:
             return
-        self._blobs.read(ref)
+        self._reader.read_blob(ref)
         if len(self._sound) >= _SOUND_MAX:
             self._sound.clear()
         self._sound.add(ref)
