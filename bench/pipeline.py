@@ -19,14 +19,15 @@ from strobe.protocol.ids import COORDINATOR, SnapshotId
 from strobe.protocol.log import Begin
 from strobe.protocol.view import ChannelSpec, View
 from strobe.spark import Options, Pipeline, local_session, stop_local_session
-from strobe.spark.outputs import Outputs
+from strobe.spark import columns as c
+from strobe.spark.outputs import VERDICTS, Outputs
 from strobe.spark.pipeline import Watch
 from strobe.storage import Store
 
 COMMAND = "python -m bench pipeline"
 _PEERS, _FRAME_MESSAGES = 8, 4
 _BACKLOG, _PROCESSES = 1000, 64
-_LATENCY_SNAPSHOTS, _LATENCY_EVERY_S = 15, 1.5
+_LATENCY_SNAPSHOTS, _LATENCY_PAUSE_S = 15, 0.15
 
 
 def _snapshot(counter: int, processes: int) -> Snapshot:
@@ -118,6 +119,21 @@ def _cpu_of_tree() -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
+class Judged:
+    """The snapshots that have their verdicts. A batch may have none: a begin in the log is new as well."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+        self._batches: set[int] = set()
+        self._snapshots: set[str] = set()
+
+    def look(self) -> set[str]:
+        for batch_id in set(self._outputs.batches()) - self._batches:
+            self._batches.add(batch_id)
+            self._snapshots |= {row[c.SNAPSHOT_ID] for row in self._outputs.read(VERDICTS, batch_id)}
+        return self._snapshots
+
+
 def _latency_s(folder: Path) -> tuple[float, float]:
     """Return the median time from a commit to its verdict on the disk, and that of a batch that does nothing."""
     store = Store.create(folder / "live")
@@ -126,13 +142,15 @@ def _latency_s(folder: Path) -> tuple[float, float]:
     done = threading.Event()
 
     def commit_now_and_then() -> None:
+        judged = Judged(outputs)
         for counter in range(1, _LATENCY_SNAPSHOTS + 1):
-            _commit(store, _snapshot(counter, 4))
+            snapshot = _snapshot(counter, 4)
+            _commit(store, snapshot)
             start = time.perf_counter()
-            while len(outputs.batches()) < counter and not done.is_set():
+            while str(snapshot.id) not in judged.look() and not done.is_set():
                 time.sleep(0.005)
             taken.append(time.perf_counter() - start)
-            time.sleep(_LATENCY_EVERY_S / 10)
+            time.sleep(_LATENCY_PAUSE_S)
         done.set()
 
     class UntilDone(Watch):
