@@ -7,10 +7,11 @@ the writer thread has room, and asks the system for what has come. The processor
 import os
 import random
 import selectors
+import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +28,7 @@ COMMAND = "python -m bench keyed"
 _ENTRIES, _ENTRIES_SMALL = 5_000_000, 500_000
 _VALUE_BYTES = 200
 _TURN_WRITES = _TURN_READS = 50
+_CAPTURES = 3
 _WAITING_MAX = 8  # slices: 2 MB on their way to the disk
 
 
@@ -101,16 +103,21 @@ class Capture(msgspec.Struct):
     turn_ms: float
     turn_ms_max: float
     idle_turn_ms: float
-    bytes: int
-    delta_bytes: int
+    bytes: float
+    delta_bytes: float
 
 
 def key(number: int) -> str:
     return f"account-{number:08d}"
 
 
+def _median(captures: Sequence[Capture]) -> Capture:
+    return Capture(*map(statistics.median, zip(*map(msgspec.structs.astuple, captures), strict=True)))
+
+
 def _capture(turns: Turns, blobs: Blobs) -> Capture:
     """Take a full snapshot under writes; then change one entry of a hundred, and take another."""
+    turns.turns_s.clear()
     for _ in range(2000):
         turns.turn()
     idle_s = turns.longest_s(0.999)
@@ -182,9 +189,9 @@ def _stops(turns: Turns) -> tuple[float, float]:
 def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:  # where results go: /tmp may be in memory
         blobs = Store.create(Path(folder) / "store").blobs
-        small = _capture(Turns(_ENTRIES_SMALL), blobs)
-        turns = Turns(_ENTRIES)
-        large = _capture(turns, blobs)
+        few, turns = Turns(_ENTRIES_SMALL), Turns(_ENTRIES)
+        captures = [(_capture(few, blobs), _capture(turns, blobs)) for _ in range(_CAPTURES)]
+        small, large = (_median(taken) for taken in zip(*captures, strict=True))
         disk_s, background_s = _against_disk(turns.state, Path(folder))
         copying_ms, encoding_ms = _stops(turns)
     growth = large.turn_ms / small.turn_ms
