@@ -2,12 +2,14 @@
 
 import os
 import signal
+import sys
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
 import msgspec
+from tests.live import fused
 from tests.live import ledger as clerks
 from tests.live.proxy import Proxy
 
@@ -19,6 +21,7 @@ from strobe.runtime.client import Client
 from strobe.storage import Store, collect
 
 LEDGER = Path(__file__).parent / "ledger.py"
+ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
 RESTART_S_MAX = 0.1
 MANY_ROLLBACKS = {"coordinator.rollbacks_max": 100_000}
@@ -213,6 +216,28 @@ def running(
                 supervisor.add_node(name, listen)
         yield live
         supervisor.stop()
+
+
+@contextmanager
+def running_with_fuse(directory, system, processes, *options):
+    """Run a system of the ledger whose programs have a fuse; gives it, its fuse, and where its output is released."""
+    output, fuse = directory / "output", directory / "fuse"
+    output.mkdir()
+    environment = {
+        "STROBE_TEST_OUTPUT": str(output),
+        fused.VARIABLE: str(fuse),
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+    }
+    with running(
+        directory,
+        f"{LEDGER}:{system}",
+        processes,
+        *options,
+        settings=MANY_ROLLBACKS,
+        environment=environment,
+        program=(sys.executable, "-m", fused.__name__),
+    ) as live:
+        yield live, fuse, output
 
 
 def complete_snapshots(store):

@@ -1,11 +1,8 @@
 """A live system whose coordinator or node is killed between each two steps of what it makes durable (S1, E7, R2)."""
 
-import sys
-from pathlib import Path
-
 import pytest
-from tests.live import fused, ledger
-from tests.live.harness import LEDGER, MANY_ROLLBACKS, check_everything, running, wait_until
+from tests.live import ledger
+from tests.live.harness import check_everything, running_with_fuse, wait_until
 
 from strobe.cli.supervisor import COORDINATOR
 from strobe.errors import TransportError
@@ -15,29 +12,12 @@ from strobe.storage import CommitStep
 ENTRY_STEPS = [step.name for step in CommitStep if step.name.startswith("ENTRY")]
 BLOB_STEPS = [step.name for step in CommitStep if step.name.startswith("BLOB")]
 SINK_STEPS = [step.name for step in SinkStep]
-ROOT = Path(__file__).parents[2]
-FUSED = (sys.executable, "-m", fused.__name__)
 
 
 @pytest.fixture
 def burning(tmp_path):
     """Run a system whose programs have a fuse; gives what lights it."""
-    output, fuse = tmp_path / "output", tmp_path / "fuse"
-    output.mkdir()
-    environment = {
-        "STROBE_TEST_OUTPUT": str(output),
-        fused.VARIABLE: str(fuse),
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-    }
-    with running(
-        tmp_path,
-        f"{LEDGER}:with_sinks",
-        ledger.NAMES,
-        *("--interval", "0.02"),
-        settings=MANY_ROLLBACKS,
-        environment=environment,
-        program=FUSED,
-    ) as live:
+    with running_with_fuse(tmp_path, "with_sinks", ledger.NAMES, "--interval", "0.02") as (live, fuse, output):
         live.wait_running()
         yield Burning(live, fuse)
         live.wait_running()

@@ -1,17 +1,12 @@
 """What a process emitted before it left is released to its last byte, whatever is killed meanwhile (R2, E2)."""
 
-import sys
-from pathlib import Path
-
 import msgspec
 import pytest
-from tests.live import fused, ledger
-from tests.live.harness import LEDGER, MANY_ROLLBACKS, check_everything, running, wait_until
+from tests.live import ledger
+from tests.live.harness import LEDGER, check_everything, running, running_with_fuse, wait_until
 
 from strobe.cli.supervisor import COORDINATOR
 
-ROOT = Path(__file__).parents[2]
-FUSED = (sys.executable, "-m", fused.__name__)
 # Its output is half written; durable, and nobody knows; half released; released, and nobody knows.
 STEPS = ("FILE_WRITTEN", "FILE_DURABLE", "OUTPUT_WRITTEN", "SEGMENT_REMOVED")
 LAST = f"{COORDINATOR} ENTRY_LINKED Commit"  # it is complete, and the leaver is not told
@@ -57,22 +52,7 @@ def test_R2_what_a_process_emitted_before_it_left_is_released_to_its_last_byte(t
 
 def test_R2_a_leaver_that_is_killed_at_any_step_loses_no_output_and_releases_none_twice(tmp_path):
     """R2: before its output is durable, everybody goes back and it leaves again; after that it lets out the rest."""
-    output, fuse = tmp_path / "output", tmp_path / "fuse"
-    output.mkdir()
-    environment = {
-        "STROBE_TEST_OUTPUT": str(output),
-        fused.VARIABLE: str(fuse),
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-    }
-    with running(
-        tmp_path,
-        f"{LEDGER}:leavers",
-        ledger.LEAVERS,
-        *("--interval", "0"),
-        settings=MANY_ROLLBACKS,
-        environment=environment,
-        program=FUSED,
-    ) as live:
+    with running_with_fuse(tmp_path, "leavers", ledger.LEAVERS, "--interval", "0") as (live, fuse, output):
         live.wait_progress(20)
         fuses = [f"{name} {step}" for name, step in zip(ledger.LEAVERS[1:], STEPS, strict=False)]
         for name, words in zip(ledger.LEAVERS[1:], (*fuses, LAST), strict=True):
