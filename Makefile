@@ -1,8 +1,10 @@
 # Every target does its own set-up (tools/setup) and is quick about it when nothing changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench format claims lock clean
+.PHONY: help demo test unit soak check bench format claims lock clean
 
 BIN := .venv/bin
+# Two side by side; tests/conftest.py says what stays together.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +15,11 @@ demo: ## run the demonstration: a bank that never stops, its snapshots, proofs a
 
 test: ## run every test; a skipped test fails the run
 	@tools/setup test
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
+
+unit: ## run the unit tests: half a minute
+	@tools/setup test
+	@$(PYTEST) tests/unit
 
 soak: ## ten minutes of faults: kills, stops, resets, full disks, garbage, members that come and go
 	@tools/setup test

@@ -21,6 +21,13 @@ settings.register_profile("search", deadline=None, max_examples=2000, print_blob
 settings.load_profile("repeatable")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say what stays together where several run side by side: what wants the one Spark session, and each file."""
+    for item in items:
+        wants_spark = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if wants_spark else item.location[0]))
+
+
 @pytest.fixture(scope="session")
 def objects() -> Iterator[object_server.ObjectServer]:
     """An object store, started for the first test that asks for it."""
