@@ -187,7 +187,7 @@ def _stops(turns: Turns) -> tuple[float, float]:
 
 
 def measure() -> list[Figure]:
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:  # where results go: /tmp may be in memory
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:  # /tmp may be in memory
         blobs = Store.create(Path(folder) / "store").blobs
         few, turns = Turns(_ENTRIES_SMALL), Turns(_ENTRIES)
         captures = [(_capture(few, blobs), _capture(turns, blobs)) for _ in range(_CAPTURES)]
