@@ -1,7 +1,6 @@
 """The live coordinator with nodes that are made by hand: who is let in, what is committed, what is aborted."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import msgspec
@@ -292,7 +291,7 @@ def test_the_same_instance_on_a_new_connection_replaces_the_old_connection(tmp_p
         LENGTH.pack(4) + b"\xc1\xc1\xc1\xc1",
         LENGTH.pack(len(b := msgspec.msgpack.encode(("Stop", {"reason": "no"})))) + b,
         LENGTH.pack(len(b := msgspec.msgpack.encode(("Drained", {"process": "a", "view": 1})))) + b,
-        os.urandom(3),
+        b"\x1b\xeee",
     ],
 )
 def test_garbage_on_the_control_port_is_refused_and_counted(tmp_path: Path, garbage: bytes) -> None:
