@@ -1,10 +1,12 @@
 """`strobe pipeline run`: its table, its document, its exit codes, and what it refuses."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.cli.command_line import refused, run
@@ -64,6 +66,21 @@ def test_all_that_holds_is_a_table_and_exit_code_0_and_then_what_does_not_is_1(s
     assert document["checks"]["proof"] == {"holds": 1, "error": 1}
     assert [row["snapshot_id"] for row in document["quarantine"]] == ["000001-00000005-coordinator"]
     assert {row["check"] for row in document["failing"]} == {"conservation", "proof"}
+
+
+def test_the_example_of_the_page_judges_a_simulated_bank(tmp_path, monkeypatch):
+    """docs/pipeline.md; the last line runs in here, where Spark is up already."""
+    root = Path(__file__).parents[2]
+    (example,) = re.findall(r"^```sh\n(strobe simulate.*?)^```$", (root / "docs/pipeline.md").read_text(), re.S | re.M)
+    *before, last = example.strip().splitlines()
+    (tmp_path / "examples").symlink_to(root / "examples")
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["bash", "-ec", "\n".join(before)], check=True, capture_output=True)
+    program, *words = last.split()
+    assert program == "strobe"
+    result = run(*words)
+    assert result.code == 0, result
+    assert result.out.endswith(" verdicts: all hold\n")
 
 
 def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules):

@@ -260,6 +260,37 @@ def test_a_store_that_vanishes_in_a_batch_is_waited_for_and_nothing_is_quarantin
     assert written(tmp_path / "to")["quarantine"] == []
 
 
+def test_a_store_that_vanishes_or_is_replaced_while_nothing_is_new_is_told_and_waited_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_module, "PRESENCE_EVERY_S", 0.0)
+    store, hidden, to = samples(tmp_path / "store", 1), tmp_path / "hidden", tmp_path / "to"
+    told: list[str] = []
+
+    class TakeItAway(Watch):
+        """Takes the store away when its first snapshot is judged; then puts another in its place; then itself."""
+
+        def trouble(self, reason: str) -> None:
+            told.append(reason)
+            if len(told) == 1:
+                samples(Path(store.url), 5)
+                return
+            shutil.rmtree(store.url)
+            hidden.rename(store.url)
+            commit(Store.open(store.url), sample(2))
+
+        def look(self) -> bool:
+            judged = {name for name, _ in verdicts(to)}
+            if judged and not told and not hidden.exists():
+                Path(store.url).rename(hidden)
+            return len(judged) == 2
+
+    Pipeline(spark, store.url, to).run(watch=TakeItAway())
+    assert ["does not exist" in told[0], "is another store" in told[1], len(told)] == [True, True, 2]
+    assert {name for name, _ in verdicts(to)} == {id_of(1), id_of(2)}
+    assert written(to)["quarantine"] == []
+
+
 def test_a_full_disk_under_the_output_is_told_and_tried_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None
 ) -> None:

@@ -88,6 +88,20 @@ def test_what_is_no_entry_is_named(tmp_path: Path, raw: bytes) -> None:
     assert [entry.problem is None for entry in follower.between(0, follower.advance())] == [False, True]
 
 
+def test_an_entry_of_a_newer_kind_is_named_and_the_others_count(tmp_path: Path) -> None:
+    """Its checksum holds: a newer Strobe has written it, and what it means is not known."""
+    store = store_with(tmp_path / "store", good_snapshots(5, 2))
+    path = tmp_path / "store" / entry_name(1)
+    document = msgspec.json.decode(path.read_bytes())
+    newer, _ = seal(msgspec.json.encode(document | {"blake3": UNSEALED, "entry": {"type": "merge"}}) + b"\n")
+    path.write_bytes(newer)
+    follower = Follower(store.url)
+    found, last = follower.between(0, follower.advance())
+    assert found.problem is not None
+    assert "a newer Strobe may have written it" in found.problem
+    assert last.snapshot_id is not None
+
+
 def test_a_missing_entry_is_named_and_the_later_ones_count(tmp_path: Path) -> None:
     snapshots = list(good_snapshots(6, 2))
     store = store_with(tmp_path / "store", snapshots)

@@ -114,12 +114,9 @@ def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Pro
         def look(self) -> bool:
             if time.monotonic() - self.looked_s >= _LOOK_AT_LOG_EVERY_S:
                 results.refresh()
-                problem, behind = lag.problem, lag.behind(results.snapshots_in_all)
-                if lag.problem is not None and lag.problem != problem:
-                    note(lag.problem)
                 progress.show(
                     f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'row')} written, "
-                    f"{behind:,} behind; {results.failing:,} do not hold",
+                    f"{lag.behind(results.snapshots_in_all):,} behind; {results.failing:,} do not hold",
                     now=True,
                 )
                 self.looked_s = time.monotonic()

@@ -26,11 +26,14 @@ from strobe.spark.judging import OnStep, Plan, judge
 from strobe.spark.outputs import Outputs
 from strobe.spark.shipping import Carried, carried, is_remote, is_shipped
 from strobe.spark.snapshot_tables import tasks_max
+from strobe.spark.stored_bytes import absence
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import canonical_url, place_at
 
 SNAPSHOTS_PER_BATCH = 2000
 LOOK_EVERY_S = 0.2
+PRESENCE_EVERY_S = 5.0
+"""How often it is seen to that the store is there."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Between one try and the next, while nothing succeeds."""
 TRIES_ONCE = 5
@@ -62,6 +65,24 @@ class Watch:
 
     def trouble(self, reason: str) -> None:
         """Something cannot be done now, and is tried again."""
+
+
+class _Presence:
+    """Tells that the store has gone while nothing is judged: to the stream, that is a store in which nothing is new."""
+
+    def __init__(self, url: str, store_id: str) -> None:
+        self._place, self._store_id = place_at(url), store_id
+        self._next_s = 0.0
+        self._told: str | None = None
+
+    def look(self, watch: Watch) -> None:
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + PRESENCE_EVERY_S
+        reason = absence(self._place, self._store_id)
+        if reason is not None and reason != self._told:
+            watch.trouble(f"store {self._place.url}: {reason}; waiting for it")
+        self._told = reason
 
 
 class Pipeline:
@@ -116,7 +137,9 @@ class Pipeline:
         query: Any = None
         try:
             query = self._start(store_id, once)
+            presence = _Presence(self.url, store_id)
             while not query.awaitTermination(LOOK_EVERY_S):
+                presence.look(watch)
                 if watch.look():
                     return True
             return True

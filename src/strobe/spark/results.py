@@ -1,6 +1,7 @@
 """What a run of the pipeline came to, read from the tables that it wrote; and how far behind the log it is."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from strobe.errors import StoreError
@@ -81,17 +82,13 @@ class Lag:
         self._follower: Follower | None = None
         self._committed = 0
         self._end = 0
-        self.problem: str | None = None
-        """Why the store, which was there, cannot be read now."""
 
     def behind(self, judged: int) -> int:
         """Return how many of them are not among the `judged` ones; what is known, where the store is gone."""
-        try:
+        with suppress(StoreError):  # the pipeline tells why
             self._follower = self._follower or Follower(self._url)
             end = self._follower.advance()
             new = self._follower.between(self._end, end)
             self._committed += sum(one.snapshot_id is not None for one in new)
-            self._end, self.problem = end, None
-        except StoreError as error:
-            self.problem = str(error) if self._follower is not None else None
+            self._end = end
         return max(0, self._committed - judged)

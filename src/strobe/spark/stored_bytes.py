@@ -10,6 +10,7 @@ from strobe.storage.entries import entry_name
 from strobe.storage.following import CommitReader, Follower
 from strobe.storage.header import read_header
 from strobe.storage.manifests import to_snapshot
+from strobe.storage.place import Place
 
 _NOTHING = memoryview(b"")
 _SOUND_MAX = 100_000
@@ -20,6 +21,15 @@ class Damage(NamedTuple):
 
     place: str
     problem: str
+
+
+def absence(place: Place, store_id: str) -> str | None:
+    """Say why the store whose header says `store_id` is not at `place`; None where it is."""
+    try:
+        found = read_header(place).store
+    except StoreError as error:
+        return error.problem
+    return None if found == store_id else "is another store than the one that this began with"
 
 
 class StoredBytes:
@@ -68,11 +78,7 @@ class StoredBytes:
 
     def absence(self) -> str | None:
         """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""
-        try:
-            found = read_header(self._place).store
-        except StoreError as error:
-            return error.problem
-        return None if found == self._store_id else "is another store than the one that this began with"
+        return absence(self._place, self._store_id)
 
     def is_removed(self, snapshot_id: str) -> bool:
         """Tell whether the log says that the snapshot was removed: then its blobs may be gone."""
