@@ -97,7 +97,7 @@ def measure() -> list[Figure]:
 def _cases(folder: Path) -> list[Case]:
     many, few, star = mesh(64, 64), mesh(8, 8), mesh(64, 1)
     stores = {
-        "frontiers": [snapshot_of(many, counter) for counter in range(1, 151)],
+        "frontiers": [snapshot_of(many, counter) for counter in range(1, 401)],
         "keyed": [snapshot_of(few, counter, keys=1000) for counter in range(1, 61)],
         "plain": [snapshot_of(star, counter) for counter in range(1, 101)],
         "messages": [snapshot_of(few, counter, frames=4, messages=256) for counter in range(1, 61)],

@@ -1,6 +1,7 @@
 """Whether a snapshot can be said in columns at all: all of its bytes are right, and its numbers fit."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from strobe.errors import SnapshotError
 from strobe.protocol.view import View
@@ -29,7 +30,7 @@ def require_fit(snapshot: CommittedSnapshot) -> None:
 def _numbers(snapshot: CommittedSnapshot) -> Iterator[tuple[str, int, int]]:
     """Yield (name, value, largest value that fits) of the numbers whose size the format does not bound.
 
-    Of the counts of a process, which can be thousands, none is yielded where the smallest and the largest fit.
+    Of the counts, which can be thousands, none is yielded where the smallest and the largest fit.
     """
     yield "the number of the view", snapshot.view.number, COUNT_MAX
     yield "the epoch", epoch_of(snapshot), COUNT_MAX
@@ -37,13 +38,14 @@ def _numbers(snapshot: CommittedSnapshot) -> Iterator[tuple[str, int, int]]:
     yield "the time at which it was complete", snapshot.completed_us, COUNT_MAX
     for channel, incarnation in _reopened[snapshot.view]:
         yield f"the incarnation of channel {channel}", incarnation, COUNT_MAX
-    for process, recorded in snapshot.recorded().items():
+    everyone = snapshot.recorded()
+    for process, recorded in everyone.items():
         yield f"the view recorded by {process}", recorded.view, COUNT_MAX
-        for ends in (recorded.sent, recorded.received):
-            counts = [end.count for end in ends.values()]
-            if counts and not (min(counts) >= 0 and max(counts) <= COUNT_MAX):
-                for name, count in zip(ends, counts, strict=True):
-                    yield f"a count of channel {name}", count, COUNT_MAX
+    sides = [ends for recorded in everyone.values() for ends in (recorded.sent, recorded.received)]
+    counts = [end.count for ends in sides for end in ends.values()]
+    if counts and not (min(counts) >= 0 and max(counts) <= COUNT_MAX):
+        for name, count in zip(chain.from_iterable(sides), counts, strict=True):
+            yield f"a count of channel {name}", count, COUNT_MAX
     for process, position in snapshot.positions():
         yield f"the position of {process}", position, COUNT_MAX
     for _, channels in snapshot.frames():

@@ -92,15 +92,23 @@ class Blobs:
     def read(self, ref: BlobRef, *, checksum: bool = True) -> memoryview:
         """Return the verified bytes of a blob; large ones are mapped, and cost memory only where they are touched."""
         name = blob_name(ref)
-        self.check_size(ref)
-        view = self._place.view(name, ref.bytes)
+        if ref.bytes < MAPPED_BYTES_MIN:
+            # In one go: where the store is far away, asking for its size first would take as long again.
+            raw = self._place.read(name)
+            self._require_size(ref, None if raw is None else len(raw))
+            view = memoryview(raw or b"")
+        else:
+            self.check_size(ref)
+            view = self._place.view(name, ref.bytes)
         if checksum and digest_of([view]) != ref.blake3:
             raise StoreCorrupt(self._place.url, name, "its bytes do not match its name; restore it from a copy")
         return view
 
     def check_size(self, ref: BlobRef) -> None:
         """Raise StoreCorrupt where the file is missing, or is shorter or longer than the blob."""
-        size = self._place.size(blob_name(ref))
+        self._require_size(ref, self._place.size(blob_name(ref)))
+
+    def _require_size(self, ref: BlobRef, size: int | None) -> None:
         if size is None:
             raise StoreCorrupt(self._place.url, blob_name(ref), "is missing; restore it from a copy of the store")
         if size != ref.bytes:

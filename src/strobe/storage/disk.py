@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from strobe.errors import StoreError
-from strobe.storage.place import MAPPED_BYTES_MIN, UNFINISHED, Piece, Place, Unfinished
+from strobe.storage.place import UNFINISHED, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
 
 WRITTEN_BYTES = 32 << 20
@@ -68,8 +68,6 @@ class Disk(Place):
 
     def view(self, name: str, size: int) -> memoryview:
         with self.faults(name, "read"), open(self.path(name), "rb", buffering=0) as file:  # noqa: PTH123
-            if size < MAPPED_BYTES_MIN:
-                return memoryview(os.read(file.fileno(), size))
             return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
     def size(self, name: str) -> int | None:

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from strobe.errors import MissingExtra, StoreError
 from strobe.storage.object_faults import explain, is_bucket_missing
-from strobe.storage.place import MAPPED_BYTES_MIN, UNFINISHED, Piece, Place, Unfinished
+from strobe.storage.place import UNFINISHED, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
 
 if TYPE_CHECKING:
@@ -91,12 +91,9 @@ class Objects(Place):
                 return None
 
     def view(self, name: str, size: int) -> memoryview:
-        with self.faults(name, "read"):
-            if size < MAPPED_BYTES_MIN:
-                return memoryview(bytes(self._library.get(self._store, name).bytes()))
-            with tempfile.TemporaryFile() as file:
-                self._download(name, size, file.fileno())
-                return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        with self.faults(name, "read"), tempfile.TemporaryFile() as file:
+            self._download(name, size, file.fileno())
+            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
     def size(self, name: str) -> int | None:
         with self.faults(name, "read"):

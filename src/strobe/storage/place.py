@@ -70,7 +70,7 @@ class Place(ABC):
 
     @abstractmethod
     def view(self, name: str, size: int) -> memoryview:
-        """Return the bytes of the file `name`, of that size; large ones cost memory only where they are touched."""
+        """Return the bytes of the large file `name`, of that size; they cost memory only where they are touched."""
 
     @abstractmethod
     def size(self, name: str) -> int | None:
