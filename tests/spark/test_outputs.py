@@ -7,6 +7,7 @@ import pytest
 
 from strobe.errors import UsageError
 from strobe.spark.outputs import CHECKPOINT, TABLES, VERDICTS, VIOLATIONS, Outputs
+from strobe.spark.results import Results
 
 VERDICT = {"snapshot_id": "s", "check": "proof", "verdict": "holds", "reason": None, "batch_id": 0}
 
@@ -74,3 +75,17 @@ def test_the_second_try_of_a_batch_replaces_what_the_first_has_written(tmp_path:
         outputs.write(VIOLATIONS, 1, [])
         assert not outputs.path(VIOLATIONS, 1).exists()
     assert all((tmp_path / table / "columns.parquet").exists() for table in TABLES)
+
+
+def test_what_was_judged_before_is_not_read_again_to_say_what_is_new(tmp_path: Path) -> None:
+    """A pipeline that has run for months has a million batches behind it."""
+    with Outputs(tmp_path) as outputs:
+        outputs.write(VERDICTS, 0, [VERDICT])
+        outputs.write(VERDICTS, 1, [VERDICT | {"snapshot_id": name} for name in "tuv"])
+        for name, text in (("commits/0", "v1\n{}"), ("offsets/0", 'v1\n{}\n{"position": 2}'), ("offsets/1", "v1")):
+            (outputs.checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+            (outputs.checkpoint / name).write_text(text)
+        outputs.path(VERDICTS, 0).write_bytes(b"it is not looked at")
+        results = Results(outputs)
+        results.refresh()
+        assert (results.snapshots, results.rows, outputs.noted_position()) == (3, 3, 2)

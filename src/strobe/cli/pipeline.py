@@ -106,7 +106,7 @@ def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Pro
     from strobe.spark.pipeline import Watch
     from strobe.spark.results import Lag, Results
 
-    results, lag = Results(pipeline.outputs), Lag(pipeline.url)
+    results, lag = Results(pipeline.outputs), Lag(pipeline.url, pipeline.outputs.noted_position())
 
     class Shown(Watch):
         looked_s = 0.0
@@ -116,7 +116,7 @@ def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Pro
                 results.refresh()
                 progress.show(
                     f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'row')} written, "
-                    f"{lag.behind(results.snapshots_in_all):,} behind; {results.failing:,} do not hold",
+                    f"{lag.behind(results.snapshots):,} behind; {results.failing:,} do not hold",
                     now=True,
                 )
                 self.looked_s = time.monotonic()
@@ -155,7 +155,7 @@ def _print(results: "Results", to: str) -> None:
     more = results.failing - min(len(results.shown), SHOWN_MAX)
     if more > 0:
         say(f"and {count(more, 'verdict')} more that do not hold; they are in {to}/verdicts")
-    damaged = f", {count(len(results.quarantine), 'file')} quarantined" if results.quarantine else ""
+    damaged = f", {count(results.quarantined, 'file')} quarantined" if results.quarantined else ""
     state = "all hold" if results.holds else f"{count(results.failing, 'verdict')} not good"
     say(f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'verdict')}: {state}{damaged}")
 

@@ -22,6 +22,8 @@ from strobe.storage.following import Follower
 
 SOURCE = "strobe_commits"
 URL, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = "path", "history", "partitions", "rowsMax"
+POSITION = "position"
+"""The one member of an offset."""
 PARTITION_ROWS_MIN = 8
 """A task costs as much as examining a few snapshots."""
 
@@ -66,7 +68,7 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: int | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        return {"position": 0}
+        return {POSITION: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._rows_max)
@@ -77,16 +79,16 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         end = self._end() if self._last is None else self._last
         follower = self._follower
-        if follower is None or end <= start["position"]:
+        if follower is None or end <= start[POSITION]:
             return start
-        rows = follower.between(start["position"], end)
+        rows = follower.between(start[POSITION], end)
         if isinstance(limit, ReadMaxRows) and len(rows) > limit.max_rows:
-            return {"position": rows[limit.max_rows].position}
+            return {POSITION: rows[limit.max_rows].position}
         # A begin or an abort is nothing new by itself: the offset moves on when there is something to judge.
-        return {"position": end} if rows or isinstance(limit, ReadAllAvailable) else start
+        return {POSITION: end} if rows or isinstance(limit, ReadAllAvailable) else start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[CommitRows]:
-        rows = self._rows(start["position"], end["position"])
+        rows = self._rows(start[POSITION], end[POSITION])
         parts = max(1, min(self._partitions, len(rows) // PARTITION_ROWS_MIN))
         ends = accumulate(((len(rows) + place) // parts for place in range(parts)), initial=0)
         return [CommitRows(rows[first:last]) for first, last in pairwise(ends) if last > first]

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from strobe.errors import MissingComponent, UsageError
 from strobe.spark import columns as c
+from strobe.spark.commits import POSITION
 from strobe.storage.locating import locate
 
 VERDICTS, VIOLATIONS, QUARANTINE = "verdicts", "violations", "quarantine"
@@ -156,6 +157,14 @@ class Outputs:
     def last_noted(self) -> int:
         """Return the last batch that Spark, too, knows to be done, and does not give to us again; -1 if none."""
         return max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
+
+    def noted_position(self) -> int:
+        """Return the position of the log that Spark, too, knows to be reached: the offset at the end of that batch."""
+        try:
+            *_, offset = (self.checkpoint / "offsets" / str(self.last_noted())).read_bytes().splitlines()
+            return int(msgspec.json.decode(offset)[POSITION])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0  # nothing is done yet, or nothing that can be read; Spark says so itself when it starts
 
     def batches(self) -> list[int]:
         """Return the numbers of the batches that are done."""

@@ -133,7 +133,7 @@ class Pipeline:
 
     def _follow(self, store_id: str, once: bool, watch: Watch) -> bool:
         """Run one query; return whether the pipeline is done, rather than in trouble."""
-        done_before = len(self.outputs.batches())
+        noted_before = self.outputs.last_noted()
         query: Any = None
         try:
             query = self._start(store_id, once)
@@ -144,7 +144,7 @@ class Pipeline:
                     return True
             return True
         except PySparkException as error:
-            if len(self.outputs.batches()) > done_before:
+            if self.outputs.last_noted() > noted_before:
                 self._failures = 0
             self._failures += 1
             self._tell(error, once, watch)

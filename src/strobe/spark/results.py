@@ -10,7 +10,7 @@ from strobe.spark.outputs import QUARANTINE, VERDICTS, Outputs, Row
 from strobe.storage.following import Follower
 
 SHOWN_MAX = 1000
-"""Of the verdicts that do not hold, so many are kept to be shown; the tables have all of them."""
+"""Of the verdicts that do not hold, and of quarantine, so many are kept to be shown; the tables have all of them."""
 
 
 class Results:
@@ -19,13 +19,11 @@ class Results:
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
         # Spark notes a batch as done after its verdicts are written: one that was killed in between is ours again.
-        noted = outputs.last_noted()
-        self._before = {batch for batch in outputs.batches() if batch <= noted}
-        self._read: set[int] = set()
-        self._judged_before: int | None = None
+        self._next = outputs.last_noted() + 1
         self.checks: dict[str, Counter[str]] = {}
         self.shown: list[Row] = []
         self.quarantine: list[Row] = []
+        self.quarantined = 0
         self.snapshots = 0
         self.rows = 0
 
@@ -35,23 +33,16 @@ class Results:
 
     @property
     def holds(self) -> bool:
-        return not self.failing and not self.quarantine
-
-    @property
-    def snapshots_in_all(self) -> int:
-        """How many snapshots have verdicts, those of earlier runs included."""
-        if self._judged_before is None:
-            ids = (row[c.SNAPSHOT_ID] for batch in self._before for row in self._outputs.read(VERDICTS, batch))
-            self._judged_before = len(set(ids))
-        return self._judged_before + self.snapshots
+        return not self.failing and not self.quarantined
 
     def refresh(self) -> None:
         """Take in the batches that are new."""
-        for batch in self._outputs.batches():
-            if batch not in self._before and batch not in self._read:
-                self._read.add(batch)
-                self._take(self._outputs.read(VERDICTS, batch))
-                self.quarantine += self._outputs.read(QUARANTINE, batch)
+        while self._outputs.is_done(self._next):
+            self._take(self._outputs.read(VERDICTS, self._next))
+            found = self._outputs.read(QUARANTINE, self._next)
+            self.quarantined += len(found)
+            self.quarantine += found[: SHOWN_MAX - len(self.quarantine)]
+            self._next += 1
 
     def _take(self, verdicts: list[Row]) -> None:
         self.snapshots += len({row[c.SNAPSHOT_ID] for row in verdicts})
@@ -70,18 +61,19 @@ class Results:
             "verdicts": self.rows,
             "checks": self.checks,
             "failing": self.shown,
+            "quarantined": self.quarantined,
             "quarantine": self.quarantine,
         }
 
 
 class Lag:
-    """How many snapshots are committed in the store at `url`."""
+    """How many snapshots of the store at `url` were committed at `start` of its log or after that."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, start: int) -> None:
         self._url = url
         self._follower: Follower | None = None
         self._committed = 0
-        self._end = 0
+        self._end = start
 
     def behind(self, judged: int) -> int:
         """Return how many of them are not among the `judged` ones; what is known, where the store is gone."""
@@ -90,5 +82,5 @@ class Lag:
             end = self._follower.advance()
             new = self._follower.between(self._end, end)
             self._committed += sum(one.snapshot_id is not None for one in new)
-            self._end = end
+            self._end = max(self._end, end)
         return max(0, self._committed - judged)

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from strobe.errors import StoreError, UsageError
 from strobe.spark import columns as c
 from strobe.spark.arrow import spark_type
+from strobe.spark.commits import POSITION
 from strobe.spark.event_rows import read_events, traces_at
 from strobe.spark.grouping import grouped
 from strobe.spark.source_options import LATEST, SourceOptions
@@ -31,7 +32,6 @@ from strobe.spark.table_reading import read_table
 from strobe.storage.following import Followed, Follower
 
 FORMAT = "strobe"
-POSITION = "position"
 EVENTS = "events"
 
 
