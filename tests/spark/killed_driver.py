@@ -1,24 +1,38 @@
-"""A pipeline in a process of its own, which kills itself and its Java with SIGKILL right after a step of a batch.
+"""A pipeline in a process of its own, which kills itself and its Java with SIGKILL at a moment of a batch.
 
-python killed_driver.py STORE TO INVARIANTS ALERTS [STEP BATCH]
+python killed_driver.py STORE TO INVARIANTS ALERTS [MOMENT BATCH]
+
+The moment is right after a step; or IN_JOB, while the workers examine; or IN_WRITE, with a file written half.
 """
 
 import os
 import signal
 import sys
+import threading
 
-from strobe.spark import Options, Pipeline, local_session
+from strobe.spark import Options, Pipeline, local_session, outputs
 from strobe.spark.alerts import AlertHooks
 from strobe.spark.invariants import read_invariants
 from strobe.spark.judging import Step
 
 BATCH_SNAPSHOTS = 3
+IN_JOB, IN_WRITE = "in-job", "in-write"
+
+
+def kill(*_: object) -> None:
+    os.killpg(0, signal.SIGKILL)
 
 
 def main(store: str, to: str, invariants: str, alerts: str, *kill_at: str) -> None:
-    def kill(step: Step, batch_id: int) -> None:
-        if [step, str(batch_id)] == list(kill_at):
-            os.killpg(0, signal.SIGKILL)
+    def at(step: Step, batch_id: int) -> None:
+        if list(kill_at[1:]) != [str(batch_id)]:
+            return
+        if kill_at[0] == step:
+            kill()
+        if kill_at[0] == IN_JOB and step == Step.BEGUN:
+            threading.Timer(0.1, kill).start()
+        if kill_at[0] == IN_WRITE and step == Step.EVALUATED:
+            outputs._sync = kill
 
     options = Options(
         invariants=tuple(read_invariants(invariants)),
@@ -27,7 +41,7 @@ def main(store: str, to: str, invariants: str, alerts: str, *kill_at: str) -> No
         snapshots_per_batch=BATCH_SNAPSHOTS,
     )
     pipeline = Pipeline(local_session(), store, to, options)
-    pipeline.on_step = kill
+    pipeline.on_step = at
     pipeline.run(once=True)
 
 

@@ -1,6 +1,7 @@
 """Alerts: delivered to a command or a webhook, the same id for the same finding, and a hook that fails ends nothing."""
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from strobe.errors import UsageError
 from strobe.spark import alerts
-from strobe.spark.alerts import Alert, AlertHooks, alert_hooks, alert_id
+from strobe.spark.alerts import ATTEMPTS, Alert, AlertHooks, alert_hooks, alert_id
 
 ALERT = Alert(
     alert_id("store", "snapshot", "proof"), "store", "a->b: lost; $(touch x)", 3, "snapshot", "proof", "violated"
@@ -52,6 +53,11 @@ def server() -> Iterator[tuple[str, list[bytes], list[int]]]:
         def do_POST(self) -> None:
             bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(codes.pop(0) if codes else 200)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *words: object) -> None:
@@ -73,6 +79,31 @@ def test_a_webhook_that_fails_is_tried_again(server: tuple[str, list[bytes], lis
     assert json.loads(bodies[-1])["id"] == ALERT.id
 
 
+def test_a_webhook_that_speaks_no_http_or_sends_one_elsewhere_is_a_failed_one(
+    server: tuple[str, list[bytes], list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Elsewhere, the alert would come without its body."""
+    url, got, answers = server
+    answers[:] = [302] * ATTEMPTS
+    assert AlertHooks(webhook=url).send([ALERT]) == 1
+    assert len(got) == ATTEMPTS
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        talker = threading.Thread(target=talk_garbage, args=(listening,))
+        talker.start()
+        assert AlertHooks(webhook=address).send([ALERT]) == 1
+        talker.join()
+    assert "was not delivered" in caplog.text
+
+
+def talk_garbage(listening: socket.socket) -> None:
+    for _ in range(ATTEMPTS):
+        connection, _address = listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"garbage\r\n\r\n")
+
+
 def test_a_hook_that_is_down_is_given_up_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
     logger = alerts.log
     logger.propagate = True
@@ -91,6 +122,8 @@ def test_a_hook_that_is_down_is_given_up_and_said_so(caplog: pytest.LogCaptureFi
         ("", None, "no program"),
         (None, "file:///etc/passwd", "is not an address"),
         (None, "http://", "is not an address"),
+        (None, "http://host:port/", "is not an address"),
+        (None, "http://host/a b", "is not an address"),
     ],
 )
 def test_hooks_that_cannot_work_are_refused_at_the_start(

@@ -11,10 +11,12 @@ from tests.simulation.systems import players
 from strobe.causality import vector_clocks
 from strobe.causality.trace import Trace, parse_trace
 from strobe.causality.trace_lines import Receive, Send
+from strobe.errors import UsageError
 from strobe.protocol.systems import first_view
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.world import World
 from strobe.spark import tables
+from strobe.spark.event_rows import traces_at
 from strobe.storage import Store
 from strobe.traces.reading import read_live_trace
 
@@ -82,3 +84,10 @@ def test_events_are_no_stream(spark: SparkSession, tmp_path: Path) -> None:
     stream = spark.readStream.format("strobe").options(table="events").load(str(tmp_path))
     with pytest.raises(PySparkException, match="not as a stream"):
         stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+
+
+def test_a_path_without_a_trace_is_told_and_a_store_without_one_has_no_events(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no trace"):
+        traces_at(tmp_path / "nowhere")
+    Store.create(tmp_path / "store")
+    assert traces_at(tmp_path / "store") == []

@@ -200,6 +200,7 @@ WRONG_FILES = [
     ("SELECT 1 AS one", "one.sql: ", "snapshot_id as well"),
     ("DROP TABLE snapshots", "one.sql:1:", ""),
     ("-- name: proof\nSELECT snapshot_id FROM snapshots", "one.sql: ", "taken by a check of Strobe's own"),
+    ("SELECT snapshot_id, process, process FROM process_states", "one.sql: ", "column process twice"),
 ]
 
 
@@ -236,34 +237,74 @@ def test_a_mistake_in_a_python_file_is_named_with_its_line_before_anything_runs(
     assert place in str(error.value)
 
 
+@pytest.mark.parametrize("moment", [Step.BEGUN, Step.EXAMINED])
 def test_a_store_that_vanishes_in_a_batch_is_waited_for_and_nothing_is_quarantined(
-    spark: SparkSession, tmp_path: Path, patient: None
+    spark: SparkSession, tmp_path: Path, patient: None, moment: Step
 ) -> None:
+    """Before it is examined, and before invariants are asked about it: neither is to blame."""
     store, hidden = samples(tmp_path / "store", 3), tmp_path / "hidden"
     told: list[str] = []
 
     class BringItBack(Watch):
         def trouble(self, reason: str) -> None:
             told.append(reason)
-            hidden.rename(store.url)
+            if hidden.exists():
+                hidden.rename(store.url)
 
     def take_it_away(step: Step, batch_id: int) -> None:
-        if step == Step.BEGUN and not told:
+        if step == moment and not told:
             Path(store.url).rename(hidden)
 
-    pipeline = Pipeline(spark, store.url, tmp_path / "to")
+    rules = invariants_in(tmp_path / "rules", conservation_sql=CONSERVATION)
+    pipeline = Pipeline(spark, store.url, tmp_path / "to", Options(drift_window=0, **rules))
     pipeline.on_step = take_it_away
     pipeline.run(once=True, watch=BringItBack())
-    assert len(told) == 1
-    assert "does not exist" in told[0]
-    assert {verdict for (_, check), verdict in verdicts(tmp_path / "to").items() if check == "proof"} == {"holds"}
+    assert "does not exist" in told[0] or "has gone" in told[0]
+    assert set(verdicts(tmp_path / "to").values()) == {"holds"}
     assert written(tmp_path / "to")["quarantine"] == []
+
+
+def test_a_log_that_cannot_be_read_to_its_end_does_not_end_once_as_a_success(
+    spark: SparkSession, tmp_path: Path, patient: None
+) -> None:
+    """D2: what stands in its way is told, and all is judged when it is gone."""
+    store = samples(tmp_path / "store", 3)
+    entry, aside = Path(store.url) / entry_name(2), tmp_path / "aside"
+    entry.rename(aside)
+    entry.mkdir()
+    told: list[str] = []
+
+    class PutItBack(Watch):
+        def trouble(self, reason: str) -> None:
+            told.append(reason)
+            if aside.exists():
+                entry.rmdir()
+                aside.rename(entry)
+
+    judge_once(spark, store.url, tmp_path / "to", watch=PutItBack(), drift_window=0)
+    assert "cannot read log/" in told[0]
+    assert len(verdicts(tmp_path / "to")) == 3
+
+
+def test_what_spark_has_forgotten_of_its_checkpoint_is_judged_anew_and_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """D2: it does not sync its checkpoint, and after a power failure gives a number to other commits."""
+    store, to = samples(tmp_path / "store", 4), tmp_path / "to"
+    judge_once(spark, store.url, to, drift_window=0, snapshots_per_batch=2)
+    for directory in ("offsets", "commits"):
+        for path in (to / "checkpoint" / directory).iterdir():
+            path.unlink()
+    commit(store, sample(5))
+    judge_once(spark, store.url, to, drift_window=0)
+    assert set(verdicts(to)) == {(id_of(counter), "proof") for counter in range(1, 6)}
+    assert len(Outputs(to).batches()) == 1
 
 
 def test_a_store_that_vanishes_or_is_replaced_while_nothing_is_new_is_told_and_waited_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline_module, "PRESENCE_EVERY_S", 0.0)
+    monkeypatch.setattr(pipeline_module, "LOG_EVERY_S", 0.0)
     store, hidden, to = samples(tmp_path / "store", 1), tmp_path / "hidden", tmp_path / "to"
     told: list[str] = []
 
@@ -286,7 +327,7 @@ def test_a_store_that_vanishes_or_is_replaced_while_nothing_is_new_is_told_and_w
             return len(judged) == 2
 
     Pipeline(spark, store.url, to).run(watch=TakeItAway())
-    assert ["does not exist" in told[0], "is another store" in told[1], len(told)] == [True, True, 2]
+    assert ["has gone" in told[0], "is another store" in told[1], len(told)] == [True, True, 2]
     assert {name for name, _ in verdicts(to)} == {id_of(1), id_of(2)}
     assert written(to)["quarantine"] == []
 
@@ -297,10 +338,10 @@ def test_a_full_disk_under_the_output_is_told_and_tried_again(
     store = samples(tmp_path / "store", 2)
     write, told = Outputs.write, []
 
-    def full_at_first(self: Outputs, table: str, batch_id: int, rows: list[dict[str, object]]) -> None:
+    def full_at_first(self: Outputs, *what: object) -> None:
         if not told:
             raise OSError(28, "No space left on device")
-        write(self, table, batch_id, rows)
+        write(self, *what)
 
     class Freed(Watch):
         def trouble(self, reason: str) -> None:

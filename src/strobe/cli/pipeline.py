@@ -72,12 +72,11 @@ def run(
     from strobe.spark.pipeline import Options, Pipeline
 
     # Everything that can be refused is, before Spark takes its seconds to start.
-    options = Options(
-        tuple(read_invariants(invariants)) if invariants is not None else (),
-        alert_hooks(alert_command, alert_webhook),
-        _signers(keys, view),
-        drift_window,
-    )
+    if drift_window == 1:
+        raise UsageError("--drift-window 1 compares a snapshot with nothing; give 2 or more, or 0 for none")
+    with beside_document(json):  # a user's file may print
+        rules = tuple(read_invariants(invariants)) if invariants is not None else ()
+    options = Options(rules, alert_hooks(alert_command, alert_webhook), _signers(keys, view), drift_window)
     settings = _settings(conf or [])
     Outputs(to).refuse_others()
     _quiet_logs()
@@ -104,9 +103,9 @@ def _settings(conf: list[str]) -> dict[str, str]:
 
 def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Progress) -> "Results":
     from strobe.spark.pipeline import Watch
-    from strobe.spark.results import Lag, Results
+    from strobe.spark.results import Results
 
-    results, lag = Results(pipeline.outputs), Lag(pipeline.url, pipeline.outputs.noted_position())
+    results = Results(pipeline.outputs)
 
     class Shown(Watch):
         looked_s = 0.0
@@ -116,7 +115,7 @@ def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Pro
                 results.refresh()
                 progress.show(
                     f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'row')} written, "
-                    f"{lag.behind(results.snapshots):,} behind; {results.failing:,} do not hold",
+                    f"{max(0, pipeline.committed - results.snapshots):,} behind; {results.failing:,} do not hold",
                     now=True,
                 )
                 self.looked_s = time.monotonic()
@@ -156,7 +155,10 @@ def _print(results: "Results", to: str) -> None:
     if more > 0:
         say(f"and {count(more, 'verdict')} more that do not hold; they are in {to}/verdicts")
     damaged = f", {count(results.quarantined, 'file')} quarantined" if results.quarantined else ""
-    state = "all hold" if results.holds else f"{count(results.failing, 'verdict')} not good"
+    undecided = sum(found["undecided"] for found in results.checks.values())
+    state = "all hold" if not undecided else f"none is violated, {undecided:,} undecided"
+    if not results.holds:
+        state = f"{count(results.failing, 'verdict')} not good"
     say(f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'verdict')}: {state}{damaged}")
 
 
@@ -164,7 +166,8 @@ def _quiet_logs() -> None:
     """Leave what Spark logs of a failing query, tracebacks and all, to the reason that we print; show our own lines."""
     from pyspark.logger import PySparkLogger
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    for kind in ("SQL", "DataFrame"):
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger").disabled = True
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     logging.getLogger("py4j").propagate = False
     ours: Any = logging.StreamHandler()

@@ -6,7 +6,9 @@ and the positions of the commits before it; whoever works on a snapshot reads th
 A store that is not there, or has gone, is one in which nothing is new: the stream waits.
 """
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -24,6 +26,8 @@ SOURCE = "strobe_commits"
 URL, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = "path", "history", "partitions", "rowsMax"
 POSITION = "position"
 """The one member of an offset."""
+LOOK_EVERY_S = 0.1
+"""Spark asks many times as often what is new, and an object store would be asked as often."""
 PARTITION_ROWS_MIN = 8
 """A task costs as much as examining a few snapshots."""
 
@@ -66,6 +70,7 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows_max = rows_max
         self._follower: Follower | None = None
         self._last: int | None = None
+        self._look_again_s = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return {POSITION: 0}
@@ -74,7 +79,8 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._last = self._end()
+        # All that is committed is to be judged, and not all that could be read: here a store that has gone is told.
+        self._last = self._opened().advance()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         end = self._end() if self._last is None else self._last
@@ -100,23 +106,31 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield pa.RecordBatch.from_arrays(arrays, schema=COMMITS)
 
     def _rows(self, start: int, end: int) -> list[CommitRow]:
-        if self._follower is None or self._follower.end < end:
-            self._end()
-        if self._follower is None or self._follower.end < end:
-            raise StoreError(self._url, f"ends before log entry {end}, which was read before; bring it back")
-        before = [one.position for one in self._follower.between(0, start) if one.snapshot_id is not None]
+        follower = self._followed_to(end)
+        before = [one.position for one in follower.between(0, start) if one.snapshot_id is not None]
         before = before[len(before) - min(self._history, len(before)) :]
         rows: list[CommitRow] = []
-        for one in self._follower.between(start, end):
+        for one in follower.between(start, end):
             rows.append((one.position, one.snapshot_id, one.problem, before))
             if one.snapshot_id is not None and self._history:
-                before = [*before[-self._history + 1 :], one.position]
+                before = [*before, one.position][-self._history :]
         return rows
 
+    def _followed_to(self, end: int) -> Follower:
+        follower = self._opened()
+        if follower.end < end and follower.advance() < end:
+            raise StoreError(self._url, f"ends before log entry {end}, which was read before; bring it back")
+        return follower
+
     def _end(self) -> int:
-        try:
-            if self._follower is None:
-                self._follower = Follower(self._url)
-            return self._follower.advance()
-        except StoreError:
-            return self._follower.end if self._follower is not None else 0
+        """Return how far the log goes, or was read where it cannot be read now. It is not looked at all the time."""
+        if time.monotonic() >= self._look_again_s:
+            with suppress(StoreError):
+                self._opened().advance()
+            self._look_again_s = time.monotonic() + LOOK_EVERY_S
+        return self._follower.end if self._follower is not None else 0
+
+    def _opened(self) -> Follower:
+        if self._follower is None:
+            self._follower = Follower(self._url)
+        return self._follower

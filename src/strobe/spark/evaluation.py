@@ -5,6 +5,7 @@ halves of the batch, and halves of those, down to the snapshot that is to blame:
 reason, and the others the verdict they deserve.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -16,9 +17,11 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from strobe.spark import columns as c
+from strobe.spark.examine import REMOVED
 from strobe.spark.invariants import Invariant, problem_of
 from strobe.spark.outputs import Row
 from strobe.spark.snapshot_tables import tables_of_snapshots
+from strobe.spark.stored_bytes import StoredBytes, Unavailable
 
 ROWS_MAX = 1000
 """Of the rows that violate an invariant in one snapshot, so many are kept; the verdict says how many there are."""
@@ -26,6 +29,8 @@ SUBJECTS_SHOWN = 5
 ERRORS_MAX = 20
 """An invariant that has failed on so many snapshots of a batch is not tried on the rest, one by one, for hours."""
 
+_TRANSIENT = re.compile(r"\bStoreError: (.*)")
+"""What a worker has raised who could not read the store now; what is damaged has other names."""
 _ROWS, _PLACE = "violating_rows", "place"
 
 
@@ -33,10 +38,11 @@ _ROWS, _PLACE = "violating_rows", "place"
 class Judged:
     """What came of a batch so far; rows of the output tables, but for when and by which batch.
 
-    `readable` has the positions of the snapshots that invariants can be asked about, `unreadable` the verdict on the
-    proof of the others.
+    `positions` says which commits it is about, `readable` where the snapshots are that invariants can be asked about,
+    `unreadable` the verdict on the proof of the others.
     """
 
+    positions: str
     verdicts: list[Row] = field(default_factory=list)
     violations: list[Row] = field(default_factory=list)
     quarantine: list[Row] = field(default_factory=list)
@@ -50,19 +56,19 @@ class Judged:
         self.violations.append({c.SNAPSHOT_ID: snapshot_id, c.CHECK: check, c.SUBJECT: subject, c.DETAIL: detail})
 
 
-def evaluate(spark: SparkSession, url: str, invariants: Sequence[Invariant], judged: Judged) -> None:
-    """Add the verdicts on every invariant to what was found in the snapshots."""
+def evaluate(spark: SparkSession, stored: StoredBytes, invariants: Sequence[Invariant], judged: Judged) -> None:
+    """Add the verdicts on every invariant to what was found in the snapshots; raise Unavailable for another try."""
     for snapshot_id, verdict in judged.unreadable.items():
         for one in invariants:
             judged.verdict(snapshot_id, one.name, verdict, "not checked: the snapshot could not be read")
     if judged.readable:
-        _Evaluation(spark, url, judged).run(invariants, judged.readable)
+        _Evaluation(spark, stored, judged).run(invariants, judged.readable)
 
 
 class _Evaluation:
-    def __init__(self, spark: SparkSession, url: str, judged: Judged) -> None:
+    def __init__(self, spark: SparkSession, stored: StoredBytes, judged: Judged) -> None:
         self._spark = spark
-        self._url = url
+        self._stored = stored
         self._judged = judged
         self._errors: dict[str, list[str]] = {}
 
@@ -75,6 +81,7 @@ class _Evaluation:
         try:
             found = self._violating(invariants, snapshots)
         except Exception as error:  # noqa: BLE001 -- a user's query or function may raise anything
+            self._require_store(error)
             if len(invariants) > 1:
                 for one in invariants:
                     self.run([one], snapshots)
@@ -83,16 +90,30 @@ class _Evaluation:
                     self.run(invariants, half)
             else:
                 _require_session(self._spark, error)
-                self._fail(invariants[0].name, snapshots, problem_of(error))
+                (snapshot_id,) = snapshots
+                self._blame(invariants[0].name, snapshot_id, problem_of(error))
             return
         for one in invariants:
             for snapshot_id in snapshots:
                 self._conclude(snapshot_id, one.name, found.get((snapshot_id, one.name), []))
 
+    def _require_store(self, error: Exception) -> None:
+        """Raise Unavailable where it is not the invariant's fault: what it reads could not be had."""
+        if (absence := self._stored.absence()) is not None:
+            raise Unavailable(f"store {self._stored.url}: {absence}") from error
+        if (transient := _TRANSIENT.search(str(error))) is not None:
+            raise Unavailable(transient[1]) from error
+
+    def _blame(self, check: str, snapshot_id: str, problem: str) -> None:
+        if self._stored.is_removed(snapshot_id):
+            self._judged.verdict(snapshot_id, check, c.UNDECIDED, REMOVED)
+        else:
+            self._fail(check, [snapshot_id], problem)
+
     def _violating(
         self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]
     ) -> dict[tuple[str, str], list[Row]]:
-        tables = tables_of_snapshots(self._spark, self._url, snapshots)
+        tables = tables_of_snapshots(self._spark, self._stored.url, snapshots)
         rows = reduce(DataFrame.union, (_as_rows(one.violating(self._spark, tables), one.name) for one in invariants))
         found: dict[tuple[str, str], list[Row]] = {}
         for row in _bounded(rows).toArrow().to_pylist():

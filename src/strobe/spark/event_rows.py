@@ -14,6 +14,7 @@ import pyarrow as pa
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.trace import Trace, TraceInvalid, read_trace
 from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND
+from strobe.errors import UsageError
 from strobe.spark import columns as c
 from strobe.spark.arrow import arrow_schema
 from strobe.storage.header import HEADER, RUN
@@ -26,12 +27,17 @@ Integers = npt.NDArray[np.int64]
 
 
 def traces_at(path: Path) -> list[Path]:
-    """Return the traces that `path` stands for: its own, or those of all epochs of a store."""
-    if (path / HEADER).exists():
+    """Return the traces that `path` stands for: its own, or those of all epochs of a store, which may have none."""
+    of_store = (path / HEADER).exists()
+    if of_store:
         path = path / RUN / "trace"
     if path.is_dir() and (epochs := sorted(found for found in path.glob("epoch-*") if found.is_dir())):
         return epochs
-    return [path] if path.is_file() or any(path.glob("*/*.parquet")) else []
+    if path.is_file() or any(path.glob("*/*.parquet")):
+        return [path]
+    if of_store:
+        return []
+    raise UsageError(f"{path}: there is no trace; give the file or directory of one on this machine, or a store's")
 
 
 def read_events(path: Path, process: str | None) -> Iterator[pa.RecordBatch]:

@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from strobe.causality.proof import Finding, verify
 from strobe.causality.signatures import check_signatures
+from strobe.errors import StoreError
 from strobe.protocol.log import Commit, Manifest
 from strobe.protocol.view import View
 from strobe.spark import columns as c
 from strobe.spark.drift import DRIFT_CHECKS, Observed, observe
-from strobe.spark.stored_bytes import Damage, StoredBytes
+from strobe.spark.stored_bytes import Damage, StoredBytes, Unavailable, place_and_problem
 from strobe.storage.entries import entry_name
 from strobe.storage.levels import SIGNER_UNKNOWN
 
@@ -123,20 +124,32 @@ class Examiner:
     ) -> list[FoundRow]:
         if snapshot_id is None:
             return [(position, None, QUARANTINE, None, self._stored.address(entry_name(position)), problem)]
+        rows = _Rows(position, snapshot_id)
         try:
-            return self._examine_commit(_Rows(position, snapshot_id), history).found
-        except StoreGone as error:
-            return [(position, snapshot_id, GONE, None, self._examination.url, str(error))]
+            self._examine_commit(rows, history)
+        except (StoreError, Unavailable) as error:
+            problem = error.problem if isinstance(error, StoreError) else str(error)
+            return [(position, snapshot_id, GONE, None, self._examination.url, problem)]
+        return rows.found
 
-    def _examine_commit(self, rows: "_Rows", history: Sequence[int]) -> "_Rows":
+    def _examine_commit(self, rows: "_Rows", history: Sequence[int]) -> None:
         commit = self._stored.commit(rows.position)
         if isinstance(commit, Damage):
-            self._blame(rows, [commit])
-            rows.error(self._examination.checks[1:], f"not checked: {commit.place} {commit.problem}")
-            return rows
-        self._prove(rows, commit.manifest)
-        self._compare(rows, commit, history)
-        return rows
+            self._give_up(rows, commit)
+            return
+        try:
+            self._prove(rows, commit.manifest)
+            self._compare(rows, commit, history)
+        except (StoreError, Unavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever a manifest says, it fails its own snapshot alone
+            self._give_up(rows, Damage(*place_and_problem(error, entry_name(rows.position))))
+
+    def _give_up(self, rows: "_Rows", damage: Damage) -> None:
+        """Quarantine a commit that nothing can be said about."""
+        rows.found.clear()
+        self._blame(rows, [damage])
+        rows.error(self._examination.checks[1:], f"not checked: {damage.place} {damage.problem}")
 
     def _prove(self, rows: "_Rows", manifest: Manifest) -> None:
         snapshot, damaged = self._stored.snapshot(rows.snapshot_id, manifest, rows.position)
@@ -153,7 +166,7 @@ class Examiner:
     def _blame(self, rows: "_Rows", damaged: Sequence[Damage]) -> None:
         """Quarantine what cannot be read, unless the store has gone altogether, or the snapshot was removed from it."""
         if (absence := self._stored.absence()) is not None:
-            raise StoreGone(absence)
+            raise Unavailable(absence)
         if self._stored.is_removed(rows.snapshot_id):
             rows.verdict(c.PROOF, c.UNDECIDED, REMOVED)
             return
@@ -183,10 +196,6 @@ class Examiner:
             commit = self._stored.commit(position)
             self._observed[position] = None if isinstance(commit, Damage) else observe(commit)
         return self._observed[position]
-
-
-class StoreGone(Exception):
-    """The store cannot be reached: no finding about a snapshot, but a reason to try the batch again."""
 
 
 class _Rows:

@@ -15,6 +15,7 @@ before anything runs, so that a mistake is told at the start, with its file and 
 import ast
 import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -100,13 +101,17 @@ def check_invariants(spark: SparkSession, invariants: Sequence[Invariant], reser
 
 
 def problem_of(error: Exception) -> str:
-    """Say in a line what an invariant has raised."""
-    if isinstance(error, PySparkException):
-        lines = [line.strip() for line in (error.getMessage() or str(error)).splitlines() if line.strip()]
-        lines = [line for line in lines if not line.startswith("SQLSTATE")] or [type(error).__name__]
-        # Where Python has raised, what it raised comes after where; where Java has, before.
-        return lines[-1 if any("Traceback (" in line for line in lines) else 0]
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    """Say in a line what Spark or a user's function has raised."""
+    if not isinstance(error, PySparkException):
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    text = error.getMessage() or str(error)
+    _, python, raised = text.rpartition("Traceback (most recent call last):")
+    lines = [line for line in raised.splitlines() if line.strip()]
+    if python:
+        # Where Python has raised, what it raised comes after where, which is indented; the frames of Java may follow.
+        lines = [line for line in lines if not line[0].isspace()]
+    lines = [line.strip() for line in lines if not line.strip().startswith("SQLSTATE")]
+    return lines[0] if lines else type(error).__name__
 
 
 def _read(path: Path) -> list[Invariant]:
@@ -165,6 +170,9 @@ def _try_out(spark: SparkSession, one: Invariant, tables: SnapshotTables) -> Non
             f"{one.place}: {one.name} returns {', '.join(found)}; it must return {c.SNAPSHOT_ID} as well, "
             "so that each row is known to be of which snapshot"
         )
+    twice = [name for name, times in Counter(name.lower() for name in found).items() if times > 1]
+    if twice:
+        raise UsageError(f"{one.place}: {one.name} returns the column {twice[0]} twice; give one of them another name")
 
 
 def _as_query(text: str) -> str:

@@ -24,6 +24,7 @@ from strobe.spark.evaluation import Judged, evaluate
 from strobe.spark.examine import Examination, examiner
 from strobe.spark.invariants import Invariant
 from strobe.spark.outputs import QUARANTINE, VERDICTS, VIOLATIONS, Outputs, Row, variant
+from strobe.spark.stored_bytes import StoredBytes, Unavailable
 
 
 class Step(enum.StrEnum):
@@ -40,10 +41,6 @@ class Step(enum.StrEnum):
 
 OnStep = Callable[[Step, int], None]
 """Called after each step with the number of the batch; what it raises ends the batch there."""
-
-
-class Unavailable(Exception):
-    """The store or the output cannot be reached now; the batch has to be tried again. The message is for people."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -64,7 +61,7 @@ def judge(plan: Plan, commits: DataFrame, batch_id: int, on_step: OnStep | None 
     step = on_step or _no_step
     outputs = Outputs(plan.to)
     try:
-        if not outputs.is_done(batch_id):
+        if not _is_done(outputs, batch_id, commits):
             step(Step.BEGUN, batch_id)
             _write(outputs, batch_id, _judged(plan, commits, batch_id, step), step)
         _alert(plan, outputs, batch_id)
@@ -73,13 +70,35 @@ def judge(plan: Plan, commits: DataFrame, batch_id: int, on_step: OnStep | None 
     step(Step.ALERTED, batch_id)
 
 
+def _is_done(outputs: Outputs, batch_id: int, commits: DataFrame) -> bool:
+    """Tell whether the verdicts on these very commits are written.
+
+    Spark does not sync its checkpoint. After a power failure it may have forgotten a batch whose verdicts are on the
+    disk, and give the same number to other commits.
+    """
+    if not outputs.is_done(batch_id):
+        return False
+    given = commits.select(c.LOG_POSITION).toArrow().column(0).to_pylist()
+    if outputs.positions(batch_id) == _positions(given):
+        return True
+    outputs.forget_from(batch_id)
+    return False
+
+
+def _positions(found: Iterable[int]) -> str:
+    """Return positions in a few words: they are all commits of the log between the first and the last."""
+    ordered = sorted(set(found))
+    return f"{len(ordered)} from {ordered[0]} to {ordered[-1]}" if ordered else "none"
+
+
 def _judged(plan: Plan, commits: DataFrame, batch_id: int, step: OnStep) -> Judged:
     found = commits.mapInArrow(examiner(plan.examination), from_arrow_schema(examine.FOUND)).toArrow()
     _refuse_absent(found)
     step(Step.EXAMINED, batch_id)
     judged = _from_examination(found)
     if plan.invariants:
-        evaluate(commits.sparkSession, plan.examination.url, plan.invariants, judged)
+        stored = StoredBytes(plan.examination.url, plan.examination.store_id)
+        evaluate(commits.sparkSession, stored, plan.invariants, judged)
     step(Step.EVALUATED, batch_id)
     return judged
 
@@ -90,7 +109,7 @@ def _refuse_absent(found: pa.Table) -> None:
 
 
 def _from_examination(found: pa.Table) -> Judged:
-    judged = Judged()
+    judged = Judged(_positions(found.column(c.LOG_POSITION).to_pylist()))
     for row in _rows_of_kind(found, examine.VERDICT):
         position, snapshot_id = row[c.LOG_POSITION], row[c.SNAPSHOT_ID]
         verdict = row[examine.NAME]
@@ -119,7 +138,8 @@ def _write(outputs: Outputs, batch_id: int, judged: Judged, step: OnStep) -> Non
     step(Step.VIOLATIONS_WRITTEN, batch_id)
     outputs.write(QUARANTINE, batch_id, [{**row, c.FIRST_SEEN: now} for row in judged.quarantine])
     step(Step.QUARANTINE_WRITTEN, batch_id)
-    outputs.write(VERDICTS, batch_id, [{**row, c.CHECKED_AT: now, c.BATCH_ID: batch_id} for row in judged.verdicts])
+    verdicts = [{**row, c.CHECKED_AT: now, c.BATCH_ID: batch_id} for row in judged.verdicts]
+    outputs.write(VERDICTS, batch_id, verdicts, judged.positions)
     step(Step.VERDICTS_WRITTEN, batch_id)
 
 

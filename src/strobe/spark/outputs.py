@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from strobe.errors import MissingComponent, UsageError
 from strobe.spark import columns as c
 from strobe.spark.commits import POSITION
-from strobe.storage.locating import locate
+from strobe.storage.locating import is_object_url, locate
 
 VERDICTS, VIOLATIONS, QUARANTINE = "verdicts", "violations", "quarantine"
 TABLES = (VIOLATIONS, QUARANTINE, VERDICTS)
@@ -58,6 +58,11 @@ class Outputs:
     """The directory that a pipeline writes to; `claim` it before writing."""
 
     def __init__(self, to: str | Path) -> None:
+        if is_object_url(to):
+            raise UsageError(
+                f"{to}: verdicts are written to a directory, where Spark keeps its checkpoint too; give a path with "
+                "--to, on a file system that all hosts share if it runs on a cluster"
+            )
         self.root = locate(to)
         self._lock: int | None = None
 
@@ -154,6 +159,19 @@ class Outputs:
         """Tell whether everything about a batch is written."""
         return self.path(VERDICTS, batch_id).exists()
 
+    def positions(self, batch_id: int) -> str | None:
+        """Return the positions of the log that the verdicts of a batch are about, as they were given to `write`."""
+        found = (pq.read_schema(self.path(VERDICTS, batch_id)).metadata or {}).get(POSITIONS)
+        return found.decode() if found is not None else None
+
+    def forget_from(self, batch_id: int) -> None:
+        """Remove a batch and all after it: Spark has forgotten them, and gives their snapshots out again otherwise."""
+        for table in (VERDICTS, QUARANTINE, VIOLATIONS):  # a batch without verdicts is not done
+            for path in (self.root / table).glob("batch-*.parquet"):
+                if _batch_id(path) >= batch_id:
+                    path.unlink()
+            _sync(self.root / table)
+
     def last_noted(self) -> int:
         """Return the last batch that Spark, too, knows to be done, and does not give to us again; -1 if none."""
         return max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
@@ -169,13 +187,15 @@ class Outputs:
     def batches(self) -> list[int]:
         """Return the numbers of the batches that are done."""
         found = (self.root / VERDICTS).glob("batch-*.parquet")
-        return sorted(int(path.stem.removeprefix("batch-")) for path in found)
+        return sorted(map(_batch_id, found))
 
-    def write(self, table: str, batch_id: int, rows: list[Row]) -> None:
+    def write(self, table: str, batch_id: int, rows: list[Row], positions: str = "") -> None:
         """Write one table of a batch; OSError where that cannot be now. Only verdicts have a file without rows."""
         path = self.path(table, batch_id)
         if rows or table == VERDICTS or path.exists():
-            self._create(path, partial(pq.write_table, to_arrow(table, rows), compression="zstd"))
+            found = to_arrow(table, rows)
+            found = found.replace_schema_metadata({**(found.schema.metadata or {}), POSITIONS: positions})
+            self._create(path, partial(pq.write_table, found, compression="zstd"))
 
     def read(self, table: str, batch_id: int) -> list[Row]:
         """Return the rows of one table of a batch; its details stay encoded."""
@@ -215,6 +235,7 @@ def to_arrow(table: str, rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
+POSITIONS = b"strobe.positions"
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 
 
@@ -232,6 +253,10 @@ def variant(json: str) -> dict[str, bytes]:
 
     parsed = VariantVal.parseJson(json)
     return {"value": parsed.value, "metadata": parsed.metadata}
+
+
+def _batch_id(path: Path) -> int:
+    return int(path.stem.removeprefix("batch-"))
 
 
 def _sync(path: Path) -> None:

@@ -21,19 +21,19 @@ from strobe.spark.alerts import AlertHooks
 from strobe.spark.commits import CommitsSource
 from strobe.spark.drift import WINDOW
 from strobe.spark.examine import Examination, ExpectedSigners
-from strobe.spark.invariants import Invariant, check_invariants
+from strobe.spark.invariants import Invariant, check_invariants, problem_of
 from strobe.spark.judging import OnStep, Plan, judge
+from strobe.spark.log_head import LogHead
 from strobe.spark.outputs import Outputs
-from strobe.spark.shipping import Carried, carried, is_remote, is_shipped
+from strobe.spark.shipping import Carried, carried, is_remote, is_shipped, require_on_workers
 from strobe.spark.snapshot_tables import tasks_max
-from strobe.spark.stored_bytes import absence
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import canonical_url, place_at
 
 SNAPSHOTS_PER_BATCH = 2000
 LOOK_EVERY_S = 0.2
-PRESENCE_EVERY_S = 5.0
-"""How often it is seen to that the store is there."""
+LOG_EVERY_S = 1.0
+"""How often the log is looked at, beside the stream."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Between one try and the next, while nothing succeeds."""
 TRIES_ONCE = 5
@@ -67,24 +67,6 @@ class Watch:
         """Something cannot be done now, and is tried again."""
 
 
-class _Presence:
-    """Tells that the store has gone while nothing is judged: to the stream, that is a store in which nothing is new."""
-
-    def __init__(self, url: str, store_id: str) -> None:
-        self._place, self._store_id = place_at(url), store_id
-        self._next_s = 0.0
-        self._told: str | None = None
-
-    def look(self, watch: Watch) -> None:
-        if time.monotonic() < self._next_s:
-            return
-        self._next_s = time.monotonic() + PRESENCE_EVERY_S
-        reason = absence(self._place, self._store_id)
-        if reason is not None and reason != self._told:
-            watch.trouble(f"store {self._place.url}: {reason}; waiting for it")
-        self._told = reason
-
-
 class Pipeline:
     """A pipeline from the store at `url` to the directory `to`; one at a time writes there."""
 
@@ -95,11 +77,15 @@ class Pipeline:
         self.options = options or Options()
         self.on_step: OnStep | None = None
         self._failures = 0
+        self._head: LogHead | None = None
+        self._look_again_s = 0.0
 
     def run(self, *, once: bool = False, watch: Watch | None = None) -> None:
         """Judge what is committed, and with `once` no more than that; else until `watch` says so."""
         watch = watch or Watch()
         check_invariants(self.spark, self.options.invariants, self._examination("").checks)
+        if self.options.signers is not None:
+            require_on_workers(self.spark, "cryptography", "signatures are checked with")
         with self.outputs:
             store_id = self._wait_for_store(once, watch)
             if store_id is None:
@@ -137,9 +123,8 @@ class Pipeline:
         query: Any = None
         try:
             query = self._start(store_id, once)
-            presence = _Presence(self.url, store_id)
             while not query.awaitTermination(LOOK_EVERY_S):
-                presence.look(watch)
+                self._look_at_log(watch)
                 if watch.look():
                     return True
             return True
@@ -155,6 +140,23 @@ class Pipeline:
             with suppress(PySparkException, Py4JError):
                 if query is not None:
                     query.stop()
+
+    @property
+    def committed(self) -> int:
+        """How many snapshots are known to be committed since those that were judged before this run."""
+        return self._head.committed if self._head is not None else 0
+
+    def _look_at_log(self, watch: Watch) -> None:
+        """Tell why the log cannot be read: to the stream, that is a store in which nothing is new."""
+        if time.monotonic() < self._look_again_s:
+            return
+        self._look_again_s = time.monotonic() + LOG_EVERY_S
+        if self._head is None:
+            self._head = LogHead(self.url, self.outputs.noted_position())
+        known = self._head.problem
+        self._head.look()
+        if self._head.problem is not None and self._head.problem != known:
+            watch.trouble(f"{self._head.problem}; trying again")
 
     def _start(self, store_id: str, once: bool) -> Any:
         plan = Plan(str(self.outputs.root), self._examination(store_id), self.options.invariants, self.options.alerts)
@@ -177,11 +179,11 @@ class Pipeline:
 
     def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:
         """Say what went wrong; raise it where trying again is of no use."""
-        reason = str(error)
-        known = _UNAVAILABLE.search(reason)
+        known = _UNAVAILABLE.search(str(error))
+        reason = known[1] if known else problem_of(error)
         if (once and self._failures >= TRIES_ONCE) or (known is None and self._failures >= len(PAUSES_S)):
-            raise MissingComponent(f"the pipeline cannot go on: {known[1] if known else reason}") from error
-        watch.trouble(f"{known[1] if known else reason.splitlines()[0]}; trying again")
+            raise MissingComponent(f"the pipeline cannot go on: {reason}") from error
+        watch.trouble(f"{reason}; trying again")
 
     def _pause(self, watch: Watch) -> bool:
         until_s = time.monotonic() + PAUSES_S[min(self._failures, len(PAUSES_S)) - 1]

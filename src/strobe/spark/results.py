@@ -1,13 +1,10 @@
-"""What a run of the pipeline came to, read from the tables that it wrote; and how far behind the log it is."""
+"""What a run of the pipeline came to, read from the tables that it wrote."""
 
 from collections import Counter
-from contextlib import suppress
 from typing import Any
 
-from strobe.errors import StoreError
 from strobe.spark import columns as c
 from strobe.spark.outputs import QUARANTINE, VERDICTS, Outputs, Row
-from strobe.storage.following import Follower
 
 SHOWN_MAX = 1000
 """Of the verdicts that do not hold, and of quarantine, so many are kept to be shown; the tables have all of them."""
@@ -64,23 +61,3 @@ class Results:
             "quarantined": self.quarantined,
             "quarantine": self.quarantine,
         }
-
-
-class Lag:
-    """How many snapshots of the store at `url` were committed at `start` of its log or after that."""
-
-    def __init__(self, url: str, start: int) -> None:
-        self._url = url
-        self._follower: Follower | None = None
-        self._committed = 0
-        self._end = start
-
-    def behind(self, judged: int) -> int:
-        """Return how many of them are not among the `judged` ones; what is known, where the store is gone."""
-        with suppress(StoreError):  # the pipeline tells why
-            self._follower = self._follower or Follower(self._url)
-            end = self._follower.advance()
-            new = self._follower.between(self._end, end)
-            self._committed += sum(one.snapshot_id is not None for one in new)
-            self._end = max(self._end, end)
-        return max(0, self._committed - judged)

@@ -20,6 +20,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from strobe.errors import MissingComponent
 from strobe.spark import carrier
 
 _NEEDED = ("strobe", "pyspark_strobe", "msgspec", "xxhash", "blake3")
@@ -56,6 +57,23 @@ def ship(spark: SparkSession) -> None:
 def is_shipped(spark: SparkSession) -> bool:
     """Tell whether the session has the packages from here."""
     return spark.conf.get(_SHIPPED, None) is not None
+
+
+def require_on_workers(spark: SparkSession, package: str, purpose: str) -> None:
+    """Raise MissingComponent where the workers lack a package that is not sent to them: here it is told in a line."""
+    if not is_shipped(spark):
+        return
+
+    def look(batches: Any) -> Any:
+        import importlib.util
+
+        import pyarrow
+
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"found": [importlib.util.find_spec(package) is not None]})
+
+    if not all(row.found for row in spark.range(1).mapInArrow(look, "found boolean").collect()):
+        raise MissingComponent(f"the Python of the workers has no {package!r}, which {purpose}; install it there")
 
 
 class Carried:

@@ -63,7 +63,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
             start if start == LATEST else str(_number({"startingPosition": start.replace(EARLIEST, "0")}) or 0),
             _number(options, "endingPosition"),
             _number(options, "maxSnapshotsPerTrigger"),
-            options.get("pushFilters", "false").lower() == "true",
+            _one_of({"pushFilters": options.get("pushFilters", "false").lower()}, "pushFilters", ("false", "true"))
+            == "true",
         )
 
     def narrowed(self, column: str, values: tuple[str, ...]) -> "SourceOptions | None":

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from strobe.errors import SnapshotError, StoreError, StrobeError
+from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StoreFormatError, StrobeError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.log import BlobRef, Commit, Manifest
 from strobe.storage.blobs import blob_name
@@ -23,6 +23,28 @@ class Damage(NamedTuple):
     problem: str
 
 
+DAMAGE = (StoreCorrupt, StoreFormatError)
+"""What is wrong with a store, and stays so: any other StoreError may be over by the next try."""
+
+
+class Unavailable(Exception):
+    """The store or the output cannot be reached now; the batch has to be tried again. The message is for people."""
+
+
+def is_transient(error: Exception) -> bool:
+    """Tell whether `error` says nothing about a snapshot: only that its bytes could not be had now."""
+    return isinstance(error, StoreError) and not isinstance(error, DAMAGE)
+
+
+def place_and_problem(error: Exception, place: str) -> tuple[str, str]:
+    """Return the file that `error` is about, which is `place` where it does not say, and what is wrong with it."""
+    if isinstance(error, StoreCorrupt):
+        place = error.place
+    if isinstance(error, SnapshotError | StoreError):
+        return place, error.problem.removeprefix(f"{place}: ")
+    return place, f"cannot be read: {str(error) if isinstance(error, StrobeError) else repr(error)}"
+
+
 def absence(place: Place, store_id: str) -> str | None:
     """Say why the store whose header says `store_id` is not at `place`; None where it is."""
     try:
@@ -41,6 +63,10 @@ class StoredBytes:
         self._store_id = store_id
         self._sound: set[BlobRef] = set()
 
+    @property
+    def url(self) -> str:
+        return self._place.url
+
     def address(self, name: str) -> str:
         """Return where the file `name` of the store is."""
         return f"{self._place.url}/{name}"
@@ -49,7 +75,7 @@ class StoredBytes:
         """Return the commit at `position`, or what is wrong with it."""
         try:
             return self._reader.read_commit(position)
-        except StoreError as error:
+        except DAMAGE as error:
             return _damage(entry_name(position), error.problem)
 
     def snapshot(self, snapshot_id: str, manifest: Manifest, position: int) -> tuple[Snapshot | None, list[Damage]]:
@@ -65,16 +91,18 @@ class StoredBytes:
                 if ref in frames:
                     return self._reader.read_blob(ref)
                 self._check(ref)
-            except StoreError as error:
+            except DAMAGE as error:
                 damaged.append(_damage(blob_name(ref), error.problem))
             return _NOTHING
 
         try:
             return to_snapshot(snapshot_id, manifest, read), damaged
-        except StrobeError as error:
+        except Exception as error:
+            # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
+            if is_transient(error):
+                raise
             # Frames that do not fit their sections, ids that are none. A damaged blob is to blame for that already.
-            problem = error.problem if isinstance(error, SnapshotError) else str(error)
-            return None, damaged or [_damage(entry_name(position), problem)]
+            return None, damaged or [Damage(*place_and_problem(error, entry_name(position)))]
 
     def absence(self) -> str | None:
         """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pyarrow as pa
 
-from strobe.errors import SnapshotError, StoreCorrupt, StoreError
+from strobe.errors import SnapshotError
 from strobe.spark import columns as c
 from strobe.spark.arrow import Chunks, Rows, arrow_schema, batches
 from strobe.spark.committed import StoredSnapshot
 from strobe.spark.fitting import examine
 from strobe.spark.rows import rows_of
+from strobe.spark.stored_bytes import is_transient, place_and_problem
 from strobe.storage.following import CommitReader, Followed, Follower
 
 VERIFY_SNAPSHOT = "snapshot"
@@ -63,13 +64,15 @@ class TableReading:
         if entry.snapshot_id is None:
             return [self._error(entry, entry.name, entry.problem)] if errors_wanted else []
         try:
-            rows = self._rows_of(entry.snapshot_id, entry.position)
-        except (SnapshotError, StoreError) as error:
-            if not errors_wanted or self._is_removed(entry.snapshot_id):
+            return self._rows_of(entry.snapshot_id, entry.position)
+        except Exception as error:
+            # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
+            if is_transient(error):
+                raise
+            if self._is_removed(entry.snapshot_id) or not errors_wanted:
                 return []
-            place = error.place if isinstance(error, StoreCorrupt) else entry.name
-            return [self._error(entry, place, error.problem)]
-        return rows
+            place, problem = place_and_problem(error, entry.name)
+            return [self._error(entry, place, problem if isinstance(error, SnapshotError) else f"{place}: {problem}")]
 
     def _rows_of(self, snapshot_id: str, position: int) -> list[tuple[Chunks, int]]:
         manifest = self._reader.read_commit(position).manifest

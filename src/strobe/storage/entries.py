@@ -126,7 +126,7 @@ def decode_document(
     try:
         document = decode(raw)
         _check_id(document.entry)
-    except (ValueError, UsageError) as error:
+    except (ValueError, UsageError, RecursionError) as error:
         raise StoreFormatError(
             url, f"{place}: its checksum holds, but it cannot be read ({error}); a newer Strobe may have written it"
         ) from error

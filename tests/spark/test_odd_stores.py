@@ -1,0 +1,192 @@
+"""Manifests that none of us would write, and stores that cannot be read for a moment (P1, S2, D2).
+
+The first fail their own snapshot alone, the second are tried again; nothing is passed over, or taken for damage.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from tests.storage.samples import commit, sample
+
+from strobe.errors import StoreError
+from strobe.spark import columns as c
+from strobe.spark.examine import COMMITS, GONE, QUARANTINE, ROW_KIND, VERDICT, Examination, Examiner
+from strobe.spark.table_reading import Request, read_table
+from strobe.storage import Store
+from strobe.storage.entries import entry_name
+from strobe.storage.following import CommitReader, Followed, Follower
+from strobe.storage.sealed import UNSEALED, seal
+
+TABLES = [name for name in c.READABLE if name != "events"]
+ODD: list[Any] = [
+    0,
+    -1,
+    2**31,
+    2**63,
+    2**64 - 1,
+    1.5,
+    "",
+    "a",
+    "../../etc/passwd",
+    None,
+    [],
+    {},
+    [[]],
+    True,
+    "\0",
+    "zz",
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store.create(tmp_path / "store")
+    for counter in range(1, 4):
+        commit(store, sample(counter))
+    return store
+
+
+def entries_of(store: Store) -> list[Followed]:
+    follower = Follower(store.url)
+    return follower.between(0, follower.advance())
+
+
+def examined(store: Store, spoil: Callable[[Examiner], None] = lambda examiner: None) -> list[dict[str, Any]]:
+    entries = entries_of(store)
+    positions = [entry.position for entry in entries]
+    rows = [
+        {"log_position": one.position, "snapshot_id": one.snapshot_id, "problem": one.problem, "history": positions[:n]}
+        for n, one in enumerate(entries)
+    ]
+    examiner = Examiner(Examination(store.url, store.header.store, 3))
+    spoil(examiner)
+    return examiner.examine(pa.RecordBatch.from_pylist(rows, schema=COMMITS)).to_pylist()
+
+
+def proofs(found: list[dict[str, Any]]) -> list[str]:
+    return [row["name"] for row in found if row[ROW_KIND] == VERDICT and row["check"] == c.PROOF]
+
+
+def rows_of(store: Store, table: str) -> list[dict[str, Any]]:
+    return [row for batch in read_table(Request(store.url, table), entries_of(store)) for row in batch.to_pylist()]
+
+
+def rewrite(store: Store, position: int, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what an entry says, under a checksum that holds."""
+    path = Path(store.url) / entry_name(position)
+    document = msgspec.json.decode(path.read_bytes())
+    change(document["entry"])
+    path.write_bytes(seal(msgspec.json.encode(document | {"blake3": UNSEALED}) + b"\n")[0])
+
+
+def a_negative_incarnation(entry: dict[str, Any]) -> None:
+    entry["manifest"]["view"]["channels"][0]["incarnation"] = -1
+
+
+def a_name_that_is_none(entry: dict[str, Any]) -> None:
+    entry["manifest"]["processes"]["a"]["state"]["blake3"] = "\0"
+
+
+def a_hash_that_is_none(entry: dict[str, Any]) -> None:
+    for frontier in entry["manifest"]["processes"]["a"]["sent"].values():
+        frontier["hash"] = "no hash"
+
+
+@pytest.mark.parametrize("change", [a_negative_incarnation, a_name_that_is_none, a_hash_that_is_none])
+def test_an_odd_manifest_fails_its_own_snapshot_alone(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
+    rewrite(store, 3, change)
+    found = examined(store)
+    assert [proofs(found)[0], proofs(found)[2]] == ["holds", "holds"]
+    assert proofs(found)[1] in ("error", "violated")
+    for table in TABLES:
+        others = [row.get("snapshot_id") for row in rows_of(store, table)]
+        assert "000001-00000003-coordinator" in others or table in ("reading_errors", "channel_frames"), table
+
+
+def test_nothing_that_a_manifest_says_stops_the_examination_of_others(store: Store) -> None:
+    draw = random.Random(5)
+    original = (Path(store.url) / entry_name(3)).read_bytes()
+    for _ in range(60):
+        rewrite(store, 3, lambda entry: put_odd(entry, draw))
+        found = examined(store)
+        assert proofs(found)[0] == proofs(found)[-1] == "holds"
+        for table in TABLES:
+            rows_of(store, table)
+        (Path(store.url) / entry_name(3)).write_bytes(original)
+
+
+def put_odd(entry: dict[str, Any], draw: random.Random) -> None:
+    path = draw.choice([path for path in paths(entry) if path])
+    place: Any = entry
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = draw.choice(ODD)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in items:
+        yield from paths(one, (*path, key))
+
+
+def test_an_entry_nested_too_deep_is_named_and_the_others_count(store: Store) -> None:
+    raw = (
+        b'{"blake3":"'
+        + UNSEALED.encode()
+        + b'","position":3,"previous":"","entry":'
+        + b"[" * 5000
+        + b"]" * 5000
+        + b"}\n"
+    )
+    (Path(store.url) / entry_name(3)).write_bytes(seal(raw)[0])
+    assert [entry.problem is None for entry in entries_of(store)] == [True, False, True]
+
+
+class Unreadable:
+    """What stands in for a reader whose store does not answer now."""
+
+    def __init__(self, reader: CommitReader, name: str, positions: set[int] | None = None) -> None:
+        self._read, self._positions = getattr(reader, name), positions
+        setattr(reader, name, self)
+
+    def __call__(self, what: Any) -> Any:
+        if self._positions is None or what in self._positions:
+            raise StoreError("the store", "cannot read it: timed out")
+        return self._read(what)
+
+
+@pytest.mark.parametrize(("name", "positions"), [("read_blob", None), ("read_commit", {1})])
+def test_what_could_not_be_read_now_is_tried_again_and_is_no_damage(
+    store: Store, name: str, positions: set[int] | None
+) -> None:
+    """An entry that is needed for drift alone, too: drift is computed from the log, and comes out the same."""
+    found = examined(store, lambda examiner: Unreadable(examiner._stored._reader, name, positions) and None)
+    kinds = {row[ROW_KIND] for row in found}
+    assert GONE in kinds
+    assert QUARANTINE not in kinds
+
+
+def test_a_table_of_what_cannot_be_read_now_is_an_error_and_not_empty(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D1: a stream would go on behind what it has not read."""
+
+    def timed_out(reader: CommitReader, ref: object) -> memoryview:
+        raise StoreError(store.url, "cannot read it: timed out")
+
+    monkeypatch.setattr(CommitReader, "read_blob", timed_out)
+    with pytest.raises(StoreError, match="timed out"):
+        rows_of(store, "process_states")
+
+
+def test_a_table_of_a_store_that_has_gone_is_an_error_and_not_empty(store: Store, tmp_path: Path) -> None:
+    entries = entries_of(store)
+    Path(store.url).rename(tmp_path / "hidden")
+    with pytest.raises(StoreError, match=r"does not exist|has gone"):
+        list(read_table(Request(store.url, "process_states"), entries))
