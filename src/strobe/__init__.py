@@ -6,13 +6,30 @@ from typing import TYPE_CHECKING, Any
 from strobe.errors import StrobeError
 
 if TYPE_CHECKING:
+    from strobe.declarations import Declares, Waits
     from strobe.keyed_state import KeyedState
-    from strobe.process import Channel, Context, Process, System, Waits
+    from strobe.process import Channel, Context, Process, System
     from strobe.runtime.node import Node
 
-__all__ = ["Channel", "Context", "KeyedState", "Node", "Process", "StrobeError", "System", "Waits", "__version__"]
+__all__ = [
+    "Channel",
+    "Context",
+    "Declares",
+    "KeyedState",
+    "Node",
+    "Process",
+    "StrobeError",
+    "System",
+    "Waits",
+    "__version__",
+]
 
-_ELSEWHERE = {"KeyedState": "strobe.keyed_state", "Node": "strobe.runtime.node"}
+_ELSEWHERE = {
+    "Declares": "strobe.declarations",
+    "KeyedState": "strobe.keyed_state",
+    "Node": "strobe.runtime.node",
+    "Waits": "strobe.declarations",
+}
 
 __version__ = "0.1.0"
 

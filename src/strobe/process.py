@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from strobe.declarations import Waits, message_rules
 from strobe.errors import UsageError
 from strobe.outside import Sink, Source
 
@@ -14,21 +15,6 @@ __all__ = ["Channel", "Context", "Process", "Random", "System", "Waits"]
 
 State = Any
 """A msgspec struct, opaque bytes, or a `KeyedState`."""
-
-
-class Waits(msgspec.Struct, frozen=True):
-    """What a process waits for before it can proceed: all of these processes, or any one of them."""
-
-    processes: tuple[str, ...]
-    any_suffices: bool
-
-    @classmethod
-    def all(cls, *processes: str) -> "Waits":
-        return cls(processes, False)
-
-    @classmethod
-    def any(cls, *processes: str) -> "Waits":
-        return cls(processes, True)
 
 
 class Random(random.Random):
@@ -142,15 +128,22 @@ class Process:
         raise NotImplementedError(f"{type(self).__name__} must have restore(), which takes back its state")
 
     def waits_for(self) -> Waits | None:
-        """Return what this process waits for, if anything."""
+        """Return what this process waits for, if anything; until then it grants nothing, but in answer to a request.
+
+        This and the next two are asked at every cut, for the stable predicates (G2: `strobe.causality.predicates`).
+        """
         return None
 
-    def references(self) -> Iterable[str]:
-        """Return the names of what this process refers to."""
-        return ()
+    def references(self) -> Iterable[str] | Mapping[str, Iterable[str]]:
+        """Return the names of what this process refers to.
+
+        Where it keeps things that refer to others, return a mapping from the name of each of them; what the process
+        itself refers to is under "". An empty mapping declares nothing: such a process cannot become garbage.
+        """
+        return {}
 
     def active(self) -> bool:
-        """Tell whether this process may act without receiving anything."""
+        """Tell whether this process may act without receiving anything, other than by a timer."""
         return True
 
 
@@ -204,6 +197,7 @@ class System:
             if not isinstance(process, Process):
                 raise UsageError(f"process {name!r} is a {type(process).__name__}; subclass strobe.Process")
         self.decoder = _decoder(self.messages)
+        self.message_rules = message_rules(self.messages)
         self._check_outside()
 
     def _check_outside(self) -> None:

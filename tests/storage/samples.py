@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from strobe.declarations import Declared
 from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
 from strobe.protocol.frames import BLAKE3, FIFO, UNORDERED, Frame, Frontier, InFlight, extend_all, seed_hash
 from strobe.protocol.ids import COORDINATOR, SnapshotId
@@ -96,6 +97,16 @@ def snapshot_of(
     return Snapshot(snapshot, "chandy-lamport", ("a",), view, fragments, started_us=10, completed_us=20)
 
 
+def declaring(snapshot: Snapshot, **declared: Declared) -> Snapshot:
+    """Return a snapshot in which these processes declare something, and nobody else."""
+    fragments = {
+        process: replace(fragment, state=replace(fragment.state, declared=declared.get(process)))
+        for process, fragment in snapshot.fragments.items()
+        if fragment.state is not None
+    }
+    return replace(snapshot, fragments=fragments)
+
+
 def begin(store: Store, counter: int, parent: str | None = None, epoch: int = 1) -> str:
     """Log the begin of a sample, and return its id."""
     snapshot = str(sample_id(counter, epoch))
@@ -128,6 +139,7 @@ __all__ = [
     "VIEW",
     "begin",
     "commit",
+    "declaring",
     "files_of",
     "frame",
     "frontier",

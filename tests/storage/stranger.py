@@ -207,6 +207,13 @@ def check_proof(root, manifest):
         check_channel(channel, source["sent"][channel["id"]], target["received"][channel["id"]], frames)
 
 
+def is_terminated(manifest):
+    """None active, no pending timer and no message in flight; who declares nothing may always act."""
+    records = manifest["processes"].values()
+    active = any(record.get("declared", {}).get("active", True) or record.get("timers") for record in records)
+    return not active and not any(one["messages"] for record in records for one in record["in_flight"].values())
+
+
 def main(directory):
     root = Path(directory)
     for snapshot, manifest in complete_snapshots(root).items():

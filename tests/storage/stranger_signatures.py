@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 def pack(value):
     if value is None:
         return b"\xc0"
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
     if isinstance(value, float):
         return struct.pack(">Bd", 0xCB, value)
     if isinstance(value, int):
@@ -78,8 +80,21 @@ def signed_bytes(snapshot, view, process, record):
             str(record["random"]) if "random" in record else None,
             pairs(record.get("sources", {})),
             pairs(record.get("sinks", {})),
+            *(declared(one) for one in [record.get("declared")] if one is not None),
         ]
     )
+
+
+def declared(one):
+    members = (("tag_place", None), ("tag", None), ("grants", False), ("requests", False), ("references", []))
+    rules = [[rule.get(name, default) for name, default in members] for rule in one.get("messages", [])]
+    waits = waiting(one["waits"]) if "waits" in one else None
+    return [waits, pairs(one.get("references", {})), one.get("active", True), rules]
+
+
+def waiting(one):
+    members = [member if isinstance(member, str) else waiting(member) for member in one["processes"]]
+    return [members, one.get("any_suffices", False), one.get("times_out", False)]
 
 
 def unsigned(snapshot, manifest, keys):

@@ -10,14 +10,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.storage import stranger
+from tests.storage import stranger, stranger_signatures
 from tests.storage.format_example import build
-from tests.storage.samples import BLAKE3_VIEW, begin, commit, sample, sample_id
+from tests.storage.samples import BLAKE3_VIEW, VIEW, begin, commit, declaring, sample, sample_id
+from tests.storage.signing import commit_signed
 
 from strobe.causality.proof import verify
+from strobe.declarations import Declared, MessageRule, Waits
 from strobe.protocol.frames import InFlight
 from strobe.protocol.log import Abort, EpochStart, Pin, Remove
 from strobe.storage import Store
+from strobe.storage.keys import create_keys
 
 STRANGER = Path(stranger.__file__)
 
@@ -163,6 +166,38 @@ def test_a_snapshot_with_two_frames_exchanged_is_rejected_on_a_fifo_channel_only
     commit(store, msgspec.structs.replace(exchanged, id=sample_id(2)), parent=name)
     with pytest.raises(stranger.Wrong, match="a->b: hashes"):
         stranger.main(store.url)
+
+
+def test_what_processes_declare_is_read_without_their_classes_and_is_signed(tmp_path: Path) -> None:
+    """G2, P1"""
+    store = Store.create(tmp_path / "store")
+    keys = tmp_path / "keys"
+    create_keys(keys, VIEW.processes)
+    rules = (MessageRule("type", "Fork", grants=True), MessageRule(0, 7, requests=(2,), references=(1,)))
+    waits = Waits.any("b", Waits.all("c", times_out=True))
+    declared = Declared(waits, {"z": (), "a": ("z", "b")}, False, rules)
+    signed = commit_signed(store, declaring(sample(1), a=declared, b=Declared(active=False)), keys)
+    manifest = manifest_of(store)
+    assert msgspec.convert(manifest["processes"]["a"]["declared"], Declared) == declared
+    assert "declared" not in manifest["processes"]["c"]
+    assert store.load(signed).fragments["a"].state.declared == declared  # type: ignore[union-attr]
+    assert stranger_signatures.unsigned(signed, manifest, keys) == []
+    manifest["processes"]["b"]["declared"]["active"] = True
+    assert stranger_signatures.unsigned(signed, manifest, keys) == ["b"]
+
+
+@pytest.mark.parametrize(("idle", "ends"), [("abc", True), ("ab", False)])
+def test_an_end_is_seen_without_strobe(tmp_path: Path, idle: str, ends: bool) -> None:
+    """G2: where somebody declares nothing, or something is in flight, it is none."""
+    store = Store.create(tmp_path / "store")
+    quiet = declaring(sample(1), **{name: Declared(active=False) for name in idle})
+    commit(store, quiet)
+    assert not stranger.is_terminated(manifest_of(store))
+    manifest = manifest_of(store)
+    for record in manifest["processes"].values():
+        record.pop("timers", None)
+        record["in_flight"] = {}
+    assert stranger.is_terminated(manifest) == ends
 
 
 def test_the_log_is_plain_json(store: Store) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from blake3 import blake3
 
 from strobe.causality.proof import Finding
+from strobe.declarations import Declared, Waits
 from strobe.errors import MissingExtra
 from strobe.protocol.frames import XXH3
 from strobe.protocol.ids import SnapshotId
@@ -98,6 +99,7 @@ def signed_bytes(snapshot_id: str, view_hash: str, process: str, record: Process
             str(record.random) if record.random is not None else None,
             sorted(record.sources.items()),
             sorted(record.sinks.items()),
+            *_declared(record.declared),
         )
     )
 
@@ -144,6 +146,19 @@ def _name(one: Any) -> str:
 def _hash(channel: ChannelSpec) -> tuple[str, ...]:
     """Return the hash of a channel where it is not the usual one: signed, so that nobody can make it a weaker one."""
     return (channel.hash,) if channel.hash != XXH3 else ()
+
+
+def _declared(declared: Declared | None) -> Iterator[Any]:
+    """Yield what a process declares, where it declares anything: without, the signed bytes are as they always were."""
+    if declared is not None:
+        waits = _waits(declared.waits) if declared.waits is not None else None
+        rules = [msgspec.structs.astuple(rule) for rule in declared.messages]
+        yield waits, sorted(declared.references.items()), declared.active, rules
+
+
+def _waits(waits: Waits) -> tuple[Any, ...]:
+    members = [_waits(member) if isinstance(member, Waits) else member for member in waits.processes]
+    return members, waits.any_suffices, waits.times_out
 
 
 def _blob(ref: BlobRef | None) -> tuple[str, int] | None:

@@ -83,7 +83,7 @@ def _make_host(
         raise UsageError(f"the system has no process {name!r}; there are: {', '.join(live.system.processes)}")
     if isinstance(process, ProgramWithOwnLoop):
         raise UsageError(f"process {name!r} has no class: it is a program of its own, which joins by Node.connect")
-    application = ProcessApplication(name, process, live.system.decoder.decode, renew)
+    application = ProcessApplication(name, process, live.system.decoder.decode, renew, live.system.message_rules)
     return Host(
         name,
         live.system,

@@ -6,6 +6,7 @@ made it.
 
 import msgspec
 
+from strobe.declarations import Declared
 from strobe.protocol.frames import Frontier, InFlight
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.view import View
@@ -20,7 +21,8 @@ class LocalState(msgspec.Struct, frozen=True):
 
     `position` counts the events before the cut. `encoding` says what `data` is: `msgpack`, opaque `bytes`, or `keyed`:
     a segment of entries, with `deltas` to be applied to it in order (S3, E5). Pending timers (name, seconds left), the
-    random generator, and how far sources were read and sinks written are part of the state (R2).
+    random generator, and how far sources were read and sinks written are part of the state (R2). `declared` is what the
+    process says of itself, where it says anything (G2).
     """
 
     position: int
@@ -31,6 +33,7 @@ class LocalState(msgspec.Struct, frozen=True):
     deltas: tuple[bytes, ...] = ()
     sources: dict[str, int] = {}
     sinks: dict[str, int] = {}
+    declared: Declared | None = None
 
     @property
     def bytes(self) -> int:

@@ -7,6 +7,7 @@ without Strobe.
 
 import msgspec
 
+from strobe.declarations import Declared
 from strobe.protocol.view import View
 
 
@@ -43,7 +44,8 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `deltas` are to be applied to a keyed `state`, in order (E5). `recorded_us` is when the process recorded; from then
     on it took `pause_us` until it went on, and `duration_us` until all of its part was durable (E1). `signature` is the
-    process's own, in hexadecimal, over all that counts here (P1: `strobe.causality.signatures`).
+    process's own, in hexadecimal, over all that counts here (P1: `strobe.causality.signatures`). `declared` is what the
+    process says of itself, where it says anything (G2).
     """
 
     position: int
@@ -62,6 +64,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     pause_us: int = 0
     duration_us: int = 0
     signature: str | None = None
+    declared: Declared | None = None
 
 
 class Departure(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from strobe.declarations import Declared, MessageRule, declare
 from strobe.errors import ProtocolViolation, UsageError
 from strobe.process import Context, Process, Random
 from strobe.protocol import Frame, LocalState
@@ -26,12 +27,13 @@ Renew = Callable[[], tuple[Process, Decode]]
 
 
 class Captured(msgspec.Struct):
-    """A process at its cut: what `capture` gave, and what the host adds to it."""
+    """A process at its cut: what `capture` gave, what the host adds to it, and what it declares of itself (G2)."""
 
     state: Any
     position: int
     timers: tuple[tuple[str, float], ...] = ()
     random: int | None = None
+    declared: Declared | None = None
 
 
 class Application(ABC):
@@ -152,11 +154,19 @@ class LiveContext(Context):
 class ProcessApplication(Application):
     """Runs the handlers of a user's process. An exception in one of them ends the node: state is lost with it."""
 
-    def __init__(self, name: str, process: Process, decode: Decode, renew: Renew | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        decode: Decode,
+        renew: Renew | None = None,
+        rules: tuple[MessageRule, ...] = (),
+    ) -> None:
         self.name = name
         self.process = process
         self.decode = decode
         self._renew = renew
+        self._rules = rules
         self._used = False
         self.context = LiveContext(self, name)
         self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
@@ -286,4 +296,5 @@ class ProcessApplication(Application):
     def capture(self) -> Captured:
         now = asyncio.get_running_loop().time()
         timers = tuple((name, max(0.0, due - now)) for name, (_, due) in self.timers.items())
-        return Captured(self.process.capture(), self.position, timers, self.context.random.state)
+        declared = declare(self.name, self.process, self._rules)
+        return Captured(self.process.capture(), self.position, timers, self.context.random.state, declared)

@@ -254,6 +254,7 @@ class Captures:
             deltas=deltas,
             sources=capture.sources,
             sinks=capture.sinks,
+            declared=captured.declared,
             recorded_us=capture.recorded_us,
             pause_us=capture.pause_us,
             duration_us=max(0, time.time_ns() // 1000 - capture.recorded_us),

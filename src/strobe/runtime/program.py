@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from strobe.declarations import Declared
 from strobe.errors import TransportError, UsageError
 from strobe.process import System
 from strobe.protocol import Frame, LocalState
@@ -41,6 +42,8 @@ class Program(Application):
         # Snapshots that the event under way has asked for.
         self.requested = 0
         self._decode = system.decoder.decode
+        # It says nothing of itself, but what is in flight to it can be told.
+        self._declared = Declared(messages=system.message_rules) if system.message_rules else None
         self._capture = capture
         self._restore = restore
         self._initial: tuple[str, bytes] | None = None
@@ -124,7 +127,7 @@ class Program(Application):
         return True
 
     def capture(self) -> Captured:
-        return Captured(self._capture(), self.position)
+        return Captured(self._capture(), self.position, declared=self._declared)
 
     def example(self) -> Any:
         return self._capture()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from strobe.declarations import declare
 from strobe.errors import ProtocolViolation
 from strobe.process import Process, Random
 from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
@@ -220,11 +221,12 @@ class Node:
         self.world.recorded(self, snapshot)
 
     def capture(self) -> LocalState:
-        """Return the whole local state: the process's own, its timers and its random generator."""
+        """Return the whole local state: the process's own, its timers, its random generator and what it declares."""
         encoding, data = encode_state(self.process)
         now_us = self.world.now_us
         timers = tuple((name, max(0, due - now_us) / 1_000_000) for name, (due, _) in sorted(self.timers.items()))
-        return LocalState(self.position, encoding, data, timers, self.context.random.state)
+        declared = declare(self.name, self.process, self.world.system.message_rules)
+        return LocalState(self.position, encoding, data, timers, self.context.random.state, declared=declared)
 
     def _finish(self, fragment: Fragment) -> None:
         whole = msgspec.structs.replace(fragment, state=self.captured.pop(fragment.snapshot))

@@ -94,6 +94,7 @@ def _to_record(fragment: Fragment, write: WriteBlob) -> ProcessRecord:
         deltas=tuple(write([delta]) for delta in state.deltas),
         sources=state.sources,
         sinks=state.sinks,
+        declared=state.declared,
     )
 
 
@@ -128,6 +129,7 @@ def to_state(record: ProcessRecord, read: ReadBlob) -> LocalState:
         deltas=tuple(cast(bytes, read(delta)) for delta in record.deltas),
         sources=record.sources,
         sinks=record.sinks,
+        declared=record.declared,
     )
 
 

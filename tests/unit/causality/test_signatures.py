@@ -8,6 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from strobe.causality.signatures import check_signatures, sign_record, signed_bytes, view_hash
+from strobe.declarations import Declared, MessageRule, Waits
 from strobe.errors import MissingExtra
 from strobe.protocol.log import BlobRef, FrontierRecord, Manifest, ProcessRecord, Section
 from strobe.protocol.view import ChannelSpec, View
@@ -35,6 +36,7 @@ A = ProcessRecord(
     deltas=(blob("2"), blob("3")),
     sources={"orders": 12},
     sinks={"out": 3},
+    declared=Declared(Waits.any("b", Waits.all("c", times_out=True)), {"y": ("b",), "a": ("y", "x")}, False),
 )
 B = ProcessRecord(
     position=8,
@@ -96,6 +98,11 @@ FORGERIES: dict[str, dict[str, Any]] = {
     "sources": {"sources": {"orders": 13}},
     "sinks": {"sinks": {}},
     "sinks as sources": {"sources": {"out": 3}, "sinks": {"orders": 12}},
+    "nothing declared": {"declared": None},
+    "another wait": {"declared": REPLACE(A.declared, waits=Waits.any("b"))},
+    "other references": {"declared": REPLACE(A.declared, references={})},
+    "active": {"declared": REPLACE(A.declared, active=True)},
+    "rules of messages": {"declared": REPLACE(A.declared, messages=(MessageRule(grants=True),))},
     "no signature": {"signature": None},
     "empty signature": {"signature": ""},
     "not hexadecimal": {"signature": "x" * 128},
@@ -196,6 +203,16 @@ def test_the_signed_bytes_are_those_of_the_document() -> None:
         None,
         [],
         [],
+    ]
+    rules = (MessageRule("type", "Fork", grants=True), MessageRule(0, 7, requests=(2,), references=(1,)))
+    raw = signed_bytes(SNAPSHOT, view_hash(VIEW), "a", REPLACE(A, declared=REPLACE(A.declared, messages=rules)))
+    assert msgspec.msgpack.decode(raw)[17:] == [
+        [
+            [["b", [["c"], False, True]], True, False],
+            [["a", ["y", "x"]], ["y", ["b"]]],
+            False,
+            [["type", "Fork", True, False, []], [0, 7, False, [2], [1]]],
+        ]
     ]
     assert view_hash(VIEW) == "3547b3c54d77555b80acf14eb009560a5b9f572c974cf3e7bb8435669b160db5"
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.storage.samples import commit, frame, sample
 
+from strobe.declarations import Declared, MessageRule, Waits
 from strobe.errors import SnapshotCorrupt
 from strobe.protocol.fragment import Fragment, LocalState, Snapshot
 from strobe.protocol.frames import FIFO, UNORDERED, Frame, Frontier, InFlight
@@ -35,6 +36,16 @@ def in_flight(draw: st.DrawFn) -> InFlight:
     return InFlight(frame, draw(st.integers(0, count)))
 
 
+several = st.lists(names, max_size=2).map(tuple)
+places = st.booleans() | st.lists(names | st.integers(0, 99), max_size=2).map(tuple)
+waits = st.recursive(names, lambda inner: st.builds(Waits, st.lists(inner, max_size=3).map(tuple), st.booleans()))
+declared = st.builds(
+    Declared,
+    st.none() | st.builds(Waits, st.lists(waits, max_size=3).map(tuple), st.booleans(), st.booleans()),
+    st.dictionaries(names, several, max_size=2),
+    st.booleans(),
+    st.lists(st.builds(MessageRule, names, names | st.integers(), places, places, several), max_size=2).map(tuple),
+)
 states = st.builds(
     LocalState,
     counts,
@@ -45,6 +56,7 @@ states = st.builds(
     st.lists(st.binary(max_size=20), max_size=2).map(tuple),
     st.dictionaries(names, counts, max_size=2),
     st.dictionaries(names, counts, max_size=2),
+    st.none() | declared,
 )
 
 

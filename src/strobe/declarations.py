@@ -1,0 +1,145 @@
+"""What processes and messages declare of themselves, as users write it and as snapshots hold it (G2).
+
+A process says, at its cut, whom it waits for, what it refers to and whether it is active. A type of messages says once
+what its messages do: whether they grant what somebody waits for, ask for it, or carry references. Both are recorded
+with the snapshot as plain data, so that a stable predicate can be evaluated from stored bytes alone, without the
+classes; nothing is done for a message when it is sent.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from strobe.errors import UsageError
+
+
+class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process waits for before it can proceed: all of these processes, or any one of them.
+
+    A member may be such a wait itself: `Waits.any("a", Waits.all("b", "c"))`. One that `times_out` ends by itself.
+    """
+
+    processes: tuple["str | Waits", ...]
+    any_suffices: bool = False
+    times_out: bool = False
+
+    @classmethod
+    def all(cls, *processes: "str | Waits", times_out: bool = False) -> "Waits":
+        return cls(processes, False, times_out)
+
+    @classmethod
+    def any(cls, *processes: "str | Waits", times_out: bool = False) -> "Waits":
+        return cls(processes, True, times_out)
+
+
+class Declares(msgspec.Struct, frozen=True):
+    """What the messages of a type do: `declares = Declares(grants=True)` in the body of the struct.
+
+    `grants`: the receiver need not wait for the sender any more, or for the processes that the named fields hold.
+    `requests`: the sender, or the processes that the named fields hold, have begun to wait for the receiver.
+    `references`: the fields with the names of what a message refers to, each one name or a list of them.
+    """
+
+    grants: bool | str | Sequence[str] = False
+    requests: bool | str | Sequence[str] = False
+    references: str | Sequence[str] = ()
+
+
+Place = str | int
+"""Where a message has a field: under a name, or (of one that is encoded as an array) at a number."""
+
+
+class MessageRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a type of messages declares, as a snapshot holds it; `tag` at `tag_place` tells its messages from others.
+
+    Without a `tag` it is the only type there is.
+    """
+
+    tag_place: Place | None = None
+    tag: str | int | None = None
+    grants: bool | tuple[Place, ...] = False
+    requests: bool | tuple[Place, ...] = False
+    references: tuple[Place, ...] = ()
+
+    def is_of(self, message: Any) -> bool:
+        """Tell whether `message`, decoded to plain values, is of this type."""
+        return self.tag_place is None or (self.tag is not None and field_of(message, self.tag_place) == self.tag)
+
+
+class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one process declares at its cut, and by which rules the messages in flight to it are read.
+
+    `references` are by holder: the process itself, or a thing that it keeps; holders are what can become garbage. The
+    defaults are those of a process that declares nothing: it may always act.
+    """
+
+    waits: Waits | None = None
+    references: dict[str, tuple[str, ...]] = {}
+    active: bool = True
+    messages: tuple[MessageRule, ...] = ()
+
+
+NOTHING = Declared()
+
+
+class Declaring(Protocol):
+    """What is asked of a process at its cut."""
+
+    def waits_for(self) -> Waits | None: ...
+    def references(self) -> Iterable[str] | Mapping[str, Iterable[str]]: ...
+    def active(self) -> bool: ...
+
+
+def declare(name: str, process: Declaring, rules: tuple[MessageRule, ...]) -> Declared | None:
+    """Return what `process` declares now; None where that is nothing."""
+    declared = Declared(process.waits_for(), _references(name, process.references()), process.active(), rules)
+    return declared if declared != NOTHING else None
+
+
+def message_rules(types: Iterable[type]) -> tuple[MessageRule, ...]:
+    """Return what types of messages declare; raise UsageError where one names a field that it does not have."""
+    declaring = [(kind, getattr(kind, "declares", None)) for kind in types]
+    return tuple(_rule(kind, declares) for kind, declares in declaring if isinstance(declares, Declares))
+
+
+def field_of(message: Any, place: Place) -> Any:
+    """Return a field of a message that was decoded to plain values; None where it has none."""
+    if isinstance(place, int):
+        return message[place] if isinstance(message, list) and place < len(message) else None
+    return message.get(place) if isinstance(message, dict) else None
+
+
+def _rule(kind: Any, declares: Declares) -> MessageRule:
+    config = kind.__struct_config__
+    first = int(config.tag is not None)  # in an array, the tag comes before the fields
+    fields = msgspec.structs.fields(kind)
+    places: dict[str, Place] = {
+        field.name: number if config.array_like else field.encode_name for number, field in enumerate(fields, first)
+    }
+
+    def chosen(names: str | Sequence[str]) -> tuple[Place, ...]:
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        for name in wanted:
+            if name not in places:
+                known = ", ".join(places) or "none"
+                raise UsageError(f"{kind.__name__} declares the field {name!r}, which it has not; fields: {known}")
+        return tuple(places[name] for name in wanted)
+
+    def either(names: bool | str | Sequence[str]) -> bool | tuple[Place, ...]:
+        return names if isinstance(names, bool) else chosen(names)
+
+    tag_place: Place | None = None
+    if config.tag is not None:
+        tag_place = 0 if config.array_like else config.tag_field
+    return MessageRule(
+        tag_place, config.tag, either(declares.grants), either(declares.requests), chosen(declares.references)
+    )
+
+
+def _references(name: str, found: Iterable[str] | Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    if isinstance(found, Mapping):
+        return {holder or name: tuple(names) for holder, names in found.items()}
+    if isinstance(found, str):
+        raise UsageError(f"references() of process {name!r} returns the text {found!r}; return a list of names")
+    return {name: tuple(found)}

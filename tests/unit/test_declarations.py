@@ -1,0 +1,99 @@
+"""What processes and messages declare, as it is recorded: plain data, from which everything can be read (G2)."""
+
+import msgspec
+import pytest
+
+from strobe import Declares, Process, System, Waits
+from strobe.declarations import Declared, MessageRule, declare, field_of, message_rules
+from strobe.errors import UsageError
+
+
+class Grant(msgspec.Struct, tag=True):
+    declares = Declares(grants=True)
+
+
+class Relayed(msgspec.Struct, tag="relayed", rename="camel"):
+    declares = Declares(grants="on_behalf_of", requests=["who_asks"], references=("what_for", "who_asks"))
+    on_behalf_of: str
+    who_asks: list[str]
+    what_for: str | None = None
+
+
+class Packed(msgspec.Struct, tag=7, array_like=True):
+    declares = Declares(references="names")
+    number: int
+    names: list[str]
+
+
+class Plain(msgspec.Struct, tag=True):
+    declares = "this is the user's own"
+
+
+class Modest(Process):
+    pass
+
+
+class Telling(Process):
+    def __init__(self, references):
+        self.told = references
+
+    def waits_for(self):
+        return Waits.any("b", Waits.all("c", "d", times_out=True))
+
+    def references(self):
+        return self.told
+
+    def active(self):
+        return False
+
+
+def test_rules_name_fields_as_they_are_encoded():
+    assert message_rules([Grant, Relayed, Packed, Plain]) == (
+        MessageRule("type", "Grant", grants=True),
+        MessageRule(
+            "type", "relayed", grants=("onBehalfOf",), requests=("whoAsks",), references=("whatFor", "whoAsks")
+        ),
+        MessageRule(0, 7, references=(2,)),
+    )
+
+
+def test_a_message_is_told_by_its_tag_from_plain_values():
+    grant, relayed, packed = message_rules([Grant, Relayed, Packed])
+    sent = [Grant(), Relayed("a", ["b"]), Packed(1, ["x"]), Plain(), 5, None]
+    messages = msgspec.msgpack.decode(msgspec.msgpack.encode(sent))
+    assert [[rule.is_of(message) for message in messages] for rule in (grant, relayed, packed)] == [
+        [place == own for place in range(len(sent))] for own in range(3)
+    ]
+    assert field_of(messages[2], 2) == ["x"]
+    assert field_of(messages[1], "absent") is None
+    assert field_of(messages[2], 9) is None
+    assert MessageRule(grants=True).is_of("a message of the only type there is")
+
+
+def test_a_declared_field_that_is_none_is_refused_when_the_system_is_made():
+    class Wrong(msgspec.Struct):
+        declares = Declares(references="nmae")
+        name: str
+
+    with pytest.raises(UsageError, match="Wrong declares the field 'nmae', which it has not; fields: name"):
+        System({}, [], [Wrong])
+
+
+def test_who_declares_nothing_is_recorded_without_a_byte():
+    assert declare("a", Modest(), ()) is None
+    assert msgspec.json.encode(Declared()) == b"{}"
+    assert declare("a", Modest(), message_rules([Grant])) == Declared(messages=message_rules([Grant]))
+
+
+def test_references_are_of_the_process_or_of_what_it_keeps():
+    assert declare("a", Telling(["x", "y"]), ()).references == {"a": ("x", "y")}
+    assert declare("a", Telling([]), ()).references == {"a": ()}
+    assert declare("a", Telling({"": ["x"], "x": ["b/y"]}), ()).references == {"a": ("x",), "x": ("b/y",)}
+    with pytest.raises(UsageError, match=r"references\(\) of process 'a' returns the text 'x'; return a list"):
+        declare("a", Telling("x"), ())
+
+
+def test_what_is_declared_comes_back_from_json_as_it_was():
+    declared = declare("a", Telling({"": ["x"], "x": []}), message_rules([Grant, Relayed, Packed]))
+    assert msgspec.json.decode(msgspec.json.encode(declared), type=Declared) == declared
+    assert declared.waits == Waits(("b", Waits(("c", "d"), times_out=True)), any_suffices=True)
