@@ -12,6 +12,8 @@ from strobe.causality.cuts import (
     latest_consistent_cut,
     violating_messages,
 )
+from strobe.causality.pictures import Picture, Stance, picture_of
+from strobe.causality.predicates import Deadlock, Garbage, Termination, deadlock, garbage, termination
 from strobe.causality.proof import Finding, Verdict, require, verify
 from strobe.causality.reordering import Reordering, reorder
 from strobe.causality.trace import EventRef, Trace, TraceInvalid, parse_trace, read_trace
@@ -19,12 +21,17 @@ from strobe.causality.trace import EventRef, Trace, TraceInvalid, parse_trace, r
 __all__ = [
     "Cut",
     "CutVerdict",
+    "Deadlock",
     "EventClocks",
     "EventRef",
     "Finding",
+    "Garbage",
     "HybridTime",
     "InconsistentCut",
+    "Picture",
     "Reordering",
+    "Stance",
+    "Termination",
     "Trace",
     "TraceInvalid",
     "VectorClock",
@@ -32,12 +39,16 @@ __all__ = [
     "channel_contents",
     "check_cuts",
     "cut_of",
+    "deadlock",
+    "garbage",
     "is_consistent",
     "latest_consistent_cut",
     "parse_trace",
+    "picture_of",
     "read_trace",
     "reorder",
     "require",
+    "termination",
     "vector_clocks",
     "verify",
     "violating_messages",

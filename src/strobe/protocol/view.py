@@ -93,16 +93,16 @@ def initiators(view: View, chosen: Iterable[str] = ()) -> tuple[str, ...]:
     for channel in view.channels:
         successors[channel.source].append(channel.target)
     found = list(chosen)
-    covered = set(_finishing_order(found, successors))
+    covered = set(finishing_order(found, successors))
     # In decreasing order of finishing times, the first process not yet reached lies in a source component of the rest.
-    for process in reversed(_finishing_order(sorted(view.processes), successors)):
+    for process in reversed(finishing_order(sorted(view.processes), successors)):
         if process not in covered:
             found.append(process)
-            covered.update(_finishing_order([process], successors))
+            covered.update(finishing_order([process], successors))
     return tuple(found)
 
 
-def _finishing_order(starts: Iterable[str], successors: dict[str, list[str]]) -> list[str]:
+def finishing_order(starts: Iterable[str], successors: dict[str, list[str]]) -> list[str]:
     """Return every process reachable from `starts`, in the order in which a depth-first search leaves them."""
     seen: set[str] = set()
     finished: list[str] = []

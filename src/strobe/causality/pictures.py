@@ -1,0 +1,118 @@
+"""What a stable predicate looks at (G2): who does what at a cut, and what the messages in flight there will do.
+
+A picture is made of a snapshot, from stored bytes alone: what a message does is read off by the rules that its receiver
+recorded. It is no more consistent than what it is made of. A picture of states that were looked at one after the other,
+or without the channels, shows deadlocks, ends and garbage that are none: see docs/predicates.md.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from strobe.declarations import NOTHING, Declared, MessageRule, Place, field_of
+from strobe.errors import SnapshotCorrupt
+from strobe.protocol.fragment import Fragment, Snapshot
+from strobe.protocol.view import ChannelSpec
+
+_decode_body = msgspec.msgpack.Decoder(list[Any]).decode
+
+Waiting = tuple[str, str]
+"""Who waits, and for whom."""
+
+
+class Stance(msgspec.Struct, frozen=True):
+    """One process at the cut: what it declares, and how many timers it has pending."""
+
+    declared: Declared = NOTHING
+    timers: int = 0
+
+    @property
+    def awake(self) -> bool:
+        """Whether it can act without receiving anything."""
+        return self.declared.active or self.timers > 0
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """All processes of a view, and what is on the way.
+
+    `in_flight` counts messages, by channel, where there are any; `receiving` are the processes that they go to.
+    `granted` are the waits that a message in flight will end, `asked` those whose request has not been received,
+    `carried` the names that messages in flight refer to.
+    """
+
+    stances: dict[str, Stance]
+    in_flight: dict[str, int] = {}
+    receiving: frozenset[str] = frozenset()
+    granted: frozenset[Waiting] = frozenset()
+    asked: frozenset[Waiting] = frozenset()
+    carried: frozenset[str] = frozenset()
+
+    @property
+    def declares(self) -> bool:
+        """Whether anybody declares anything; if not, every process counts as one that may always act."""
+        return any(stance.declared != NOTHING for stance in self.stances.values())
+
+
+def picture_of(snapshot: Snapshot) -> Picture:
+    """Return the picture of a snapshot, whose proof should hold; raise SnapshotCorrupt for a body that is no array."""
+    stances = {process: _stance(snapshot.fragments.get(process)) for process in snapshot.view.processes}
+    in_flight: dict[str, int] = {}
+    receiving: set[str] = set()
+    granted: set[Waiting] = set()
+    asked: set[Waiting] = set()
+    carried: set[str] = set()
+    for channel in snapshot.view.channels:
+        fragment = snapshot.fragments.get(channel.target)
+        items = fragment.in_flight.get(channel.id, ()) if fragment is not None else ()
+        count = sum(item.frame.count - item.consumed for item in items)
+        if count:
+            in_flight[channel.id] = count
+            receiving.add(channel.target)
+        rules = stances[channel.target].declared.messages
+        for message, rule in _declaring(snapshot, channel, rules):
+            granted.update((channel.target, name) for name in _meant(message, rule.grants, channel.source))
+            asked.update((name, channel.target) for name in _meant(message, rule.requests, channel.source))
+            carried.update(_names(message, rule.references))
+    return Picture(stances, in_flight, frozenset(receiving), frozenset(granted), frozenset(asked), frozenset(carried))
+
+
+def _stance(fragment: Fragment | None) -> Stance:
+    state = fragment.state if fragment is not None else None
+    return Stance(state.declared or NOTHING, len(state.timers)) if state is not None else Stance()
+
+
+def _declaring(
+    snapshot: Snapshot, channel: ChannelSpec, rules: tuple[MessageRule, ...]
+) -> Iterator[tuple[Any, MessageRule]]:
+    """Yield the messages in flight on a channel that declare something, and the rule for each."""
+    if not rules:
+        return
+    for item in snapshot.fragments[channel.target].in_flight.get(channel.id, ()):
+        try:
+            messages = _decode_body(item.frame.body)
+        except msgspec.MsgspecError as error:
+            place = f"message {item.frame.first_ordinal} of channel {channel.id}"
+            raise SnapshotCorrupt(str(snapshot.id), f"the frame of {place} cannot be decoded: {error}") from error
+        for message in messages[item.consumed :]:
+            for rule in rules:
+                if rule.is_of(message):
+                    yield message, rule
+
+
+def _meant(message: Any, declared: bool | tuple[Place, ...], sender: str) -> Iterator[str]:
+    if isinstance(declared, tuple):
+        yield from _names(message, declared)
+    elif declared:
+        yield sender
+
+
+def _names(message: Any, places: tuple[Place, ...]) -> Iterator[str]:
+    """Yield the names in some fields: texts, and lists of them however nested."""
+    found = [field_of(message, place) for place in places]
+    while found:
+        value = found.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            found += value

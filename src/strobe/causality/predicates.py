@@ -1,0 +1,219 @@
+"""Stable predicates (G2): once they hold they hold for ever, so what a consistent cut shows is so now.
+
+Deadlock. A process *can proceed* if it waits for nothing, or if what it waits for is met. Its wait for a process q is
+met if q can proceed (q will then grant it some time), if a grant is in flight, if the request has not reached q yet (q
+may answer on receipt even while it waits), or if q is no process of the view (nothing is known of it). Of the sets that
+satisfy this, take the least; whoever is outside of it is deadlocked. That is stable as long as a process that waits
+grants nothing, except in answer to a request when that comes. A wait that times out ends by itself: whoever is stuck
+only until then is named apart, because that is not stable.
+
+Termination. No process is active, none has a timer pending, and no message is in flight: nothing can happen any more.
+
+Garbage. Of all that declares what it refers to, what cannot be reached from a process that can still act: one that is
+active, has a timer pending or a message in flight to it. What a message in flight refers to is reachable too. That is
+stable as long as names are only handed on, and not made up.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from strobe.causality.pictures import Picture
+from strobe.declarations import Waits
+from strobe.protocol.view import finishing_order
+
+NAMED_MAX = 10
+"""Of the names that a sentence has, so many are written out."""
+
+
+class Deadlock(msgspec.Struct, frozen=True):
+    """Who is deadlocked. `waits` says for whom of the others each waits.
+
+    `cores` are enough to see it by: in each, every process waits for others of the same core, and nobody else can help.
+    It is a cycle where processes wait for all of several, and a knot where any of several would do. `until_timeout` are
+    those who are stuck only until a wait times out.
+    """
+
+    waits: dict[str, tuple[str, ...]]
+    cores: tuple[tuple[str, ...], ...]
+    until_timeout: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.waits)
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        return tuple(self.waits)
+
+    def __str__(self) -> str:
+        apart = f"{listed(self.until_timeout)} only until a wait times out, which is not stable"
+        if not self.waits:
+            return f"nobody is deadlocked{'; ' + apart if self.until_timeout else ''}"
+        knots = "; ".join(self._core(core) for core in self.cores[:NAMED_MAX])
+        behind = sorted(set(self.waits) - {process for core in self.cores for process in core})
+        waiting = f"; behind them {listed(behind)}" if behind else ""
+        return f"deadlocked: {knots}{waiting}{'; ' + apart if self.until_timeout else ''}"
+
+    def _core(self, core: tuple[str, ...]) -> str:
+        if all(following in self.waits[process] for process, following in _around(core)):
+            return " waits for ".join((*core[:NAMED_MAX], "..." if len(core) > NAMED_MAX else core[0]))
+        return f"{listed(core)} wait for each other"
+
+
+class Termination(msgspec.Struct, frozen=True):
+    """What can still happen: who is active, who has timers pending, and where how many messages are in flight."""
+
+    active: tuple[str, ...]
+    timers: dict[str, int]
+    in_flight: dict[str, int]
+
+    @property
+    def holds(self) -> bool:
+        return not (self.active or self.timers or self.in_flight)
+
+    def __str__(self) -> str:
+        if self.holds:
+            return "terminated: nobody is active, no timer is pending, nothing is in flight"
+        reasons = [f"active: {listed(self.active)}"] if self.active else []
+        reasons += [f"timers pending at {listed(self.timers)}"] if self.timers else []
+        reasons += [f"in flight on {listed(self.in_flight)}"] if self.in_flight else []
+        return f"not terminated; {'; '.join(reasons)}"
+
+
+class Garbage(msgspec.Struct, frozen=True):
+    """What cannot be reached any more, of so many `things` that declare what they refer to."""
+
+    garbage: tuple[str, ...]
+    things: int
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.garbage)
+
+    def __str__(self) -> str:
+        if not self.garbage:
+            return f"none of {self.things} is garbage" if self.things else "nothing declares what it refers to"
+        verb = "is" if len(self.garbage) == 1 else "are"
+        return f"{len(self.garbage)} of {self.things} {verb} garbage: {listed(self.garbage)}"
+
+
+def deadlock(picture: Picture) -> Deadlock:
+    """Return who is deadlocked in `picture`, and how that can be seen."""
+    can_proceed = _can_proceed(picture, timeouts_end=True)
+    stuck = sorted(picture.stances.keys() - can_proceed)
+    waits = {process: tuple(sorted(_unmet(picture, process, can_proceed))) for process in stuck}
+    needed = {process: _needed(picture, process, can_proceed) for process in stuck}
+    at_most = picture.stances.keys() - _can_proceed(picture, timeouts_end=False)
+    return Deadlock(waits, tuple(_closed_components(needed)), tuple(sorted(at_most - waits.keys())))
+
+
+def termination(picture: Picture) -> Termination:
+    """Return what can still happen in `picture`."""
+    stances = sorted(picture.stances.items())
+    return Termination(
+        tuple(process for process, stance in stances if stance.declared.active),
+        {process: stance.timers for process, stance in stances if stance.timers},
+        dict(sorted(picture.in_flight.items())),
+    )
+
+
+def garbage(picture: Picture) -> Garbage:
+    """Return what cannot be reached in `picture` any more."""
+    references: dict[str, list[str]] = {}
+    for stance in picture.stances.values():
+        for holder, names in stance.declared.references.items():
+            references.setdefault(holder, []).extend(names)
+    reached = {process for process, stance in picture.stances.items() if stance.awake}
+    reached |= picture.receiving | picture.carried
+    following = list(reached)
+    while following:
+        new = set(references.get(following.pop(), ())) - reached
+        reached |= new
+        following += new
+    return Garbage(tuple(sorted(references.keys() - reached)), len(references))
+
+
+def _can_proceed(picture: Picture, *, timeouts_end: bool) -> set[str]:
+    """Return the least fixed point: round by round, those whose wait is met by those found before."""
+    waiting = {process: stance.declared.waits for process, stance in picture.stances.items()}
+    found = {process for process, waits in waiting.items() if waits is None}
+    behind: dict[str, set[str]] = {}
+    for process, waits in waiting.items():
+        for name in _members(waits):
+            behind.setdefault(name, set()).add(process)
+    candidates = waiting.keys() - found
+    while candidates:
+        new = {process for process in candidates if _is_met(picture, process, waiting[process], found, timeouts_end)}
+        found |= new
+        candidates = {process for name in new for process in behind.get(name, ())} - found
+    return found
+
+
+def _is_met(picture: Picture, process: str, waits: Waits | str | None, found: set[str], timeouts_end: bool) -> bool:
+    if waits is None:
+        return True
+    if isinstance(waits, str):
+        return waits in found or _is_free(picture, process, waits)
+    if (waits.times_out and timeouts_end) or not waits.processes:
+        return True
+    met = (_is_met(picture, process, member, found, timeouts_end) for member in waits.processes)
+    return any(met) if waits.any_suffices else all(met)
+
+
+def _is_free(picture: Picture, process: str, other: str) -> bool:
+    """Tell whether a wait for `other` need not count, whatever becomes of `other`."""
+    wait = (process, other)
+    return wait in picture.granted or wait in picture.asked or other not in picture.stances
+
+
+def _members(waits: Waits | str | None) -> Iterator[str]:
+    if isinstance(waits, Waits):
+        for member in waits.processes:
+            yield from _members(member)
+    elif waits is not None:
+        yield waits
+
+
+def _unmet(picture: Picture, process: str, can_proceed: set[str]) -> set[str]:
+    """Return for whom `process` waits in vain."""
+    names = set(_members(picture.stances[process].declared.waits))
+    return {name for name in names - can_proceed if not _is_free(picture, process, name)}
+
+
+def _needed(picture: Picture, process: str, can_proceed: set[str]) -> list[str]:
+    """Return as few of those as show that the wait is not met: of all of several, the first that is not."""
+
+    def needed(waits: Waits | str | None) -> list[str]:
+        if not isinstance(waits, Waits):
+            return [waits] if waits is not None else []
+        unmet = [one for one in waits.processes if not _is_met(picture, process, one, can_proceed, timeouts_end=True)]
+        return [name for one in (unmet if waits.any_suffices else unmet[:1]) for name in needed(one)]
+
+    return sorted(set(needed(picture.stances[process].declared.waits)))
+
+
+def _closed_components(successors: dict[str, list[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield the strongly connected components that nothing leads out of, each in the order of a walk through it."""
+    predecessors: dict[str, list[str]] = {name: [] for name in successors}
+    for name, following in successors.items():
+        for successor in following:
+            predecessors[successor].append(name)
+    covered: set[str] = set()
+    # Backwards, in decreasing order of finishing times: what was not reached yet lies where nothing leads out.
+    for name in reversed(finishing_order(sorted(successors), predecessors)):
+        if name not in covered:
+            covered.update(finishing_order([name], predecessors))
+            first = min(finishing_order([name], successors))
+            yield tuple(reversed(finishing_order([first], successors)))
+
+
+def _around(core: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    return zip(core, (*core[1:], core[0]), strict=True)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a sentence has them, the first of many."""
+    all_names = list(names)
+    more = len(all_names) - NAMED_MAX
+    return ", ".join(all_names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
