@@ -1,0 +1,40 @@
+"""Naive detectors: the right definitions, on pictures that are not of a consistent cut with its channels.
+
+One looks at processes one after the other while they go on. The other has a consistent cut, and forgets the channels.
+"""
+
+from strobe.causality.pictures import Picture, Stance, picture_of
+from strobe.declarations import NOTHING
+
+LOOKS_EVERY_US = 700
+
+
+def without_channels(snapshot):
+    """The picture of a snapshot as it would be if nothing were ever in flight."""
+    return Picture(picture_of(snapshot).stances)
+
+
+class Looker:
+    """Looks at one process after the other, at some microseconds' distance, and at its end at the whole of it."""
+
+    def __init__(self, world, judge):
+        self.world = world
+        self.judge = judge
+        self.seen = {}
+        self.look(0, None)
+
+    def look(self, place, _):
+        names = list(self.world.nodes)
+        if place < len(names):
+            state = self.world.nodes[names[place]].capture()
+            self.seen[names[place]] = Stance(state.declared or NOTHING, len(state.timers))
+        else:
+            self.judge(Picture(dict(self.seen)))
+            place = -1
+        self.world.schedule(self.world.now_us + LOOKS_EVERY_US, self.look, place + 1, None)
+
+
+def end_of(world):
+    """The picture of what really is, when nothing is in flight any more."""
+    states = {name: node.capture() for name, node in world.nodes.items()}
+    return Picture({name: Stance(state.declared or NOTHING, len(state.timers)) for name, state in states.items()})

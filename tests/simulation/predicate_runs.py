@@ -1,0 +1,78 @@
+"""Runs of the example systems under detectors of stable predicates, and what became of each claim that they made."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from tests.simulation.naive import Looker, without_channels
+
+from strobe.causality.pictures import picture_of
+from strobe.protocol import Policy
+from strobe.simulation import Faults, World
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SNAPSHOT, NO_CHANNELS, ONE_AFTER_THE_OTHER = "of a snapshot", "without channels", "one after the other"
+OFTEN = Policy(interval_us=1500, overlapping_max=8, timeout_us=400_000, backoff_us=10_000)
+
+
+class Claim(NamedTuple):
+    """What a detector found, when it said so, and the decoded states that it looked at."""
+
+    at_us: int
+    found: Any
+    states: dict[str, Any]
+
+
+class Run(NamedTuple):
+    """A run that is over: the claims of each detector that the predicate holds, the rest, and the states at the end."""
+
+    claims: dict[str, list[Claim]]
+    snapshots: list[tuple[int, Any]]
+    end: dict[str, Any]
+    last: Any
+
+    def later(self, claim):
+        """What snapshots found that were begun after the claim was made."""
+        return [found for begun_us, found in self.snapshots if begun_us > claim.at_us]
+
+
+def example(name):
+    """A system of the examples, made anew: processes keep their state."""
+    module, _, attribute = name.partition(":")
+    spec = importlib.util.spec_from_file_location(f"example_{module}", EXAMPLES / f"{module}.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return getattr(loaded, attribute)
+
+
+def run(name, seed, predicate, snapshots=60, policy=OFTEN):
+    """Run an example; `predicate` is asked of every snapshot, and of what naive detectors see meanwhile."""
+    world = World(example(name), seed, faults=Faults(delay_us_max=3000), policy=policy)
+    claims = {SNAPSHOT: [], NO_CHANNELS: [], ONE_AFTER_THE_OTHER: []}
+    taken = []
+
+    def claim(detector, picture, states):
+        found = predicate(picture)
+        if found.holds:
+            claims[detector].append(Claim(world.now_us, found, states))
+        return found
+
+    def committed(snapshot):
+        states = {name: plain(fragment.state) for name, fragment in snapshot.fragments.items()}
+        claim(NO_CHANNELS, without_channels(snapshot), states)
+        taken.append((world.begun[str(snapshot.id)].at_us, claim(SNAPSHOT, picture_of(snapshot), states)))
+
+    world.on_commit = committed
+    Looker(world, lambda picture: claim(ONE_AFTER_THE_OTHER, picture, states_now(world)))
+    world.run(snapshots)
+    assert world.violations == []
+    return Run(claims, taken, states_now(world), taken[-1][1])
+
+
+def states_now(world):
+    return {name: plain(node.capture()) for name, node in world.nodes.items()}
+
+
+def plain(state):
+    return {"position": state.position, **msgspec.msgpack.decode(state.data)}

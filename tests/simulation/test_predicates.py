@@ -1,0 +1,101 @@
+"""Deadlock, termination and garbage, as snapshots see them and as naive detectors do: over many seeds (G2).
+
+All three are stable, so a claim is put to the test by what comes after it: who is deadlocked never eats again, what has
+terminated makes no step, and what is garbage is never reached.
+"""
+
+from functools import cache
+
+import pytest
+from tests.simulation.predicate_runs import NO_CHANNELS, ONE_AFTER_THE_OTHER, SNAPSHOT, run
+
+from strobe.causality.predicates import deadlock, garbage, termination
+from strobe.protocol import Policy
+
+SEEDS = range(8)
+NAIVE = (NO_CHANNELS, ONE_AFTER_THE_OTHER)
+RARELY = Policy(interval_us=10_000, overlapping_max=2, timeout_us=400_000, backoff_us=10_000)
+
+once = cache(run)
+
+
+def eat_again(ran, claim):
+    """The processes that were said to be deadlocked, and have had a meal since."""
+    return [name for name in claim.found.processes if ran.end[name]["meals"] > claim.states[name]["meals"]]
+
+
+def steps_since(ran, claim):
+    return [name for name, state in claim.states.items() if ran.end[name]["position"] > state["position"]]
+
+
+def reached_again(ran, claim):
+    """What was said to be garbage, and was reachable in a snapshot that was begun later."""
+    return {name for later in ran.later(claim) for name in set(claim.found.garbage) - set(later.garbage)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_greedy_philosophers_end_in_a_deadlock_that_is_found_and_is_for_ever(seed):
+    ran = run("philosophers:greedy", seed, deadlock, snapshots=80, policy=RARELY)
+    assert ran.last.processes == ("p0", "p1", "p2", "p3", "p4")
+    assert [set(core) for core in ran.last.cores] == [{"p0", "p1", "p2", "p3", "p4"}]
+    assert [eat_again(ran, claim) for claim in ran.claims[SNAPSHOT] if eat_again(ran, claim)] == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_polite_philosophers_are_never_said_to_be_deadlocked_by_a_snapshot(seed):
+    ran = once("philosophers:polite", seed, deadlock)
+    assert ran.claims[SNAPSHOT] == []
+    assert {state["meals"] for state in ran.end.values()} == {5}
+
+
+@pytest.mark.parametrize("detector", NAIVE)
+def test_naive_detectors_see_phantom_deadlocks(detector):
+    runs = [once("philosophers:polite", seed, deadlock) for seed in SEEDS]
+    phantoms = [claim for ran in runs for claim in ran.claims[detector]]
+    assert len(phantoms) > len(runs)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_happens_after_a_snapshot_has_shown_the_end(seed):
+    ran = once("stealing:pool", seed, termination, 90)
+    assert ran.claims[SNAPSHOT]
+    assert [steps_since(ran, claim) for claim in ran.claims[SNAPSHOT] if steps_since(ran, claim)] == []
+    assert sum(state["done"] for state in ran.end.values()) == 200
+
+
+@pytest.mark.parametrize("detector", NAIVE)
+def test_naive_detectors_see_the_end_too_early(detector):
+    runs = [once("stealing:pool", seed, termination, 90) for seed in SEEDS]
+    premature = [claim for ran in runs for claim in ran.claims[detector] if steps_since(ran, claim)]
+    assert len(premature) > len(runs)
+
+
+def test_workers_that_ask_again_for_ever_have_done_all_and_have_not_ended():
+    ran = run("stealing:restless", 4, termination)
+    assert ran.claims[SNAPSHOT] == []
+    assert sum(state["done"] for state in ran.end.values()) == 200
+    assert ran.claims[NO_CHANNELS]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["objects:forgotten", "objects:remembered"])
+def test_what_a_snapshot_shows_to_be_garbage_is_never_reached_again(name, seed):
+    ran = once(name, seed, garbage)
+    assert [reached_again(ran, claim) for claim in ran.claims[SNAPSHOT] if reached_again(ran, claim)] == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_forgotten_graph_ends_as_garbage_and_one_reference_makes_the_difference(seed):
+    forgotten, remembered = (once(f"objects:{name}", seed, garbage) for name in ("forgotten", "remembered"))
+    objects = {name for state in forgotten.end.values() for name in state["objects"]}
+    assert set(forgotten.last.garbage) == objects
+    (kept,) = remembered.end["a"]["roots"]
+    assert kept not in remembered.last.garbage
+    assert set(remembered.last.garbage) < objects
+
+
+@pytest.mark.parametrize("detector", NAIVE)
+def test_naive_collectors_would_collect_what_is_still_referred_to(detector):
+    runs = [once("objects:remembered", seed, garbage) for seed in SEEDS]
+    lost = [reached_again(ran, claim) for ran in runs for claim in ran.claims[detector]]
+    assert sum(map(bool, lost)) > len(runs)
