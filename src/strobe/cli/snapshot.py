@@ -10,6 +10,7 @@ from strobe.cli.diff import diff
 from strobe.cli.freeze_frame import channels, print_frame, processes
 from strobe.cli.listing import list_complete, list_others, print_listing
 from strobe.cli.output import print_json
+from strobe.cli.predicates import predicates
 from strobe.cli.take import take
 from strobe.cli.upkeep import collect, pin, remove, unpin
 from strobe.cli.verification import verify_
@@ -90,6 +91,7 @@ def _header(snapshot: Snapshot, complete: Committed, pinned: bool, verdict: Verd
 app.command("verify")(verify_)
 app.command()(take)
 app.command()(diff)
+app.command()(predicates)
 app.command()(pin)
 app.command()(unpin)
 app.command()(remove)
