@@ -1,13 +1,23 @@
-"""G2 and G4: stable predicates, from snapshots and online."""
+"""G2, D2, D4 and G4: stable predicates, from snapshots, on Spark and online."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
-from tests.simulation.predicate_runs import NO_CHANNELS, ONE_AFTER_THE_OTHER, SNAPSHOT, run
+from pyspark.sql import SparkSession
+from tests.simulation.predicate_runs import NO_CHANNELS, ONE_AFTER_THE_OTHER, SNAPSHOT, example, run
 from tests.simulation.test_predicates import RARELY, eat_again, reached_again, steps_since
+from tests.spark import conftest
+from tests.spark.pipelines import judge_once, verdicts
+from tests.spark.stores import store_with
 
+from strobe.causality.pictures import picture_of
 from strobe.causality.predicates import deadlock, garbage, termination
+from strobe.protocol.fragment import Snapshot
+from strobe.simulation import World
+from strobe.spark import deadlocked, tables_from_snapshots
 
+spark = conftest.spark
 NAIVE = (NO_CHANNELS, ONE_AFTER_THE_OTHER)
 SEEDS = range(20, 23)
 
@@ -41,3 +51,34 @@ def test_G2_what_is_referred_to_is_garbage_to_naive_detectors_and_never_in_snaps
     runs = [once("objects:remembered", seed, garbage) for seed in SEEDS]
     assert any(reached_again(ran, claim) for ran in runs for claim in ran.claims[detector])
     assert not any(reached_again(ran, claim) for ran in runs for claim in ran.claims[SNAPSHOT])
+
+
+@pytest.fixture(scope="module")
+def tables_laid() -> list[Snapshot]:
+    """Snapshots of greedy philosophers, before and after they are deadlocked."""
+    world = World(example("philosophers:greedy"), 6, policy=RARELY)
+    snapshots: list[Snapshot] = []
+    world.on_commit = snapshots.append
+    world.run(20)
+    return snapshots
+
+
+def stuck_in(snapshots):
+    return {(str(one.id), process) for one in snapshots for process in deadlock(picture_of(one)).processes}
+
+
+def test_D4_deadlocks_are_found_by_a_dataframe_program(spark: SparkSession, tables_laid: list[Snapshot]) -> None:
+    found = deadlocked(tables_from_snapshots(spark, tables_laid)).collect()
+    assert {(row.snapshot_id, row.process) for row in found} == stuck_in(tables_laid)
+    assert 0 < len({row.snapshot_id for row in found}) < len(tables_laid)
+
+
+def test_D2_the_stream_evaluates_stable_predicates(
+    spark: SparkSession, tables_laid: list[Snapshot], tmp_path: Path
+) -> None:
+    store = store_with(tmp_path / "store", tables_laid)
+    judge_once(spark, store.url, tmp_path / "to", drift_window=0, predicates=("deadlock", "termination"))
+    found = verdicts(tmp_path / "to")
+    violated = {name for (name, check), verdict in found.items() if check == "deadlock" and verdict == "violated"}
+    assert violated == {name for name, _ in stuck_in(tables_laid)}
+    assert {verdict for (_, check), verdict in found.items() if check == "termination"} == {"undecided"}

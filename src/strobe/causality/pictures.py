@@ -5,18 +5,20 @@ recorded. It is no more consistent than what it is made of. A picture of states 
 or without the channels, shows deadlocks, ends and garbage that are none: see docs/predicates.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from strobe.declarations import NOTHING, Declared, MessageRule, Place, field_of
 from strobe.errors import SnapshotCorrupt
-from strobe.protocol.fragment import Fragment, Snapshot
-from strobe.protocol.view import ChannelSpec
+from strobe.protocol.fragment import Snapshot
+from strobe.protocol.frames import InFlight
+from strobe.protocol.view import View
 
 _decode_body = msgspec.msgpack.Decoder(list[Any]).decode
 
+Frames = tuple[InFlight, ...]
 Waiting = tuple[str, str]
 """Who waits, and for whom."""
 
@@ -53,47 +55,56 @@ class Picture(msgspec.Struct, frozen=True):
         """Whether anybody declares anything; if not, every process counts as one that may always act."""
         return any(stance.declared != NOTHING for stance in self.stances.values())
 
+    def need_not_count(self, process: str, other: str) -> bool:
+        """Tell whether the wait of `process` for `other` is or may be met, whatever becomes of `other`."""
+        wait = (process, other)
+        return wait in self.granted or wait in self.asked or other not in self.stances
+
 
 def picture_of(snapshot: Snapshot) -> Picture:
     """Return the picture of a snapshot, whose proof should hold; raise SnapshotCorrupt for a body that is no array."""
-    stances = {process: _stance(snapshot.fragments.get(process)) for process in snapshot.view.processes}
+    states = {process: fragment.state for process, fragment in snapshot.fragments.items()}
+    stances = {
+        process: Stance(state.declared or NOTHING, len(state.timers)) for process, state in states.items() if state
+    }
+    in_flight = {process: fragment.in_flight for process, fragment in snapshot.fragments.items()}
+    return make_picture(str(snapshot.id), snapshot.view, stances, in_flight)
+
+
+def make_picture(
+    snapshot_id: str, view: View, stances: Mapping[str, Stance], recorded: Mapping[str, Mapping[str, Frames]]
+) -> Picture:
+    """Return the picture that the stances of processes, and the frames in flight that each has recorded, come to."""
+    stances = {process: stances.get(process, Stance()) for process in view.processes}
     in_flight: dict[str, int] = {}
     receiving: set[str] = set()
     granted: set[Waiting] = set()
     asked: set[Waiting] = set()
     carried: set[str] = set()
-    for channel in snapshot.view.channels:
-        fragment = snapshot.fragments.get(channel.target)
-        items = fragment.in_flight.get(channel.id, ()) if fragment is not None else ()
-        count = sum(item.frame.count - item.consumed for item in items)
+    for channel in view.channels:
+        source, target = channel.source, channel.target
+        frames = recorded.get(target, {}).get(channel.id, ())
+        count = sum(item.frame.count - item.consumed for item in frames)
         if count:
             in_flight[channel.id] = count
-            receiving.add(channel.target)
-        rules = stances[channel.target].declared.messages
-        for message, rule in _declaring(snapshot, channel, rules):
-            granted.update((channel.target, name) for name in _meant(message, rule.grants, channel.source))
-            asked.update((name, channel.target) for name in _meant(message, rule.requests, channel.source))
+            receiving.add(target)
+        for message, rule in _declaring(snapshot_id, channel.id, frames, stances[target].declared.messages):
+            granted.update((target, name) for name in _meant(message, rule.grants, source))
+            asked.update((name, target) for name in _meant(message, rule.requests, source))
             carried.update(_names(message, rule.references))
     return Picture(stances, in_flight, frozenset(receiving), frozenset(granted), frozenset(asked), frozenset(carried))
 
 
-def _stance(fragment: Fragment | None) -> Stance:
-    state = fragment.state if fragment is not None else None
-    return Stance(state.declared or NOTHING, len(state.timers)) if state is not None else Stance()
-
-
 def _declaring(
-    snapshot: Snapshot, channel: ChannelSpec, rules: tuple[MessageRule, ...]
+    snapshot_id: str, channel: str, frames: Frames, rules: tuple[MessageRule, ...]
 ) -> Iterator[tuple[Any, MessageRule]]:
     """Yield the messages in flight on a channel that declare something, and the rule for each."""
-    if not rules:
-        return
-    for item in snapshot.fragments[channel.target].in_flight.get(channel.id, ()):
+    for item in frames if rules else ():
         try:
             messages = _decode_body(item.frame.body)
         except msgspec.MsgspecError as error:
-            place = f"message {item.frame.first_ordinal} of channel {channel.id}"
-            raise SnapshotCorrupt(str(snapshot.id), f"the frame of {place} cannot be decoded: {error}") from error
+            place = f"message {item.frame.first_ordinal} of channel {channel}"
+            raise SnapshotCorrupt(snapshot_id, f"the frame of {place} cannot be decoded: {error}") from error
         for message in messages[item.consumed :]:
             for rule in rules:
                 if rule.is_of(message):

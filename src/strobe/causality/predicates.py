@@ -14,6 +14,7 @@ active, has a timer pending or a message in flight to it. What a message in flig
 stable as long as names are only handed on, and not made up.
 """
 
+import enum
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -24,6 +25,14 @@ from strobe.protocol.view import finishing_order
 
 NAMED_MAX = 10
 """Of the names that a sentence has, so many are written out."""
+
+
+class Predicate(enum.StrEnum):
+    """What can be asked of a snapshot."""
+
+    DEADLOCK = enum.auto()
+    TERMINATION = enum.auto()
+    GARBAGE = enum.auto()
 
 
 class Deadlock(msgspec.Struct, frozen=True):
@@ -154,17 +163,11 @@ def _is_met(picture: Picture, process: str, waits: Waits | str | None, found: se
     if waits is None:
         return True
     if isinstance(waits, str):
-        return waits in found or _is_free(picture, process, waits)
+        return waits in found or picture.need_not_count(process, waits)
     if (waits.times_out and timeouts_end) or not waits.processes:
         return True
     met = (_is_met(picture, process, member, found, timeouts_end) for member in waits.processes)
     return any(met) if waits.any_suffices else all(met)
-
-
-def _is_free(picture: Picture, process: str, other: str) -> bool:
-    """Tell whether a wait for `other` need not count, whatever becomes of `other`."""
-    wait = (process, other)
-    return wait in picture.granted or wait in picture.asked or other not in picture.stances
 
 
 def _members(waits: Waits | str | None) -> Iterator[str]:
@@ -178,7 +181,7 @@ def _members(waits: Waits | str | None) -> Iterator[str]:
 def _unmet(picture: Picture, process: str, can_proceed: set[str]) -> set[str]:
     """Return for whom `process` waits in vain."""
     names = set(_members(picture.stances[process].declared.waits))
-    return {name for name in names - can_proceed if not _is_free(picture, process, name)}
+    return {name for name in names - can_proceed if not picture.need_not_count(process, name)}
 
 
 def _needed(picture: Picture, process: str, can_proceed: set[str]) -> list[str]:

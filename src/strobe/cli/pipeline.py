@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strobe.causality.predicates import Predicate
 from strobe.cli.commands import JsonOption, KeysOption, StoreOption, ViewOption, new_app
 from strobe.cli.output import Column, Progress, beside_document, count, note, print_json, print_table, say, say_wrapped
 from strobe.cli.up import interruptible
@@ -42,6 +43,9 @@ def run(
     drift_window: Annotated[
         int, typer.Option(metavar="N", min=0, help="Look for drift over N snapshots; 0: do not.")
     ] = 10,
+    check: Annotated[
+        list[Predicate] | None, typer.Option(help="Also ask every snapshot this; repeatable. See docs/predicates.md.")
+    ] = None,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Run on this Spark cluster (spark://host:7077) instead of here.")
     ] = None,
@@ -76,7 +80,13 @@ def run(
         raise UsageError("--drift-window 1 compares a snapshot with nothing; give 2 or more, or 0 for none")
     with beside_document(json):  # a user's file may print
         rules = tuple(read_invariants(invariants)) if invariants is not None else ()
-    options = Options(rules, alert_hooks(alert_command, alert_webhook), _signers(keys, view), drift_window)
+    options = Options(
+        rules,
+        alert_hooks(alert_command, alert_webhook),
+        _signers(keys, view),
+        drift_window,
+        predicates=tuple(dict.fromkeys(one.value for one in check or ())),
+    )
     settings = _settings(conf or [])
     Outputs(to).refuse_others()
     _quiet_logs()

@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from strobe.causality.pictures import Picture, picture_of
-from strobe.causality.predicates import Deadlock, Garbage, Termination, deadlock, garbage, termination
+from strobe.causality.predicates import Deadlock, Garbage, Predicate, Termination, deadlock, garbage, termination
 from strobe.causality.proof import require
 from strobe.cli.commands import JsonOption, StoreOption
 from strobe.cli.output import Column, print_json, print_table, say
@@ -34,16 +34,16 @@ def predicates(
     require(snapshot)
     picture = picture_of(snapshot)
     found: dict[str, Found] = {
-        "deadlock": deadlock(picture),
-        "termination": termination(picture),
-        "garbage": garbage(picture),
+        Predicate.DEADLOCK: deadlock(picture),
+        Predicate.TERMINATION: termination(picture),
+        Predicate.GARBAGE: garbage(picture),
     }
     if json:
         shown = {name: _document(one) for name, one in found.items()}
         print_json({"id": str(snapshot.id), "declares": picture.declares, **shown})
     else:
         _print(str(snapshot.id), picture, found)
-    return 1 if found["deadlock"].holds else 0
+    return 1 if found[Predicate.DEADLOCK].holds else 0
 
 
 def _document(one: Found) -> dict[str, object]:

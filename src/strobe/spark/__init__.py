@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from strobe.spark.clusters import session_for
     from strobe.spark.invariants import invariant
     from strobe.spark.pipeline import Options, Pipeline
+    from strobe.spark.predicates import deadlocked, garbage, terminated
     from strobe.spark.proofs import proof_violations, verdicts_from, verify_proofs
     from strobe.spark.report import VerdictRow, verdicts
     from strobe.spark.session import local_session, stop_local_session
@@ -20,6 +21,8 @@ __all__ = [
     "Pipeline",
     "Tables",
     "VerdictRow",
+    "deadlocked",
+    "garbage",
     "invariant",
     "local_session",
     "proof_violations",
@@ -27,6 +30,7 @@ __all__ = [
     "stop_local_session",
     "tables",
     "tables_from_snapshots",
+    "terminated",
     "verdicts",
     "verdicts_from",
     "verify_proofs",
@@ -36,6 +40,7 @@ _HOMES = {
     "clusters": ("session_for",),
     "invariants": ("invariant",),
     "pipeline": ("Options", "Pipeline"),
+    "predicates": ("deadlocked", "garbage", "terminated"),
     "proofs": ("proof_violations", "verdicts_from", "verify_proofs"),
     "report": ("VerdictRow", "verdicts"),
     "session": ("local_session", "stop_local_session"),

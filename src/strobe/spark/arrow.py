@@ -9,6 +9,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -31,6 +32,7 @@ _TYPES: dict[str, DataType] = {
     "string": StringType(),
     "bigint": LongType(),
     "int": IntegerType(),
+    "boolean": BooleanType(),
     "binary": BinaryType(),
     "timestamp": TimestampType(),
     "array<string>": ArrayType(StringType()),

@@ -42,6 +42,18 @@ STATE_HASH: Final = "state_hash"
 ORDINAL: Final = "ordinal"
 PAYLOAD: Final = "payload"
 PAYLOAD_BYTES: Final = "payload_bytes"
+ACTIVE: Final = "active"
+TIMERS: Final = "timers"
+IN_FLIGHT: Final = "in_flight"
+TERM: Final = "term"
+ANY_SUFFICES: Final = "any_suffices"
+TIMES_OUT: Final = "times_out"
+MEMBER: Final = "member"
+MEMBER_TERM: Final = "member_term"
+MET: Final = "met"
+HOLDER: Final = "holder"
+NAME: Final = "name"
+WAITS_FOR: Final = "waits_for"
 TRACE_ID: Final = "trace_id"
 MESSAGE_ID: Final = "message_id"
 VECTOR_CLOCK: Final = "vector_clock"
@@ -165,6 +177,30 @@ CHANNEL_ENDS: Columns = {
     RECEIVED_HASH: "binary",
     IN_FLIGHT_FRAMES: "bigint",
 }
+ACTIVITY: Columns = {
+    SNAPSHOT_ID: "string",
+    PROCESS: "string",
+    ACTIVE: "boolean",
+    TIMERS: "bigint",
+    IN_FLIGHT: "bigint",
+}
+"""Whether a process is active, and how many timers it has pending and messages in flight to it."""
+DECLARED_WAITS: Columns = {
+    SNAPSHOT_ID: "string",
+    PROCESS: "string",
+    TERM: "bigint",
+    ANY_SUFFICES: "boolean",
+    TIMES_OUT: "boolean",
+    MEMBER: "string",
+    MEMBER_TERM: "bigint",
+    MET: "boolean",
+}
+"""What a process waits for: its term 0, and the terms within. A row for each member: a process, or another term.
+
+`met`: the wait for this process need not count, because a grant or the request is in flight, or it is not in the view.
+"""
+DECLARED_REFERENCES: Columns = {SNAPSHOT_ID: "string", PROCESS: "string", HOLDER: "string", NAME: "string"}
+"""What a holder refers to (NULL: to nothing), and the process that keeps it; without a holder, what messages do."""
 READING_ERRORS: Columns = {SNAPSHOT_ID: "string", LOG_POSITION: "bigint", URI: "string", REASON: "string"}
 COMMITS: Columns = {LOG_POSITION: "bigint", SNAPSHOT_ID: "string", URI: "string", REASON: "string"}
 """What a follower of the log is told: an entry that commits a snapshot, or (`reason`) one that cannot be read."""
@@ -181,6 +217,9 @@ TABLES: dict[str, Columns] = {
     "view_channels": VIEW_CHANNELS,
     "fragments": FRAGMENTS,
     "channel_ends": CHANNEL_ENDS,
+    "activity": ACTIVITY,
+    "declared_waits": DECLARED_WAITS,
+    "declared_references": DECLARED_REFERENCES,
     "reading_errors": READING_ERRORS,
 }
 """Every table of a store, in the order of its columns; also the names of the views for SQL."""

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Protocol
 
+from strobe.causality.pictures import Picture, Stance, make_picture, picture_of
+from strobe.declarations import NOTHING
 from strobe.errors import SnapshotCorrupt
 from strobe.protocol.fragment import LocalState, Snapshot
 from strobe.protocol.frames import InFlight
@@ -87,6 +89,9 @@ class CommittedSnapshot(Protocol):
     def states(self, process: str | None = None) -> Iterator[tuple[str, LocalState]]:
         """Yield the state of each process that has one, or of one `process`."""
 
+    def picture(self) -> Picture:
+        """Return who does what at the cut, and what the messages in flight will do."""
+
     def verify_states(self) -> None:
         """Read every byte of the states; raise StoreError where one is wrong."""
 
@@ -142,6 +147,13 @@ class StoredSnapshot:
             if process in (None, name):
                 yield name, to_state(record, self._read)
 
+    def picture(self) -> Picture:
+        stances = {
+            process: Stance(record.declared or NOTHING, len(record.timers))
+            for process, record in self.manifest.processes.items()
+        }
+        return make_picture(self.id, self.view, stances, dict(self.frames()))
+
     def verify_states(self) -> None:
         for record in self.manifest.processes.values():
             for ref in (record.state, *record.deltas):
@@ -161,7 +173,7 @@ class SnapshotInMemory:
         self.protocol, self.initiators, self.view = snapshot.protocol, snapshot.initiators, snapshot.view
         self.started_us, self.completed_us = snapshot.started_us, snapshot.completed_us
         self.state_bytes, self.in_flight_bytes = snapshot.state_bytes, snapshot.in_flight_bytes
-        self._fragments = snapshot.fragments
+        self._snapshot, self._fragments = snapshot, snapshot.fragments
 
     def recorded(self) -> dict[str, Recorded]:
         return {
@@ -187,6 +199,9 @@ class SnapshotInMemory:
         for name, fragment in self._fragments.items():
             if fragment.state is not None and process in (None, name):
                 yield name, fragment.state
+
+    def picture(self) -> Picture:
+        return picture_of(self._snapshot)
 
     def verify_states(self) -> None:
         """Nothing was read, so nothing can be damaged."""

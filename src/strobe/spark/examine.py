@@ -1,4 +1,4 @@
-"""What a worker finds in the snapshots it is given (P1, S2): checksums, the causal proof, signatures, drift.
+"""What a worker finds in the snapshots it is given (P1, S2, G2): checksums, the proof, signatures, drift, predicates.
 
 It is given positions of the log, not manifests: it reads the entry and the blobs itself, so that nothing that a
 coordinator said, and nothing large, passes through Java. What it hands back is a few short rows for each snapshot:
@@ -15,12 +15,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from strobe.causality.pictures import picture_of
 from strobe.causality.proof import Finding, verify
 from strobe.causality.signatures import check_signatures
-from strobe.errors import StoreError
+from strobe.errors import SnapshotError, StoreError
+from strobe.protocol.fragment import Snapshot
 from strobe.protocol.log import Commit, Manifest
 from strobe.protocol.view import View
 from strobe.spark import columns as c
+from strobe.spark.checks import CHECKS, NOTHING_DECLARED
 from strobe.spark.drift import DRIFT_CHECKS, Observed, observe
 from strobe.spark.stored_bytes import Damage, StoredBytes, Unavailable, place_and_problem
 from strobe.storage.entries import entry_name
@@ -56,6 +59,7 @@ FoundRow = tuple[int, str | None, str, str | None, str, str | None]
 
 REASON_LINES_MAX = 10
 REMOVED = "was removed from the store before it was judged"
+UNREAD = "not checked: the snapshot could not be read"
 
 
 class ExpectedSigners(msgspec.Struct, frozen=True):
@@ -71,18 +75,22 @@ class ExpectedSigners(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What to examine, and how; plain data, so that it reaches every worker. `store_id` is what its header must say."""
+    """What to examine, and how; plain data, so that it reaches every worker. `store_id` is what its header must say.
+
+    `predicates` are those of CHECKS that every snapshot is asked about.
+    """
 
     url: str
     store_id: str
     drift_window: int
     signers: ExpectedSigners | None = None
+    predicates: tuple[str, ...] = ()
 
     @property
     def checks(self) -> tuple[str, ...]:
         """The checks that every snapshot gets a verdict on."""
         drift = tuple(check.name for check in DRIFT_CHECKS) if self.drift_window else ()
-        return (c.PROOF, *drift)
+        return (c.PROOF, *drift, *self.predicates)
 
 
 def examiner(examination: Examination) -> Callable[[Batches], Batches]:
@@ -138,8 +146,10 @@ class Examiner:
             self._give_up(rows, commit)
             return
         try:
-            self._prove(rows, commit.manifest)
+            proven = self._prove(rows, commit.manifest)
             self._compare(rows, commit, history)
+            if proven is not None:
+                self._ask(rows, proven)
         except (StoreError, Unavailable):
             raise
         except Exception as error:  # noqa: BLE001 -- whatever a manifest says, it fails its own snapshot alone
@@ -151,28 +161,54 @@ class Examiner:
         self._blame(rows, [damage])
         rows.error(self._examination.checks[1:], f"not checked: {damage.place} {damage.problem}")
 
-    def _prove(self, rows: "_Rows", manifest: Manifest) -> None:
+    def _prove(self, rows: "_Rows", manifest: Manifest) -> Snapshot | None:
+        """Add the verdict on the proof, and return the snapshot if it is good."""
         snapshot, damaged = self._stored.snapshot(rows.snapshot_id, manifest, rows.position)
         if damaged:
-            self._blame(rows, damaged)
-            return
+            verdict = self._blame(rows, damaged)
+            for check in self._examination.predicates:
+                rows.verdict(check, verdict, UNREAD)
+            return None
         assert snapshot is not None, "nothing is damaged"
         findings, signed = list(verify(snapshot).findings), SIGNER_UNKNOWN
         if self._examination.signers is not None:
             findings += check_signatures(rows.snapshot_id, manifest, self._keys, self._examination.signers.view)
             signed = f"signed by all {len(manifest.view.processes)} processes"
         rows.conclude(c.PROOF, findings, signed)
+        if not findings:
+            return snapshot
+        for check in self._examination.predicates:
+            rows.verdict(check, c.UNDECIDED, "not checked: the proof does not hold")
+        return None
 
-    def _blame(self, rows: "_Rows", damaged: Sequence[Damage]) -> None:
-        """Quarantine what cannot be read, unless the store has gone altogether, or the snapshot was removed from it."""
+    def _ask(self, rows: "_Rows", snapshot: Snapshot) -> None:
+        """Evaluate the stable predicates; they are worth something on a consistent cut only."""
+        if not self._examination.predicates:
+            return
+        try:
+            picture = picture_of(snapshot)
+        except SnapshotError as error:
+            rows.error(self._examination.predicates, error.problem)
+            return
+        for check in self._examination.predicates:
+            verdict, reason, findings = CHECKS[check](picture) if picture.declares else NOTHING_DECLARED
+            rows.verdict(check, verdict, reason)
+            rows.violations(check, findings)
+
+    def _blame(self, rows: "_Rows", damaged: Sequence[Damage]) -> str:
+        """Quarantine what cannot be read, unless the store has gone altogether, or the snapshot was removed from it.
+
+        Return the verdict on the proof.
+        """
         if (absence := self._stored.absence()) is not None:
             raise Unavailable(absence)
         if self._stored.is_removed(rows.snapshot_id):
             rows.verdict(c.PROOF, c.UNDECIDED, REMOVED)
-            return
+            return c.UNDECIDED
         for place, problem in damaged:
             rows.add(QUARANTINE, None, self._stored.address(place), problem)
         rows.error((c.PROOF,), _listed([f"{place}: {problem}" for place, problem in damaged]))
+        return c.ERROR
 
     def _compare(self, rows: "_Rows", commit: Commit, history: Sequence[int]) -> None:
         """Check the drift from the snapshots before, as far back as the epoch and the window go."""
@@ -222,6 +258,9 @@ class _Rows:
             self.verdict(check, c.HOLDS, holds_because)
             return
         self.verdict(check, c.VIOLATED, _listed([str(finding) for finding in findings]))
+        self.violations(check, findings)
+
+    def violations(self, check: str, findings: Sequence[Finding]) -> None:
         for finding in findings:
             detail = {"problem": finding.problem, "rule": finding.check}
             self.add(VIOLATION, check, finding.subject, msgspec.json.encode(detail).decode())

@@ -54,6 +54,7 @@ class Options(NamedTuple):
     signers: ExpectedSigners | None = None
     drift_window: int = WINDOW
     snapshots_per_batch: int = SNAPSHOTS_PER_BATCH
+    predicates: tuple[str, ...] = ()
 
 
 class Watch:
@@ -97,7 +98,8 @@ class Pipeline:
                     return
 
     def _examination(self, store_id: str) -> Examination:
-        return Examination(self.url, store_id, self.options.drift_window, self.options.signers)
+        options = self.options
+        return Examination(self.url, store_id, options.drift_window, options.signers, options.predicates)
 
     def _wait_for_store(self, once: bool, watch: Watch) -> str | None:
         """Return the identity of the store, when there is one; None where `watch` wants to stop before."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from strobe.spark.arrow import Rows
 from strobe.spark.committed import CommittedSnapshot, epoch_of
+from strobe.spark.declared_rows import activity, declared_references, declared_waits
 from strobe.spark.frontier_rows import counts, frontier_details, frontiers, hashes
 from strobe.spark.state_rows import channel_messages, process_states
 from strobe.spark.view_columns import view_columns
@@ -126,5 +127,8 @@ ROWS_OF_PROCESSES: dict[str, Callable[[CommittedSnapshot, str | None], Rows]] = 
     "view_processes": view_processes,
     "fragments": fragments,
     "channel_ends": channel_ends,
+    "activity": activity,
+    "declared_waits": declared_waits,
+    "declared_references": declared_references,
 }
 """What gives the rows of the tables that have a column `process`."""

@@ -38,6 +38,9 @@ class Tables:
     view_channels: DataFrame
     fragments: DataFrame
     channel_ends: DataFrame
+    activity: DataFrame
+    declared_waits: DataFrame
+    declared_references: DataFrame
     reading_errors: DataFrame
 
     def register(self) -> None:
