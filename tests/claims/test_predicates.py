@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.simulation.predicate_runs import NO_CHANNELS, ONE_AFTER_THE_OTHER, SNAPSHOT, example, run
+from tests.simulation.test_detection import ForgetsAnAnswer, SignalsTooEarly
+from tests.simulation.test_detection import run as detect
 from tests.simulation.test_predicates import RARELY, eat_again, reached_again, steps_since
 from tests.spark import conftest
 from tests.spark.pipelines import judge_once, verdicts
@@ -51,6 +53,19 @@ def test_G2_what_is_referred_to_is_garbage_to_naive_detectors_and_never_in_snaps
     runs = [once("objects:remembered", seed, garbage) for seed in SEEDS]
     assert any(reached_again(ran, claim) for ran in runs for claim in ran.claims[detector])
     assert not any(reached_again(ran, claim) for ran in runs for claim in ran.claims[SNAPSHOT])
+
+
+def test_G4_the_end_is_announced_online_when_it_is_there_and_snapshots_agree():
+    for seed in range(40, 50):
+        _, truths, found = detect(seed)
+        assert truths == [True]
+        assert found.holds
+
+
+@pytest.mark.parametrize("mutant", [SignalsTooEarly, ForgetsAnAnswer])
+def test_G4_a_detector_with_a_broken_rule_is_caught(mutant):
+    announced = [detect(seed, mutant)[1] for seed in range(40, 60)]
+    assert any(truths != [True] for truths in announced)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Spark and `strobe.causality.predicates` agree: on hundreds of snapshots, about everybody and everything (G2, D4)."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -156,3 +157,14 @@ def test_what_cannot_be_judged_says_why(spark: SparkSession, tmp_path: Path) -> 
         "no process declares anything",
         "not checked: the snapshot could not be read",
     ]
+
+
+def test_the_programs_of_the_page_run_on_a_store(
+    spark: SparkSession, snapshots: list[Snapshot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/predicates.md"""
+    store_with(tmp_path / "table", snapshots[:3])
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "predicates.md").read_text("utf-8")
+    (block,) = (one for one in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) if "spark" in one)
+    exec(block, {})

@@ -1,0 +1,170 @@
+"""Online detection of termination for any process: `Detecting` wraps it, counts, and answers (G4).
+
+    System({"a": Detecting(Worker(), root=True), "b": Detecting(Worker())}, channels, [Task, Signal])
+
+When the computation that began at the root has ended everywhere, `terminated(ctx)` of the root's process is called, if
+it has that. A process counts as active while its `active()` says so, and while it has a timer pending. For each channel
+there must be one back, for the signals: `b->a` for `a->b`, or as `back` says. Nobody may join or leave meanwhile.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.keyed_state import KeyedState
+from strobe.process import Context, Process, Waits
+from strobe.protocol.dijkstra_scholten import (
+    AnnounceTermination,
+    DetectionEvent,
+    DijkstraScholten,
+    Engagement,
+    EventEnded,
+    SendSignal,
+    SignalReceived,
+    WorkReceived,
+    WorkSent,
+)
+
+__all__ = ["Detecting", "Signal"]
+
+
+class Signal(msgspec.Struct, tag="strobe-signal"):
+    """The answer to a message."""
+
+
+class Detected(msgspec.Struct):
+    """The state of a wrapped process, and what the detector has beside it."""
+
+    state: msgspec.Raw
+    engagement: Engagement
+    timers: list[str]
+
+
+class Detecting(Process):
+    """A process under detection. `back` gives the channel for signals to each incoming one, where it is another."""
+
+    def __init__(
+        self,
+        process: Process,
+        root: bool = False,
+        back: Mapping[str, str] | None = None,
+        detector: type[DijkstraScholten] = DijkstraScholten,
+    ) -> None:
+        self.process = process
+        self.detector = detector("", root)
+        self.timers: list[str] = []
+        self._back = dict(back or {})
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the root knows that all has ended."""
+        return self.detector.state.terminated
+
+    def start(self, ctx: Context) -> None:
+        watched = self._watch(ctx)
+        for channel in ctx.inputs:
+            back = self._back_of(channel)
+            if back not in ctx.outputs:
+                raise UsageError(
+                    f"process {ctx.name!r} has no channel {back!r} to signal back what comes on {channel!r}"
+                )
+        self.process.start(watched)
+        self._end(watched)
+
+    def receive(self, ctx: Context, channel: str, message: Any) -> None:
+        watched = self._watch(ctx)
+        if isinstance(message, Signal):
+            self._tell(watched, SignalReceived(channel))
+        else:
+            if channel in ctx.inputs:  # else it comes from a source, which wants no answer
+                self._tell(watched, WorkReceived(channel))
+            self.process.receive(watched, channel, message)
+        self._end(watched)
+
+    def timer(self, ctx: Context, name: str) -> None:
+        self.timers.remove(name)
+        watched = self._watch(ctx)
+        self.process.timer(watched, name)
+        self._end(watched)
+
+    def leave(self, ctx: Context) -> None:
+        raise UsageError(f"process {ctx.name!r} cannot leave: its termination is being detected, which would never end")
+
+    def capture(self) -> Detected:
+        state = self.process.capture()
+        if isinstance(state, KeyedState):
+            raise UsageError("a process with a KeyedState cannot be wrapped in Detecting; return a struct or bytes")
+        return Detected(msgspec.Raw(msgspec.msgpack.encode(state)), self.detector.state, self.timers)
+
+    def restore(self, state: Detected) -> None:
+        self.process.restore(msgspec.msgpack.decode(state.state, type=type(self.process.capture())))
+        self.detector.state, self.timers = state.engagement, state.timers
+
+    def waits_for(self) -> Waits | None:
+        return self.process.waits_for()
+
+    def references(self) -> Iterable[str] | Mapping[str, Iterable[str]]:
+        return self.process.references()
+
+    def active(self) -> bool:
+        return self.process.active()
+
+    def _watch(self, ctx: Context) -> "WatchedContext":
+        self.detector.process = ctx.name
+        return WatchedContext(self, ctx)
+
+    def _end(self, watched: "WatchedContext") -> None:
+        self._tell(watched, EventEnded(self.process.active() or bool(self.timers)))
+
+    def _tell(self, watched: "WatchedContext", event: DetectionEvent) -> None:
+        for effect in self.detector.handle(event):
+            match effect:
+                case SendSignal():
+                    watched.context.send(self._back_of(effect.channel), Signal())
+                case AnnounceTermination():
+                    self._announce(watched)
+
+    def _announce(self, watched: "WatchedContext") -> None:
+        told = getattr(self.process, "terminated", None)
+        if told is not None:
+            told(watched)
+            self._end(watched)  # it may have begun another computation
+
+    def _back_of(self, channel: str) -> str:
+        source, _, target = channel.partition("->")
+        return self._back.get(channel, f"{target}->{source}")
+
+
+class WatchedContext(Context):
+    """What a wrapped process sees of the world: as always, but its messages are counted and its timers known."""
+
+    def __init__(self, detecting: Detecting, context: Context) -> None:
+        self.context = context
+        self._detecting = detecting
+        self.name, self.inputs, self.outputs = context.name, context.inputs, context.outputs
+        self.random = context.random
+
+    def send(self, channel: str, message: Any) -> None:
+        self._detecting.detector.handle(WorkSent())
+        self.context.send(channel, message)
+
+    def set_timer(self, name: str, after_s: float) -> None:
+        self.context.set_timer(name, after_s)
+        if name not in self._detecting.timers:
+            self._detecting.timers.append(name)
+
+    def cancel_timer(self, name: str) -> None:
+        self.context.cancel_timer(name)
+        if name in self._detecting.timers:
+            self._detecting.timers.remove(name)
+
+    def now(self) -> float:
+        return self.context.now()
+
+    def emit(self, record: Any) -> None:
+        self.context.emit(record)
+
+    def snapshot(self) -> str:
+        return self.context.snapshot()
