@@ -7,7 +7,7 @@ terminated makes no step, and what is garbage is never reached.
 from functools import cache
 
 import pytest
-from tests.simulation.predicate_runs import NO_CHANNELS, ONE_AFTER_THE_OTHER, SNAPSHOT, run
+from tests.simulation.predicate_runs import EXAMPLES, NO_CHANNELS, ONE_AFTER_THE_OTHER, SNAPSHOT, run
 
 from strobe.causality.predicates import deadlock, garbage, termination
 from strobe.protocol import Policy
@@ -31,6 +31,11 @@ def steps_since(ran, claim):
 def reached_again(ran, claim):
     """What was said to be garbage, and was reachable in a snapshot that was begun later."""
     return {name for later in ran.later(claim) for name in set(claim.found.garbage) - set(later.garbage)}
+
+
+@pytest.mark.parametrize("name", ["philosophers", "stealing", "objects"])
+def test_an_example_has_less_than_eighty_lines(name):
+    assert len((EXAMPLES / f"{name}.py").read_text("utf-8").splitlines()) < 80
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,0 +1,90 @@
+"""Deadlock, termination and garbage of processes that really run: found by snapshots, and for ever (G2, G4)."""
+
+from itertools import pairwise
+
+import msgspec
+from tests.live import detected
+from tests.live.harness import complete_snapshots, running, wait_until
+from tests.simulation.predicate_runs import EXAMPLES
+
+from strobe.causality.pictures import picture_of
+from strobe.causality.predicates import deadlock, garbage, termination
+
+PHILOSOPHERS = ("p0", "p1", "p2", "p3", "p4")
+
+
+def wait_for(live, predicate):
+    """Take snapshots until `predicate` holds; return the one in which it does."""
+
+    def look():
+        snapshot = live.last_snapshot()
+        return snapshot if predicate(picture_of(snapshot)).holds else None
+
+    return wait_until(f"a snapshot that shows {predicate.__name__}", look, between=live.tick)
+
+
+def states(snapshot):
+    return {name: msgspec.msgpack.decode(one.state.data) for name, one in snapshot.fragments.items()}
+
+
+def found_in(store, predicate):
+    """What `predicate` finds in each complete snapshot, in the order of their commits."""
+    return [predicate(picture_of(snapshot)) for snapshot in complete_snapshots(store)]
+
+
+def test_G2_greedy_philosophers_that_really_run_are_found_deadlocked(tmp_path):
+    system = f"{EXAMPLES / 'philosophers.py'}:greedy"
+    with running(tmp_path, system, PHILOSOPHERS, "--interval", "0.1") as live:
+        live.wait_running()
+        first = wait_for(live, deadlock)
+        later = live.last_snapshot()
+    assert deadlock(picture_of(later)).processes == PHILOSOPHERS
+    assert [len(core) for core in deadlock(picture_of(later)).cores] == [5]
+    assert states(later) == states(first)
+
+
+def test_G2_polite_philosophers_and_workers_that_really_run_end_and_are_never_said_to_be_stuck(tmp_path):
+    for number, (name, names) in enumerate((("philosophers.py:polite", PHILOSOPHERS), ("stealing.py:pool", "abcd"))):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        with running(directory, f"{EXAMPLES / name}", tuple(names), "--interval", "0.05") as live:
+            live.wait_running()
+            ended = wait_for(live, termination)
+            assert states(live.last_snapshot()) == states(ended)
+        assert not any(found.holds for found in found_in(directory / "store", deadlock))
+        holds = [found.holds for found in found_in(directory / "store", termination)]
+        assert holds == sorted(holds)
+        if number == 0:
+            assert {seat["meals"] for seat in states(ended).values()} == {5}
+        else:
+            assert sum(bench["done"] for bench in states(ended).values()) == 200
+
+
+def test_G2_objects_that_really_are_referred_to_across_processes_are_not_garbage(tmp_path):
+    system = f"{EXAMPLES / 'objects.py'}:remembered"
+    with running(tmp_path, system, tuple("abc"), "--interval", "0.05") as live:
+        live.wait_running()
+        live.wait("the end of all steps", lambda _: not any(timers_of(live)))
+        last = live.last_snapshot()
+    lost = [set(found.garbage) for found in found_in(tmp_path / "store", garbage)]
+    objects = {name for heap in states(last).values() for name in heap["objects"]}
+    (kept,) = states(last)["a"]["roots"]
+    assert lost[-1] < objects
+    assert kept not in lost[-1]
+    assert all(before <= after for before, after in pairwise(lost))
+
+
+def timers_of(live):
+    return [fragment.state.timers for fragment in live.last_snapshot().fragments.values()]
+
+
+def test_G4_the_end_of_a_computation_is_announced_online_and_a_snapshot_shows_it_too(tmp_path):
+    with running(tmp_path, f"{detected.__file__}:tree", detected.NAMES, "--interval", "0.05") as live:
+        live.wait_running()
+        ended = states(wait_for(live, termination))
+    assert sum(one["state"]["done"] for one in ended.values()) == 2**9 - 1
+    assert [one["state"]["announced"] for one in ended.values()] == [1, 0, 0]
+    # Whoever sees the announcement in a snapshot sees no work left in it.
+    for snapshot in complete_snapshots(tmp_path / "store"):
+        if states(snapshot)["a"]["state"]["announced"]:
+            assert not any(one["state"]["tasks"] for one in states(snapshot).values())
