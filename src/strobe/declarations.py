@@ -81,6 +81,8 @@ class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NOTHING = Declared()
+DECLARED_BYTES_MAX = 8 << 20
+"""A record travels to the coordinator in one message, and stands in one entry of the log with all the others."""
 
 
 class Declaring(Protocol):
@@ -93,8 +95,21 @@ class Declaring(Protocol):
 
 def declare(name: str, process: Declaring, rules: tuple[MessageRule, ...]) -> Declared | None:
     """Return what `process` declares now; None where that is nothing."""
-    declared = Declared(process.waits_for(), _references(name, process.references()), process.active(), rules)
-    return declared if declared != NOTHING else None
+    waits, references, active = process.waits_for(), process.references(), process.active()
+    if waits is None and references == {} and active and not rules:
+        return None
+    return Declared(waits, _references(name, references), active, rules)
+
+
+def require_small(name: str, declared: Declared | None) -> None:
+    """Raise UsageError where what a process declares is too large to go with its record, which is in the manifest."""
+    if declared is not None and declared.references:
+        size = len(msgspec.json.encode(declared))
+        if size > DECLARED_BYTES_MAX:
+            raise UsageError(
+                f"references() of process {name!r} come to {size:,} bytes, and a snapshot takes "
+                f"{DECLARED_BYTES_MAX:,}; declare larger units than single objects"
+            )
 
 
 def message_rules(types: Iterable[type]) -> tuple[MessageRule, ...]:

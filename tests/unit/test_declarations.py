@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from strobe import Declares, Process, System, Waits
-from strobe.declarations import Declared, MessageRule, declare, field_of, message_rules
+from strobe.declarations import Declared, MessageRule, declare, field_of, message_rules, require_small
 from strobe.errors import UsageError
 
 
@@ -91,6 +91,15 @@ def test_references_are_of_the_process_or_of_what_it_keeps():
     assert declare("a", Telling({"": ["x"], "x": ["b/y"]}), ()).references == {"a": ("x",), "x": ("b/y",)}
     with pytest.raises(UsageError, match=r"references\(\) of process 'a' returns the text 'x'; return a list"):
         declare("a", Telling("x"), ())
+
+
+def test_references_that_no_manifest_could_hold_are_refused_and_named():
+    require_small("a", None)
+    require_small("a", Declared(references={"a": ("x",) * 1000}))
+    with pytest.raises(
+        UsageError, match=r"references\(\) of process 'a' come to .* bytes, and a snapshot takes 8,388,608"
+    ):
+        require_small("a", Declared(references={"a": ("x" * 100,) * 100_000}))
 
 
 def test_what_is_declared_comes_back_from_json_as_it_was():

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
+from strobe.declarations import require_small
 from strobe.errors import StrobeError
 from strobe.keyed_state import Frozen, KeyedState
 from strobe.protocol import Fragment, SnapshotId
@@ -241,6 +242,7 @@ class Captures:
             frames = await self._host.in_writer(write)
             await self._timeline.boundary.prepare(capture.sinks)
         captured = capture.captured
+        require_small(self._host.name, captured.declared)
         record = ProcessRecord(
             position=captured.position,
             encoding=capture.encoding,
