@@ -13,8 +13,9 @@ from tests.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
 from tests.runtime.link_ends import EPOCH, Source, run, until
 from tests.runtime.scripted import Scripted, pair, scripted
 
+from strobe.declarations import Declared, Waits
 from strobe.errors import TransportError, UsageError
-from strobe.process import Channel, System
+from strobe.process import Channel, Process, System
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordination import (
     AskToRecord,
@@ -492,3 +493,16 @@ def test_a_system_file_says_where_everything_is_and_its_modules_lie_beside_it(tm
             Node.connect(tmp_path / "system.toml", name="c", capture=adder.capture, restore=adder.restore)
 
     run(scenario())
+
+
+def test_G2_a_program_declares_by_an_object_that_is_asked_at_each_cut() -> None:
+    class Waiting(Process):
+        def waits_for(self) -> Waits | None:
+            return Waits.all("a") if adder.sum.total else None
+
+    adder = Adder()
+    program = Program("b", System({}, []), adder.capture, adder.restore, Waiting())
+    assert program.capture().declared is None
+    adder.sum.total = 1
+    assert program.capture().declared == Declared(Waits.all("a"))
+    assert Program("b", System({}, []), adder.capture, adder.restore).capture().declared is None

@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
+from strobe.declarations import Declaring
 from strobe.errors import TransportError, UsageError
 from strobe.process import System
 from strobe.runtime.addresses import parse_address
@@ -51,11 +52,13 @@ class Node:
         listen: str | None = None,
         advertise: str | None = None,
         store: str | None = None,
+        declaring: Declaring | None = None,
     ) -> "Node":
         """Join `system`, a system.toml or a `System`, as its process `name`; use it with `async with`.
 
         `capture` returns the state: a msgspec struct, a `KeyedState` or bytes. `restore` takes it back. With a
-        `System`, `coordinator` says where that listens. The others are as for `strobe node`.
+        `System`, `coordinator` says where that listens. `declaring` has the methods `waits_for`, `references` and
+        `active` of a `Process`, for the stable predicates. The others are as for `strobe node`.
         """
         if isinstance(system, System):
             whole = system
@@ -66,7 +69,7 @@ class Node:
             listen = listen or (file.process[name].listen if name in file.process else None)
         if name not in whole.processes:
             raise UsageError(f"the system has no process {name!r}; there are: {', '.join(whole.processes)}")
-        program = Program(name, whole, capture, restore)
+        program = Program(name, whole, capture, restore, declaring)
         where = parse_address(coordinator or "127.0.0.1:7400", "coordinator")
         place = parse_address(listen or "127.0.0.1:0", "listen")
         return cls(Host(name, whole, program, where, listen=place, advertise=advertise, store=store), program)

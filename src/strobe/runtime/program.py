@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from strobe.declarations import Declared
+from strobe.declarations import Declaring, declare
 from strobe.errors import TransportError, UsageError
-from strobe.process import System
+from strobe.process import Process, System
 from strobe.protocol import Frame, LocalState
 from strobe.runtime.application import Application, Captured, decode_frame
 from strobe.storage.states import decode_captured, encode_captured
@@ -29,7 +29,9 @@ class Program(Application):
     traced = False
     records_at_once = 1 << 30
 
-    def __init__(self, name: str, system: System, capture: Capture, restore: Restore) -> None:
+    def __init__(
+        self, name: str, system: System, capture: Capture, restore: Restore, declaring: Declaring | None = None
+    ) -> None:
         self.name = name
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
@@ -42,8 +44,8 @@ class Program(Application):
         # Snapshots that the event under way has asked for.
         self.requested = 0
         self._decode = system.decoder.decode
-        # It says nothing of itself, but what is in flight to it can be told.
-        self._declared = Declared(messages=system.message_rules) if system.message_rules else None
+        self._rules = system.message_rules
+        self._declaring: Declaring = declaring or Process()
         self._capture = capture
         self._restore = restore
         self._initial: tuple[str, bytes] | None = None
@@ -127,7 +129,8 @@ class Program(Application):
         return True
 
     def capture(self) -> Captured:
-        return Captured(self._capture(), self.position, declared=self._declared)
+        declared = declare(self.name, self._declaring, self._rules)
+        return Captured(self._capture(), self.position, declared=declared)
 
     def example(self) -> Any:
         return self._capture()
