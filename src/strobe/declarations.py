@@ -32,6 +32,10 @@ class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
     def any(cls, *processes: "str | Waits", times_out: bool = False) -> "Waits":
         return cls(processes, True, times_out)
 
+    def __str__(self) -> str:
+        members = (f"({one})" if isinstance(one, Waits) else one for one in self.processes)
+        return (" or " if self.any_suffices else " and ").join(members) + (", for a time" if self.times_out else "")
+
 
 class Declares(msgspec.Struct, frozen=True):
     """What the messages of a type do: `declares = Declares(grants=True)` in the body of the struct.

@@ -37,6 +37,15 @@ def test_a_deadlock_is_a_violation_and_is_shown_with_its_cycle(stores):
     assert not found["termination"]["holds"]
 
 
+def test_a_freeze_frame_shows_who_waits_for_whom(stores):
+    result = run("snapshot", "show", "--store", stores / "greedy")
+    assert "waits for" in result.out
+    frame = run("snapshot", "show", "--json", "--store", stores / "greedy").document
+    assert {one["process"]: one["declared"]["waits"]["processes"] for one in frame["processes"]} == {
+        f"p{number}": [f"p{(number - 1) % 5}"] for number in range(5)
+    }
+
+
 def test_an_end_and_garbage_are_findings_and_no_violations(stores):
     code, found = document(stores / "polite")
     assert (code, found["deadlock"]["holds"], found["termination"]["holds"]) == (0, False, True)

@@ -47,6 +47,11 @@ class Telling(Process):
         return False
 
 
+def test_waits_are_put_in_words():
+    assert str(Waits.all("a", "b")) == "a and b"
+    assert str(Waits.any("a", Waits.all("b", "c"), times_out=True)) == "a or (b and c), for a time"
+
+
 def test_rules_name_fields_as_they_are_encoded():
     assert message_rules([Grant, Relayed, Packed, Plain]) == (
         MessageRule("type", "Grant", grants=True),

@@ -7,6 +7,7 @@ import msgspec
 
 from strobe.causality.proof import Verdict
 from strobe.cli.output import Column, count, print_table, say, size_text
+from strobe.declarations import Declared
 from strobe.outside import shown_position
 from strobe.protocol import ChannelSpec, Fragment, InFlight, LocalState, Snapshot
 from strobe.protocol.fragment import KEYED, MSGPACK
@@ -27,6 +28,7 @@ class Process(msgspec.Struct, frozen=True):
     """One process, frozen. `state` is plain values, or None with the bytes in `state_bytes` (base64 in JSON).
 
     A keyed state is not shown entry by entry: `keys` says how many there are, `deltas` how many blobs of changes.
+    `declared` is what the process says of itself (G2).
     """
 
     process: str
@@ -43,6 +45,7 @@ class Process(msgspec.Struct, frozen=True):
     pause_us: int
     duration_us: int
     signed: bool
+    declared: Declared | None
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -91,6 +94,7 @@ def _process(name: str, state: LocalState, record: ProcessRecord) -> Process:
         record.pause_us,
         record.duration_us,
         record.signature is not None,
+        state.declared,
     )
 
 
@@ -185,6 +189,7 @@ def _print_processes(found: list[Process]) -> None:
         "ms": [f"{one.duration_us / 1000:,.1f}" if one.duration_us else "" for one in found],
         "state": [_state_text(one) for one in found],
         "timers": [_timers(one) for one in found],
+        "waits for": [_waits(one) for one in found],
         "outside": [_outside(one) for one in found],
     }
     shown = {title: column for title, column in cells.items() if any(column)}
@@ -236,6 +241,10 @@ def _state_text(process: Process) -> str:
 
 def _timers(process: Process) -> str:
     return ", ".join(f"{name} in {after_s * 1000:,.1f} ms" for name, after_s in process.timers.items())
+
+
+def _waits(process: Process) -> str:
+    return str(process.declared.waits) if process.declared is not None and process.declared.waits is not None else ""
 
 
 def _outside(process: Process) -> str:
