@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 import msgspec
 from tests.simulation.naive import Looker, without_channels
 
+from strobe import Channel, System
 from strobe.causality.pictures import picture_of
 from strobe.protocol import Policy
 from strobe.simulation import Faults, World
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SNAPSHOT, NO_CHANNELS, ONE_AFTER_THE_OTHER = "of a snapshot", "without channels", "one after the other"
+NO_GRANTS, NO_REQUESTS = "without grants in flight", "without requests in flight"
+SLOW = Faults(delay_us_max=3000)
 OFTEN = Policy(interval_us=1500, overlapping_max=8, timeout_us=400_000, backoff_us=10_000)
 
 
@@ -46,10 +49,17 @@ def example(name):
     return getattr(loaded, attribute)
 
 
-def run(name, seed, predicate, snapshots=60, policy=OFTEN):
-    """Run an example; `predicate` is asked of every snapshot, and of what naive detectors see meanwhile."""
-    world = World(example(name), seed, faults=Faults(delay_us_max=3000), policy=policy)
-    claims = {SNAPSHOT: [], NO_CHANNELS: [], ONE_AFTER_THE_OTHER: []}
+def unordered(name):
+    """An example on channels that keep no order, under the protocol for those."""
+    system = example(name)
+    channels = [Channel(one.source, one.target, "unordered") for one in system.channels]
+    return System(system.processes, channels, system.messages, "lai-yang", system.conserved)
+
+
+def run(system, seed, predicate, snapshots=60, policy=OFTEN, faults=SLOW):
+    """Run an example, or what a function makes; `predicate` is asked of every snapshot, and of what others see."""
+    world = World(system() if callable(system) else example(system), seed, faults=faults, policy=policy)
+    claims = {detector: [] for detector in (SNAPSHOT, NO_CHANNELS, NO_GRANTS, NO_REQUESTS, ONE_AFTER_THE_OTHER)}
     taken = []
 
     def claim(detector, picture, states):
@@ -60,8 +70,11 @@ def run(name, seed, predicate, snapshots=60, policy=OFTEN):
 
     def committed(snapshot):
         states = {name: plain(fragment.state) for name, fragment in snapshot.fragments.items()}
+        picture = picture_of(snapshot)
         claim(NO_CHANNELS, without_channels(snapshot), states)
-        taken.append((world.begun[str(snapshot.id)].at_us, claim(SNAPSHOT, picture_of(snapshot), states)))
+        claim(NO_GRANTS, msgspec.structs.replace(picture, granted=frozenset()), states)
+        claim(NO_REQUESTS, msgspec.structs.replace(picture, asked=frozenset()), states)
+        taken.append((world.begun[str(snapshot.id)].at_us, claim(SNAPSHOT, picture, states)))
 
     world.on_commit = committed
     Looker(world, lambda picture: claim(ONE_AFTER_THE_OTHER, picture, states_now(world)))

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from strobe import Channel, Process, System
+from strobe import Channel, Declares, Process, System, Waits
 
 
 class Coin(msgspec.Struct, tag=True):
@@ -91,3 +91,69 @@ def parallel_channels(protocol: str) -> System:
     """Return a pair with two channels each way."""
     channels = [Channel(p, q, id=f"{p}->{q} {lane}") for p, q in ("ab", "ba") for lane in (1, 2)]
     return System({"a": Player(), "b": Player()}, channels, [Coin, Note], protocol, coins)
+
+
+class Want(msgspec.Struct, tag=True):
+    declares = Declares(requests=True)
+
+
+class Key(msgspec.Struct, tag=True):
+    declares = Declares(grants=True)
+
+
+class Clerk(Process):
+    """One of two who each have a key and now and then need both; only b gives its own away while it waits."""
+
+    class Desk(msgspec.Struct):
+        keys: int = 1
+        wanting: bool = False
+        asked: bool = False
+        meals: int = 0
+
+    def __init__(self, other: str) -> None:
+        self.other = other
+        self.desk = self.Desk()
+
+    def start(self, ctx: Any) -> None:
+        ctx.set_timer("want", ctx.random.uniform(0.001, 0.004))
+
+    def timer(self, ctx: Any, name: str) -> None:
+        desk = self.desk
+        desk.wanting, desk.meals = name == "want", desk.meals + (name == "done")
+        if desk.wanting:
+            ctx.send(f"{ctx.name}->{self.other}", Want())
+        else:
+            for _ in range(1 + desk.asked):
+                self.give(ctx)
+            desk.asked = False
+            self.start(ctx)
+
+    def receive(self, ctx: Any, channel: str, message: Any) -> None:
+        desk = self.desk
+        if isinstance(message, Key):
+            desk.keys += 1
+            if desk.wanting and desk.keys == 2:
+                ctx.set_timer("done", 0.001)
+        elif desk.keys == 2 or (desk.wanting and ctx.name == "a"):
+            desk.asked = True
+        elif desk.keys:
+            self.give(ctx)
+            if desk.wanting:
+                ctx.send(f"{ctx.name}->{self.other}", Want())
+
+    def give(self, ctx: Any) -> None:
+        self.desk.keys -= 1
+        ctx.send(f"{ctx.name}->{self.other}", Key())
+
+    def waits_for(self) -> Waits | None:
+        return Waits.all(self.other) if self.desk.wanting and self.desk.keys < 2 else None
+
+    def capture(self) -> Any:
+        return self.desk
+
+    def restore(self, state: Any) -> None:
+        self.desk = state
+
+
+def clerks() -> System:
+    return System({"a": Clerk("b"), "b": Clerk("a")}, [Channel("a", "b"), Channel("b", "a")], [Want, Key])

@@ -1,11 +1,14 @@
 """Termination detected online, in the simulator, over many seeds; detectors with a broken rule are caught (G4)."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
-from strobe import Channel, Process, System
+from strobe import Channel, KeyedState, Process, System, Waits
 from strobe.causality.pictures import picture_of
 from strobe.causality.predicates import termination
+from strobe.declarations import Declared, declare
 from strobe.detection import Detecting, Signal
 from strobe.errors import UsageError
 from strobe.protocol.dijkstra_scholten import DijkstraScholten, SendSignal
@@ -157,4 +160,40 @@ def test_signals_go_back_on_the_channel_that_is_given():
     detecting = {"a": Detecting(worker, True, {"two": "one"}), "b": Detecting(Worker(), back={"one": "two"})}
     channels = [Channel("a", "b", id="one"), Channel("b", "a", id="two")]
     World(System(detecting, channels, [Task, Signal]), 5).run(2)
+    assert len(worker.announced) == 1
+
+
+def test_a_process_under_detection_cannot_leave_nor_have_a_state_that_is_written_later():
+    class Keyed(Worker):
+        def capture(self):
+            return KeyedState(int)
+
+    with pytest.raises(UsageError, match="a process with a KeyedState cannot be wrapped in Detecting"):
+        Detecting(Keyed()).capture()
+    detecting = Detecting(Worker())
+    with pytest.raises(UsageError, match="'b' cannot leave: its termination is being detected"):
+        detecting.leave(SimpleNamespace(name="b"))
+
+
+def test_what_a_wrapped_process_declares_is_declared():
+    class Waiting(Worker):
+        def waits_for(self):
+            return Waits.all("b")
+
+        def references(self):
+            return ["x"]
+
+    assert declare("a", Detecting(Waiting()), ()) == Declared(Waits.all("b"), {"a": ("x",)}, active=False)
+
+
+def test_a_timer_that_was_cancelled_keeps_nobody_active():
+    class Changing(Worker):
+        def start(self, ctx):
+            ctx.set_timer("never", 1.0)
+            ctx.set_timer("never", 2.0)
+            ctx.cancel_timer("never")
+            ctx.cancel_timer("never")
+
+    worker = Changing()
+    World(System({"a": Detecting(worker, root=True)}, [], [Task, Signal]), 1).run(1)
     assert len(worker.announced) == 1

@@ -4,13 +4,24 @@ All three are stable, so a claim is put to the test by what comes after it: who 
 terminated makes no step, and what is garbage is never reached.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
-from tests.simulation.predicate_runs import EXAMPLES, NO_CHANNELS, ONE_AFTER_THE_OTHER, SNAPSHOT, run
+from tests.simulation.predicate_runs import (
+    EXAMPLES,
+    NO_CHANNELS,
+    NO_GRANTS,
+    NO_REQUESTS,
+    ONE_AFTER_THE_OTHER,
+    SNAPSHOT,
+    run,
+    unordered,
+)
+from tests.simulation.systems import clerks
 
 from strobe.causality.predicates import deadlock, garbage, termination
 from strobe.protocol import Policy
+from strobe.simulation import Faults
 
 SEEDS = range(8)
 NAIVE = (NO_CHANNELS, ONE_AFTER_THE_OTHER)
@@ -60,6 +71,17 @@ def test_naive_detectors_see_phantom_deadlocks(detector):
     assert len(phantoms) > len(runs)
 
 
+def test_both_grants_and_requests_in_flight_have_to_be_seen():
+    """Without either of them there are phantoms, and with both there are none."""
+    assert any(once("philosophers:polite", seed, deadlock).claims[NO_GRANTS] for seed in SEEDS)
+    # Whoever initiates has his channels empty, so it must not always be the same one.
+    from_anybody = Faults(delay_us_max=3000, initiator_every_us=3000)
+    yielding = [run(clerks, seed, deadlock, faults=from_anybody) for seed in range(5)]
+    assert any(ran.claims[NO_REQUESTS] for ran in yielding)
+    assert not any(ran.claims[SNAPSHOT] for ran in yielding)
+    assert all(desk["meals"] > 5 for ran in yielding for desk in ran.end.values())
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_happens_after_a_snapshot_has_shown_the_end(seed):
     ran = once("stealing:pool", seed, termination, 90)
@@ -104,3 +126,26 @@ def test_naive_collectors_would_collect_what_is_still_referred_to(detector):
     runs = [once("objects:remembered", seed, garbage) for seed in SEEDS]
     lost = [reached_again(ran, claim) for ran in runs for claim in ran.claims[detector]]
     assert sum(map(bool, lost)) > len(runs)
+
+
+FAULTS = Faults.parse("delays,partitions,crashes,coordinator")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_fails_meanwhile_no_snapshot_shows_what_is_not_so(seed):
+    philosophers = run("philosophers:polite", seed, deadlock, 20, faults=FAULTS)
+    assert philosophers.claims[SNAPSHOT] == []
+    pool = run("stealing:pool", seed, termination, 20, faults=FAULTS)
+    assert not any(steps_since(pool, claim) for claim in pool.claims[SNAPSHOT])
+    objects = run("objects:remembered", seed, garbage, 20, faults=FAULTS)
+    assert not any(reached_again(objects, claim) for claim in objects.claims[SNAPSHOT])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_on_channels_without_order_and_under_another_protocol_it_is_the_same(seed):
+    pool = run(partial(unordered, "stealing:pool"), seed, termination, 90)
+    assert pool.claims[SNAPSHOT]
+    assert not any(steps_since(pool, claim) for claim in pool.claims[SNAPSHOT])
+    objects = run(partial(unordered, "objects:remembered"), seed, garbage)
+    assert objects.claims[SNAPSHOT]
+    assert not any(reached_again(objects, claim) for claim in objects.claims[SNAPSHOT])
