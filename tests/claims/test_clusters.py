@@ -14,8 +14,9 @@ from tests.spark import conftest
 from tests.spark.clusters import bare_python, connect_server, standalone_cluster
 from tests.spark.pipelines import CONSERVATION, judge_once, written
 from tests.spark.stores import damage
-from tests.storage.samples import commit, sample
+from tests.storage.samples import commit, declaring, sample
 
+from strobe.declarations import Declared, Waits
 from strobe.spark.invariants import read_invariants
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
@@ -45,10 +46,11 @@ SETTINGS = {
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Enough for two tasks: good ones, one that breaks an invariant, and one with a damaged blob."""
+    """Enough for two tasks: good ones, one that breaks an invariant, a deadlock, and one with a damaged blob."""
     store = Store.create(tmp_path / "store")
     for counter in range(1, SNAPSHOTS + 1):
-        commit(store, sample(counter, **({"balance": 99} if counter == 4 else {})))
+        snapshot = sample(counter, **({"balance": 99} if counter == 4 else {}))
+        commit(store, declaring(snapshot, a=Declared(Waits.all("a"))) if counter == 5 else snapshot)
     damage(tmp_path / "store" / blob_name(next(iter(blobs_of(store.list()[5][2])))))
     return store
 
@@ -77,6 +79,7 @@ def test_D6_the_pipeline_gives_the_same_verdicts_wherever_it_runs(
 ) -> None:
     python = bare_python(tmp_path / "python")
     words = ["--store", store.url, "--invariants", str(rules), "--to", str(tmp_path / "there"), "--once", "--json"]
+    words += ["--check", "deadlock"]
     words += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     with cluster(tmp_path, python) as url:
         answer = subprocess.run(
@@ -88,7 +91,7 @@ def test_D6_the_pipeline_gives_the_same_verdicts_wherever_it_runs(
         )
     assert answer.returncode == 1, answer.stderr
     assert json.loads(answer.stdout)["snapshots"] == SNAPSHOTS
-    judge_once(spark, store.url, tmp_path / "here", invariants=tuple(read_invariants(rules)))
+    judge_once(spark, store.url, tmp_path / "here", invariants=tuple(read_invariants(rules)), predicates=("deadlock",))
     here = written(tmp_path / "here")
     assert written(tmp_path / "there") == here
     assert len(here["verdicts"]) > SNAPSHOTS

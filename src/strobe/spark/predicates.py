@@ -1,4 +1,4 @@
-"""Stable predicates over many snapshots, or over one that is too large for one machine, as DataFrame programs (D4, G2).
+"""Stable predicates over many snapshots at once, as DataFrame programs (D4, G2).
 
 They are the programs of `strobe.causality.predicates`, which stays the definition. A fixed point is reached in rounds,
 each of which is a Spark job over what is left: as many as the longest chain of waits that ends, or of references.
