@@ -56,7 +56,7 @@ class Deadlock(msgspec.Struct, frozen=True):
         return tuple(self.waits)
 
     def __str__(self) -> str:
-        apart = f"{listed(self.until_timeout)} only until a wait times out, which is not stable"
+        apart = f"stuck only until a wait times out, which is not stable: {listed(self.until_timeout)}"
         if not self.waits:
             return f"nobody is deadlocked{'; ' + apart if self.until_timeout else ''}"
         knots = "; ".join(self._core(core) for core in self.cores[:NAMED_MAX])

@@ -80,7 +80,7 @@ def test_waits_that_time_out_are_said_not_to_be_stable():
     found = deadlock(waiting(a=Waits.all("b", times_out=True), b=Waits.all("a")))
     assert not found.holds
     assert found.until_timeout == ("a", "b")
-    assert str(found) == "nobody is deadlocked; a, b only until a wait times out, which is not stable"
+    assert str(found) == "nobody is deadlocked; stuck only until a wait times out, which is not stable: a, b"
     inner = deadlock(waiting(a=Waits.all("c", Waits.any("b", times_out=True)), b=Waits.all("a"), c=Waits.all("c")))
     assert inner.processes == ("a", "b", "c")
 
