@@ -130,6 +130,8 @@ def field_of(message: Any, place: Place) -> Any:
 
 
 def _rule(kind: Any, declares: Declares) -> MessageRule:
+    if not issubclass(kind, msgspec.Struct):
+        raise UsageError(f"{kind.__name__} declares what its messages do, but is no msgspec.Struct; make it one")
     config = kind.__struct_config__
     first = int(config.tag is not None)  # in an array, the tag comes before the fields
     fields = msgspec.structs.fields(kind)

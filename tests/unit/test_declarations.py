@@ -1,5 +1,7 @@
 """What processes and messages declare, as it is recorded: plain data, from which everything can be read (G2)."""
 
+from dataclasses import dataclass
+
 import msgspec
 import pytest
 
@@ -82,6 +84,13 @@ def test_a_declared_field_that_is_none_is_refused_when_the_system_is_made():
 
     with pytest.raises(UsageError, match="Wrong declares the field 'nmae', which it has not; fields: name"):
         System({}, [], [Wrong])
+
+    @dataclass
+    class Plain:
+        declares = Declares(grants=True)
+
+    with pytest.raises(UsageError, match=r"Plain declares what its messages do, but is no msgspec\.Struct"):
+        System({}, [], [Plain])
 
 
 def test_who_declares_nothing_is_recorded_without_a_byte():
