@@ -21,6 +21,10 @@ The duties of a host, which is whatever drives these machines (simulator, explor
 11. What is most frequent may go past events and effects: `take_plain` counts a frame from which only its delivery
     follows, `number` counts what is sent. A host that uses neither does the same, and takes longer.
 
+12. Where the protocol has `barriers`: tell `BarrierArrived` of a barrier as soon as it reaches the machine and the
+    process is between two events, whatever waits; hold back what `HoldChannel` names, without taking more credit than a
+    channel has, until `ResumeChannel`; let `SendBarrier` overtake what waits for credit.
+
     effects = protocol.handle(FrameReceived(channel, frame))
     for effect in effects:
         match effect:
@@ -31,7 +35,10 @@ The duties of a host, which is whatever drives these machines (simulator, explor
             ...
 """
 
+from strobe.protocol.aligned import Aligned
+from strobe.protocol.aligned_then_unaligned import AlignedThenUnaligned
 from strobe.protocol.chandy_lamport import ChandyLamport
+from strobe.protocol.endpoint import Endpoint
 from strobe.protocol.fragment import Fragment, LocalState, Snapshot
 from strobe.protocol.frames import FIFO, UNORDERED, Frame, Frontier, InFlight
 from strobe.protocol.ids import COORDINATOR, SnapshotId
@@ -39,6 +46,7 @@ from strobe.protocol.lai_yang import LaiYang
 from strobe.protocol.lifecycle import Lifecycle
 from strobe.protocol.policy import Policy, advise_interval_s
 from strobe.protocol.registry import PROTOCOLS, check_channels
+from strobe.protocol.unaligned import Unaligned
 from strobe.protocol.view import ChannelSpec, View, initiators
 
 __all__ = [
@@ -46,8 +54,11 @@ __all__ = [
     "FIFO",
     "PROTOCOLS",
     "UNORDERED",
+    "Aligned",
+    "AlignedThenUnaligned",
     "ChandyLamport",
     "ChannelSpec",
+    "Endpoint",
     "Fragment",
     "Frame",
     "Frontier",
@@ -58,6 +69,7 @@ __all__ = [
     "Policy",
     "Snapshot",
     "SnapshotId",
+    "Unaligned",
     "View",
     "advise_interval_s",
     "check_channels",

@@ -14,7 +14,6 @@ the receiver's cut was sent after the sender's (C2 and C3 make it record no late
 between the receiver's cut and the marker is what was in flight (C4).
 """
 
-from strobe.errors import ProtocolViolation
 from strobe.protocol.effects import Effect, SendMarker
 from strobe.protocol.endpoint import Endpoint, Recording
 from strobe.protocol.events import (
@@ -24,7 +23,6 @@ from strobe.protocol.events import (
     MarkerReceived,
     SnapshotRequested,
 )
-from strobe.protocol.frames import InFlight
 from strobe.protocol.ids import SnapshotId
 
 
@@ -36,21 +34,14 @@ class ChandyLamport(Endpoint):
     def _receive_frame(self, event: FrameReceived) -> list[Effect]:
         if self._is_early(event):
             return []
-        channel = event.channel
         effects = self._accept(event)
-        for recording in self.open.values():
-            if channel in recording.pending:
-                recording.frames[channel].append(InFlight(event.frame, event.consumed))
+        self._keep(event)
         return effects
 
     def _receive_marker(self, event: MarkerReceived) -> list[Effect]:
         channel, marker = event.channel, event.marker
-        if self._is_settled(marker.snapshot) or marker.view < self.view.number:
+        if not self._concerns(channel, marker):
             return []
-        if marker.view > self.view.number:
-            raise ProtocolViolation(self.process, channel, f"a marker of view {marker.view} came before that view")
-        if channel not in self.incoming:
-            raise ProtocolViolation(self.process, channel, "a marker came on a channel that is not in the view")
         effects: list[Effect] = []
         recording = self.open.get(marker.snapshot)
         if recording is None:

@@ -22,6 +22,33 @@ class SendMarker(msgspec.Struct, frozen=True):
     marker: Marker
 
 
+class SendBarrier(msgspec.Struct, frozen=True):
+    """Put a barrier on `channel` ahead of all that waits at this machine, with what it overtakes of the messages up to
+    its `sent_count`; behind barriers that were sent before (V4)."""
+
+    channel: str
+    marker: Marker
+
+
+class HoldChannel(msgspec.Struct, frozen=True):
+    """Hand over nothing more from `channel`, whose barrier has come, until told to: the others align with it (V3)."""
+
+    channel: str
+    snapshot: SnapshotId
+
+
+class ResumeChannel(msgspec.Struct, frozen=True):
+    """Go on with what has come on `channel`, which was held back."""
+
+    channel: str
+
+
+class SetAlignmentTimer(msgspec.Struct, frozen=True):
+    """Tell `AlignmentTimedOut` when alignment for `snapshot` has taken as long as it may (V5)."""
+
+    snapshot: SnapshotId
+
+
 class SendFrame(msgspec.Struct, frozen=True, gc=False):
     channel: str
     frame: Frame
@@ -76,6 +103,10 @@ class ReportDrained(msgspec.Struct, frozen=True):
 Effect = (
     RecordState
     | SendMarker
+    | SendBarrier
+    | HoldChannel
+    | ResumeChannel
+    | SetAlignmentTimer
     | SendFrame
     | DeliverFrame
     | ReportSentCounts

@@ -11,14 +11,17 @@ again. `SnapshotsSettled` bounds that: ids below its counter are forgotten and t
 from collections.abc import Mapping, Set
 from typing import Self, assert_never
 
-from strobe.errors import UsageError
+from strobe.errors import ProtocolViolation, UsageError
 from strobe.protocol.effects import DropRecording, Effect, FinishFragment, RecordState
 from strobe.protocol.ends import Ends
 from strobe.protocol.events import (
+    AlignmentTimedOut,
+    BarrierArrived,
     Breakpoint,
     DepartureReady,
     Event,
     FrameReceived,
+    Marker,
     MarkerReceived,
     MessagesSent,
     Restarted,
@@ -53,9 +56,15 @@ class Recording:
 
 
 class Endpoint(Ends):
-    """One process's side of a snapshot protocol: events in, effects out. Subclasses add the rules of one protocol."""
+    """One process's side of a snapshot protocol: events in, effects out. Subclasses add the rules of one protocol.
+
+    `sequenced`: the coordinator names every snapshot, and a process that wants one asks it to. `barriers`: what waits
+    on the channels at either machine is the protocol's business too; its host tells `BarrierArrived`.
+    """
 
     name = ""
+    sequenced = False
+    barriers = False
 
     def __init__(self, process: str, view: View, epoch: int = 1) -> None:
         super().__init__(process, view)
@@ -95,6 +104,10 @@ class Endpoint(Ends):
                 return self._send(event)
             case MarkerReceived():
                 return self._receive_marker(event)
+            case BarrierArrived():
+                return self._barrier_arrived(event)
+            case AlignmentTimedOut():
+                return self._alignment_timed_out(event.snapshot)
             case SnapshotRequested():
                 return self._request(event)
             case SentCountRelayed():
@@ -135,6 +148,12 @@ class Endpoint(Ends):
     def _receive_marker(self, event: MarkerReceived) -> list[Effect]:
         return []  # a protocol without markers
 
+    def _barrier_arrived(self, event: BarrierArrived) -> list[Effect]:
+        return []  # a protocol that waits for the barrier's turn
+
+    def _alignment_timed_out(self, snapshot: SnapshotId) -> list[Effect]:
+        return []  # a protocol without such a time
+
     def _relayed(self, event: SentCountRelayed) -> list[Effect]:
         return []  # a protocol without relayed counts
 
@@ -143,6 +162,10 @@ class Endpoint(Ends):
         return SnapshotId(self.epoch, max(self.counter_seen + 1, self.counter_floor), self.process)
 
     # Recordings
+
+    def is_under_way(self, snapshot: SnapshotId) -> bool:
+        """Tell whether something is held here for `snapshot`."""
+        return snapshot in self.open
 
     def _is_settled(self, snapshot: SnapshotId) -> bool:
         """Tell whether `snapshot` needs nothing of this process any more; remember that it was seen."""
@@ -153,6 +176,22 @@ class Endpoint(Ends):
     def _takes_part_in(self, view: int) -> bool:
         """Tell whether a snapshot of this view concerns this process: one that is leaving has no part in any more."""
         return view == self.view.number and self.process in self.view.processes
+
+    def _concerns(self, channel: str, marker: Marker) -> bool:
+        """Tell whether a marker has something to say here; raise ProtocolViolation where it cannot have come."""
+        if self._is_settled(marker.snapshot) or marker.view < self.view.number:
+            return False
+        if marker.view > self.view.number:
+            raise ProtocolViolation(self.process, channel, f"a marker of view {marker.view} came before that view")
+        if channel not in self.incoming:
+            raise ProtocolViolation(self.process, channel, "a marker came on a channel that is not in the view")
+        return True
+
+    def _keep(self, event: FrameReceived) -> None:
+        """Keep a frame that was in flight at the cut of each recording whose marker is still to come on its channel."""
+        for recording in self.open.values():
+            if event.channel in recording.pending:
+                recording.frames[event.channel].append(InFlight(event.frame, event.consumed))
 
     def _begin(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, Effect]:
         """Fix the cut of `snapshot` here and now."""

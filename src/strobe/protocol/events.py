@@ -2,17 +2,18 @@
 
 import msgspec
 
-from strobe.protocol.frames import Frame
+from strobe.protocol.frames import Frame, InFlight
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.view import View
 
 
-class Marker(msgspec.Struct, frozen=True):
-    """What a marker carries."""
+class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a marker carries. A barrier also says how many messages its sender had sent on the channel (V3-V5)."""
 
     epoch: int
     view: int
     snapshot: SnapshotId
+    sent_count: int | None = None
 
 
 class MessagesSent(msgspec.Struct, frozen=True, gc=False):
@@ -37,6 +38,26 @@ class FrameReceived(msgspec.Struct, frozen=True, gc=False):
 class MarkerReceived(msgspec.Struct, frozen=True):
     channel: str
     marker: Marker
+
+
+class BarrierArrived(msgspec.Struct, frozen=True):
+    """A barrier has reached this machine. `waiting` came before it on its channel and is not received yet.
+
+    One that `overtakes` has overtaken all that waits, here and at its sender: `overtaken` is what waited there, and its
+    turn is now. Any other has its turn behind what waits: then `MarkerReceived` tells of it again.
+    """
+
+    channel: str
+    marker: Marker
+    waiting: tuple[InFlight, ...] = ()
+    overtaken: tuple[Frame, ...] = ()
+    overtakes: bool = False
+
+
+class AlignmentTimedOut(msgspec.Struct, frozen=True):
+    """The time has passed that alignment for `snapshot` may take (V5)."""
+
+    snapshot: SnapshotId
 
 
 class Breakpoint(msgspec.Struct, frozen=True):
@@ -101,6 +122,8 @@ Event = (
     MessagesSent
     | FrameReceived
     | MarkerReceived
+    | BarrierArrived
+    | AlignmentTimedOut
     | SnapshotRequested
     | SentCountRelayed
     | SnapshotAborted

@@ -29,6 +29,7 @@ class LaiYang(Endpoint):
     """One process's part of the protocol: events in, effects out."""
 
     name = "lai-yang"
+    sequenced = True
 
     def _receive_frame(self, event: FrameReceived) -> list[Effect]:
         if self._is_early(event):

@@ -102,6 +102,29 @@ def initiators(view: View, chosen: Iterable[str] = ()) -> tuple[str, ...]:
     return tuple(found)
 
 
+def find_cycle(view: View) -> tuple[str, ...]:
+    """Return the processes of a cycle, the first one again at its end; empty where the channels have none."""
+    successors: dict[str, list[str]] = {process: [] for process in view.processes}
+    for channel in view.channels:
+        successors[channel.source].append(channel.target)
+    done: set[str] = set()
+    for start in view.processes:
+        if start in done:
+            continue
+        path, branches = {start: 0}, [iter(successors[start])]
+        while path:
+            following = next(branches[-1], None)
+            if following is None:
+                done.add(path.popitem()[0])
+                branches.pop()
+            elif following in path:
+                return (*list(path)[path[following] :], following)
+            elif following not in done:
+                path[following] = len(path)
+                branches.append(iter(successors[following]))
+    return ()
+
+
 def finishing_order(starts: Iterable[str], successors: dict[str, list[str]]) -> list[str]:
     """Return every process reachable from `starts`, in the order in which a depth-first search leaves them."""
     seen: set[str] = set()

@@ -12,13 +12,17 @@ from strobe.protocol.effects import (
     DropRecording,
     Effect,
     FinishFragment,
+    HoldChannel,
     PrepareDeparture,
     RecordState,
     ReportDrained,
     ReportSentCounts,
+    ResumeChannel,
+    SendBarrier,
     SendFrame,
     SendMarker,
     SendView,
+    SetAlignmentTimer,
 )
 from strobe.protocol.events import DepartureReady
 from strobe.runtime.wire import marker_frame, view_frame
@@ -66,6 +70,8 @@ class Effects:
                 self._report_drained(effect.view)
             case PrepareDeparture():
                 self._depart()
+            case SendBarrier() | HoldChannel() | ResumeChannel() | SetAlignmentTimer():
+                raise AssertionError("live nodes have no barriers yet")
             case SendFrame():
                 raise AssertionError("the outbox numbers what is sent, and tells no event")
             case _:

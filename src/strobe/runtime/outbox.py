@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.protocol import ChandyLamport, LaiYang
+from strobe.protocol import Endpoint
 from strobe.runtime.application import Application
 from strobe.runtime.open_frame import OpenFrame
 from strobe.runtime.outlet import Outlet
@@ -27,7 +27,7 @@ Sealed = Callable[[str, int, int, list[int], Any], None]
 class Outbox:
     """The outgoing channels of one process in one epoch."""
 
-    def __init__(self, name: str, protocol: ChandyLamport | LaiYang, settings: NodeSettings) -> None:
+    def __init__(self, name: str, protocol: Endpoint, settings: NodeSettings) -> None:
         self.name = name
         self.outlets: dict[str, Outlet] = {}
         self._ended: list[Outlet] = []

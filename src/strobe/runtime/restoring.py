@@ -8,7 +8,7 @@ import msgspec
 
 from strobe.errors import ProtocolViolation, SnapshotError, SnapshotIncomplete, UsageError
 from strobe.keyed_state import KeyedState
-from strobe.protocol import PROTOCOLS, ChandyLamport, Fragment, LaiYang, LocalState, View
+from strobe.protocol import PROTOCOLS, Endpoint, Fragment, LocalState, View
 from strobe.protocol.log import ProcessRecord
 from strobe.runtime.application import Decode, decode_frame
 from strobe.runtime.user_code import FAILURES, explain
@@ -100,9 +100,7 @@ def becoming(snapshot: str, process: str) -> Iterator[None]:
         raise Unrestorable(snapshot, f"restore() of process {process!r} fails: {explain(error)}; {WAY_OUT}") from error
 
 
-def new_endpoint(
-    protocol: str, process: str, view: View, epoch: int, restored: Restored | None
-) -> ChandyLamport | LaiYang:
+def new_endpoint(protocol: str, process: str, view: View, epoch: int, restored: Restored | None) -> Endpoint:
     """Return the protocol of `process` as it begins in `epoch`."""
     kind = PROTOCOLS[protocol]
     if restored is None:

@@ -29,7 +29,6 @@ from strobe.protocol.events import (
     SnapshotRequested,
     ViewReceived,
 )
-from strobe.protocol.lai_yang import LaiYang
 from strobe.runtime.boundary import Boundary
 from strobe.runtime.captures import Captures
 from strobe.runtime.effects import Effects
@@ -282,13 +281,13 @@ class Timeline:
 
     def name_snapshot(self, earlier: int) -> str:
         """Return the id of a snapshot that the event under way asks for, after `earlier` others."""
-        if self.protocol.name == LaiYang.name:
+        if self.protocol.sequenced:
             return f"request-{self.name}-{self.application.position}-{earlier + 1}"
         first = self.protocol.next_id()
         return str(SnapshotId(first.epoch, first.counter + earlier, first.initiator))
 
     def initiate(self, requested: str, inside: Breakpoint | None) -> None:
-        if self.protocol.name == LaiYang.name:
+        if self.protocol.sequenced:
             self.host.say(SnapshotWanted((self.name,)))
             return
         snapshot, view = SnapshotId.parse(requested), self.protocol.view.number

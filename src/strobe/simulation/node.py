@@ -31,15 +31,20 @@ from strobe.protocol.effects import (
     DropRecording,
     Effect,
     FinishFragment,
+    HoldChannel,
     PrepareDeparture,
     RecordState,
     ReportDrained,
     ReportSentCounts,
+    ResumeChannel,
+    SendBarrier,
     SendFrame,
     SendMarker,
     SendView,
+    SetAlignmentTimer,
 )
 from strobe.protocol.events import (
+    AlignmentTimedOut,
     Breakpoint,
     DepartureReady,
     Event,
@@ -56,10 +61,16 @@ from strobe.protocol.events import (
 )
 from strobe.simulation.context import SimulatedContext
 from strobe.simulation.journal import ChannelJournal
+from strobe.simulation.queues import Item, Queues
 from strobe.storage.states import encode_state
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
+
+
+_OF_BARRIERS = (SendBarrier, HoldChannel, ResumeChannel, SetAlignmentTimer)
+ALIGNMENT_US = 8_000
+"""How long alignment may take before it turns unaligned (V5)."""
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -80,6 +91,9 @@ class Node:
         self.process = process
         self.epoch = self.taking_epoch = epoch
         self.protocol = world.protocol_class(name, view, epoch)
+        # Where barriers overtake what waits, there is something that waits.
+        self.queues = Queues(self) if self.protocol.barriers else None
+        self.transmit = world.transmit if self.queues is None else self.queues.transmit
         self.decode = world.system.decoder.decode
         self.context = SimulatedContext(self, random)
         self.position = 0
@@ -114,10 +128,12 @@ class Node:
 
     # What comes in
 
-    def take(self, channel: str, item: Frame | MarkerReceived | ViewReceived) -> None:
+    def take(self, channel: str, item: Item) -> None:
         """Take the next thing from a channel."""
         if self.down:
             self.backlog.append((self.take, channel, item))
+        elif self.queues is not None:
+            self.queues.arrive(channel, item)
         elif type(item) is Frame:
             self.take_frame(FrameReceived(channel, item))
         else:
@@ -187,9 +203,33 @@ class Node:
             if kind is DeliverFrame:
                 self._deliver(effect)  # type: ignore[arg-type]
             elif kind is SendFrame:
-                self.world.transmit(effect.channel, effect.frame, self.epoch)  # type: ignore[union-attr]
+                self.transmit(effect.channel, effect.frame, self.epoch)  # type: ignore[union-attr]
+            elif kind in _OF_BARRIERS:
+                self._carry_out_barrier(effect)
             else:
                 self._carry_out_rare(effect)
+
+    def _carry_out_barrier(self, effect: Effect) -> None:
+        queues = self.queues
+        assert queues is not None
+        match effect:
+            case SendBarrier():
+                queues.overtake(effect.channel, effect.marker)
+            case HoldChannel():
+                queues.hold(effect.channel)
+                self.world.free_later(self, effect.snapshot)
+            case ResumeChannel():
+                queues.resume(effect.channel)
+            case SetAlignmentTimer():
+                self.world.schedule(self.world.now_us + ALIGNMENT_US, self._alignment_over, effect.snapshot, None)
+            case _:
+                raise AssertionError(f"{effect} is none of barriers")
+
+    def _alignment_over(self, snapshot: SnapshotId, _: None) -> None:
+        if self.down:
+            self.backlog.append((self._alignment_over, snapshot, None))
+        else:
+            self.tell(AlignmentTimedOut(snapshot))
 
     def _carry_out_rare(self, effect: Effect) -> None:
         world = self.world
@@ -197,11 +237,11 @@ class Node:
             case RecordState():
                 self._record(effect.snapshot)
             case SendMarker():
-                world.transmit(effect.channel, MarkerReceived(effect.channel, effect.marker), self.epoch)
+                self.transmit(effect.channel, MarkerReceived(effect.channel, effect.marker), self.epoch)
             case SendView():
                 self.view_changed()
                 came = ViewReceived(effect.channel, effect.view, effect.sent_count)
-                world.transmit(effect.channel, came, self.epoch)
+                self.transmit(effect.channel, came, self.epoch)
             case FinishFragment():
                 self._finish(effect.fragment)
             case DropRecording():
@@ -215,6 +255,8 @@ class Node:
                 self._depart()
             case SendFrame() | DeliverFrame():
                 raise AssertionError("carried out above")
+            case SendBarrier() | HoldChannel() | ResumeChannel() | SetAlignmentTimer():
+                raise AssertionError("carried out above, where there are barriers")
 
     def _record(self, snapshot: SnapshotId) -> None:
         self.captured[snapshot] = self.capture()
@@ -291,13 +333,13 @@ class Node:
 
     def name_snapshot(self, earlier: int) -> str:
         """Return the id of a snapshot that the event under way asks for, after `earlier` others."""
-        if self.protocol.name == "lai-yang":
+        if self.protocol.sequenced:
             return f"request-{self.name}-{self.position}-{earlier + 1}"
         first = self.protocol.next_id()
         return str(SnapshotId(first.epoch, first.counter + earlier, first.initiator))
 
     def _initiate(self, requested: str, inside: Breakpoint | None) -> None:
-        if self.protocol.name == "lai-yang":
+        if self.protocol.sequenced:
             self.world.tell_coordinator(self.name, SnapshotWanted((self.name,)))
             return
         snapshot = SnapshotId.parse(requested)
@@ -347,7 +389,7 @@ class Node:
     def expire(self, snapshot: SnapshotId) -> None:
         """No outcome has come for too long: free what is held for `snapshot` (E7)."""
         self.kept.pop(snapshot, None)
-        if snapshot in self.protocol.open and not self.down:
+        if self.protocol.is_under_way(snapshot) and not self.down:
             self.tell(SnapshotAborted(snapshot))
 
     def _depart(self) -> None:

@@ -9,16 +9,15 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from strobe.process import Process, Random
-from strobe.protocol import Fragment, Frame, InFlight, LocalState, View
+from strobe.protocol import Fragment, InFlight, LocalState, View
 from strobe.protocol.coordination import CoordinatorEffect, Drained, LetGo, TellBlank, TellRestore
-from strobe.protocol.events import FrameReceived, MarkerReceived, ViewReceived
+from strobe.protocol.events import FrameReceived
 from strobe.simulation.node import Node
+from strobe.simulation.queues import Item
 from strobe.storage.states import decode_state
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
-
-Item = Frame | MarkerReceived | ViewReceived
 
 
 class RestorableNode(Node):
@@ -128,7 +127,9 @@ class RestorableNode(Node):
     def redeliver(self, in_flight: dict[str, tuple[InFlight, ...]]) -> None:
         """Take the recorded frames again, one by one; what comes on their channels meanwhile waits behind them."""
         for channel, items in in_flight.items():
-            if items:
+            if items and self.queues is not None:
+                self.queues.redeliver(channel, items)
+            elif items:
                 self.redelivery[channel] = deque(items)
                 self.behind[channel] = []
                 self._redeliver_later(channel)

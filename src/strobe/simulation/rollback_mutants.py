@@ -3,7 +3,8 @@
 from strobe.protocol import Fragment, Frame, InFlight, LocalState
 from strobe.protocol.coordination import TellRestore
 from strobe.protocol.effects import DeliverFrame
-from strobe.simulation.restorable import Item, RestorableNode
+from strobe.simulation.queues import Item
+from strobe.simulation.restorable import RestorableNode
 
 
 class StateNotRestored(RestorableNode):

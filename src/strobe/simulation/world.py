@@ -18,7 +18,6 @@ from strobe.process import Random, System
 from strobe.protocol import (
     PROTOCOLS,
     Fragment,
-    Frame,
     Lifecycle,
     Policy,
     Snapshot,
@@ -34,7 +33,6 @@ from strobe.protocol.coordination import (
     TellSettled,
     TellView,
 )
-from strobe.protocol.events import MarkerReceived, ViewReceived
 from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, ViewChange
 from strobe.protocol.systems import first_view
 from strobe.simulation.coordinator import Coordinator, MemoryLog, StoreLog
@@ -43,6 +41,7 @@ from strobe.simulation.injector import Injector
 from strobe.simulation.journal import Journal
 from strobe.simulation.network import Due, Network
 from strobe.simulation.node import Node
+from strobe.simulation.queues import ChannelQueue, Item
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.restorable import RestorableNode
 from strobe.simulation.rollbacks import Rollbacks
@@ -114,6 +113,8 @@ class World:
         # What really happened in each epoch; 0 is that of processes which were told nothing yet.
         self.epoch = 1
         self.journals = {1: Journal()} if self.rollbacks is None else {0: Journal(0)}
+        # Where protocols have barriers: what waits on each channel, in each incarnation and epoch.
+        self.queues: dict[tuple[str, int, int], ChannelQueue] = {}
         self.emitted: list[tuple[str, Any]] = []
         self.violations: list[Violated] = []
         self.assembled: dict[str, Snapshot] = {}
@@ -216,18 +217,18 @@ class World:
 
     # The network
 
-    def transmit(self, channel: str, item: Frame | MarkerReceived | ViewReceived, epoch: int) -> None:
+    def transmit(self, channel: str, item: Item, epoch: int) -> None:
         self.network.transmit(channel, item if self.rollbacks is None else (epoch, item))
 
     def arrival(self, target: str) -> Callable[[str, Any], None]:
         """Return what takes an item from a channel to `target`."""
 
-        def arrive(channel: str, item: Frame | MarkerReceived | ViewReceived) -> None:
+        def arrive(channel: str, item: Item) -> None:
             node = self.nodes.get(target)
             if node is not None:  # else it has left; its last counts were acknowledged, so no message is lost here
                 node.take(channel, item)
 
-        def arrive_in_epoch(channel: str, sent: tuple[int, Frame | MarkerReceived | ViewReceived]) -> None:
+        def arrive_in_epoch(channel: str, sent: tuple[int, Item]) -> None:
             node = self.nodes.get(target)
             if isinstance(node, RestorableNode):
                 node.arrive(channel, *sent)
@@ -322,6 +323,10 @@ class World:
             self._trace_record(node, snapshot)
         if isinstance(node, RestorableNode) and self.rollbacks is not None:
             self.rollbacks.recorded(node, snapshot)
+        self.free_later(node, snapshot)
+
+    def free_later(self, node: Node, snapshot: SnapshotId) -> None:
+        """Where no outcome comes for too long, let the node free what it holds for `snapshot` (E7)."""
         self.schedule(self.now_us + PATIENCE * self.policy.timeout_us, self._expire, node, snapshot)
 
     def _trace_record(self, node: Node, snapshot: SnapshotId) -> None:

@@ -1,4 +1,5 @@
-"""No process holds anything for a snapshot that has its outcome: recordings, captured states, finished fragments."""
+"""No process holds anything for a snapshot that has its outcome: recordings, captured states, finished fragments, and
+inputs that it has held back."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,3 +19,5 @@ class BuffersFreed(Checker):
             for snapshot in sorted(held):
                 if str(snapshot) in world.outcomes:
                     yield f"{name} still holds buffers for {snapshot}, which has ended"
+            for channel in node.queues.held() if node.queues is not None else ():
+                yield f"{name} still holds {channel} back, and no snapshot is under way"

@@ -27,7 +27,7 @@ def gone_back(space: "Space", state: "Global") -> "Global":
         locals_, contents = _restored(space, parts)
     count = len(space.scenario.snapshots)
     queues = [space.contents.number(contents.get(channel, ())) for channel in space.channels]
-    orders = [space.contents.number(())] * len(space.processes)
+    orders = [space.contents.number(())] * (space.control_at - space.outbox_at + len(space.processes))
     happened = 1 + ((1 << count) - 1) * 2
     numbers = [space.local_number(local) for local in locals_]
     after = (*numbers, *queues, *orders, space.collections.number(()), happened)

@@ -9,12 +9,16 @@ from strobe.protocol.effects import (
     DropRecording,
     Effect,
     FinishFragment,
+    HoldChannel,
     RecordState,
     ReportSentCounts,
+    ResumeChannel,
+    SendBarrier,
     SendFrame,
     SendMarker,
+    SetAlignmentTimer,
 )
-from strobe.protocol.events import Event, FrameReceived, MarkerReceived, SentCountRelayed
+from strobe.protocol.events import BarrierArrived, Event, FrameReceived, MarkerReceived, SentCountRelayed
 
 if TYPE_CHECKING:
     from strobe.simulation.explorer.space import Local, Space
@@ -37,6 +41,14 @@ class Reaction:
                     self._put(effect.channel, FrameReceived(effect.channel, effect.frame))
                 case SendMarker():
                     self._put(effect.channel, MarkerReceived(effect.channel, effect.marker))
+                case SendBarrier():
+                    self._put(effect.channel, BarrierArrived(effect.channel, effect.marker, overtakes=True))
+                case HoldChannel():
+                    self.local.held |= {effect.channel}
+                case ResumeChannel():
+                    self.local.held -= {effect.channel}
+                case SetAlignmentTimer():
+                    self.local.timers |= {effect.snapshot}
                 case DeliverFrame():
                     self._receive(effect.channel, effect.frame)
                 case RecordState():

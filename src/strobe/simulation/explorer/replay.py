@@ -21,6 +21,8 @@ def play(scenario: Scenario, protocol_class: Any, path: Sequence[Action]) -> Sta
             stage.send(action.process, action.channel, sent[action.channel])
         elif action.kind == "deliver":
             stage.take_item(action.channel, action.event)
+        elif action.kind == "forward":
+            stage.forward(action.channel)
         elif action.kind == "crash":
             stage.crash(action.process)
         elif action.kind == "rollback":

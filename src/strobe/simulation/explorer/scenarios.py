@@ -3,7 +3,17 @@
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.protocol import FIFO, UNORDERED, ChandyLamport, ChannelSpec, LaiYang, View
+from strobe.protocol import (
+    FIFO,
+    UNORDERED,
+    Aligned,
+    AlignedThenUnaligned,
+    ChandyLamport,
+    ChannelSpec,
+    LaiYang,
+    Unaligned,
+    View,
+)
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -71,8 +81,14 @@ _KINDS = {ChandyLamport.name: FIFO, LaiYang.name: UNORDERED}
 _SHORT = {ChandyLamport.name: "cl", LaiYang.name: "ly"}
 
 
+_BARRIERS = {Aligned.name: "aligned", Unaligned.name: "unaligned", AlignedThenUnaligned.name: "timed"}
+
+
 def smallest(protocol: str) -> Scenario:
     """Return the system on which merging equal states is compared with not merging them."""
+    if protocol in _BARRIERS:
+        messages = {Aligned.name: 3, Unaligned.name: 2, AlignedThenUnaligned.name: 1}[protocol]
+        return Scenario(f"smallest-{_BARRIERS[protocol]}", protocol, _view("ab", "ab", FIFO), messages, _FROM_A)
     view = _view("ab", "ab ba", _KINDS[protocol])
     return Scenario(f"smallest-{_SHORT[protocol]}", protocol, view, 1, (("a",),))
 
@@ -97,6 +113,31 @@ def _rollbacks(protocol: str) -> list[Scenario]:
     ]
 
 
+def _barriers(protocol: str) -> list[Scenario]:
+    """Return a diamond of four, whose last process joins two inputs; and the join alone.
+
+    A time that may be over at any step makes many states: with it, only the join is small.
+    """
+    short, timed, aligned = _BARRIERS[protocol], protocol == AlignedThenUnaligned.name, protocol == Aligned.name
+    join, diamond = _view("abc", "ac bc", FIFO), _view("abcd", "ab ac bd cd", FIFO)
+    from_both: Snapshots = (("a", "b"),)
+    found = [
+        smallest(protocol),
+        Scenario(f"join-{short}", protocol, join, 1 if timed else 2, from_both),
+        Scenario(f"join-{short}-twice", protocol, join, 1, from_both * 2, large=timed),
+        Scenario(f"pair-{short}-crash", protocol, _view("ab", "ab", FIFO), 2, _FROM_A, crash=True),
+        Scenario(f"join-{short}-rollback", protocol, join, 1, from_both, rollback=True, large=timed),
+        Scenario(f"diamond-{short}", protocol, diamond, 2 if aligned else 1, _FROM_A, large=timed),
+    ]
+    if not timed:
+        found += [
+            Scenario(f"diamond-{short}-twice", protocol, diamond, 1, _FROM_A * 2, large=not aligned),
+            Scenario(f"diamond-{short}-crash", protocol, diamond, 1, _FROM_A, crash=True, large=True),
+            Scenario(f"diamond-{short}-rollback", protocol, diamond, 1, _FROM_A, rollback=True, large=not aligned),
+        ]
+    return found
+
+
 def scenarios() -> tuple[Scenario, ...]:
     """Return every scenario of `strobe explore --all`, in order."""
     found = []
@@ -113,6 +154,8 @@ def scenarios() -> tuple[Scenario, ...]:
             for snapshots in _SHAPES[shape].crashing[_SHORT[protocol]]
         ]
         found += _rollbacks(protocol)
+    for protocol in _BARRIERS:
+        found += _barriers(protocol)
     return tuple(found)
 
 

@@ -107,7 +107,7 @@ class Search:
             return f"{missing[0]} never completes: nothing is on the way any more"
         held = self.space.held(state)
         if held:
-            return f"{held[0][0]} still holds buffers for {held[0][1]} when all is over"
+            return f"{held[0]} when all is over"
         return ""
 
     def _report(

@@ -1,9 +1,9 @@
 """The state space of a scenario: what can happen next, and what it leads to.
 
-A global state is a tuple of small numbers: one per process, one per channel, one for each process's orders under way
-(they come in order), one for the fragments handed over, one for whether the crash has happened. Each number stands for
-an interned value. Reports of counts reach the coordinator at once and are relayed from there: any delay is in the
-orders.
+A global state is a tuple of small numbers: one per process, one per channel (where barriers overtake, also one for what
+waits at its sender), one for each process's orders under way (they come in order), one for the fragments handed over,
+one for whether the crash has happened. Each number stands for an interned value. Reports of counts reach the
+coordinator at once and are relayed from there: any delay is in the orders.
 
 What a process does depends on its own state and on the event alone (that is what pure means), so each such pair is run
 once through `handle` of the real class, and looked up ever after. That is why millions of global states can be visited.
@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 
 from strobe.errors import ProtocolViolation
-from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, LaiYang, SnapshotId, View
+from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, Aligned, LaiYang, SnapshotId, View
 from strobe.protocol.effects import (
     DeliverFrame,
 )
 from strobe.protocol.events import (
+    AlignmentTimedOut,
+    BarrierArrived,
     Event,
     FrameReceived,
     MessagesSent,
@@ -30,6 +32,7 @@ from strobe.protocol.events import (
 )
 from strobe.simulation.explorer.going_back import gone_back
 from strobe.simulation.explorer.machines import canonical, copy_of
+from strobe.simulation.explorer.queues import overtaking, takeable
 from strobe.simulation.explorer.reaction import Reaction
 from strobe.simulation.explorer.scenarios import Scenario
 
@@ -71,6 +74,9 @@ class Local(msgspec.Struct):
     sent: dict[str, int]
     received: dict[str, frozenset[int]]
     captured: dict[SnapshotId, Seen]
+    # With barriers: inputs that are held back, and the times that are running.
+    held: frozenset[str] = frozenset()
+    timers: frozenset[SnapshotId] = frozenset()
 
     def seen(self) -> Seen:
         return Seen(tuple(sorted(self.sent.items())), tuple(sorted(self.received.items())))
@@ -86,7 +92,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One thing that may happen: `kind` is send, deliver, control, crash or rollback."""
+    """One thing that may happen: `kind` is send, forward, deliver, timeout, control, crash or rollback."""
 
     kind: str
     process: str
@@ -118,16 +124,20 @@ class Space:
         self.fragments = Interned()
         self.handles = 0
         self._steps: dict[tuple[int, Any], Step] = {}
-        self._moves: dict[tuple[int, int], tuple[tuple[Any, int], ...]] = {}
+        self._moves: dict[tuple[int, int], tuple[tuple[Any, int, bool], ...]] = {}
         self.first_channel = len(self.processes)
-        self.control_at = self.first_channel + len(self.channels)
+        # With barriers that overtake, what waits at senders is apart from what is on the way.
+        self.overtaking = self.protocol_class.barriers and scenario.protocol != Aligned.name
+        self.outbox_at = self.first_channel + len(self.channels)
+        self.control_at = self.outbox_at + (len(self.channels) if self.overtaking else 0)
 
     def start(self) -> Global:
         """Return the state before anything has happened."""
         numbers = [self.local_number(self.fresh(process, 1)) for process in self.processes]
         empty = self.contents.number(())
         none = self.collections.number(())
-        state = (*numbers, *([empty] * (len(self.channels) + len(self.processes))), none, 0)
+        queues = self.control_at - self.first_channel + len(self.processes)
+        state = (*numbers, *([empty] * queues), none, 0)
         return self.order(state, self.requests(range(len(self.scenario.snapshots)), 0))
 
     def view_in(self, epoch: int) -> View:
@@ -151,6 +161,9 @@ class Space:
         yield from self._sends(state)
         yield from self._deliveries(state)
         yield from self._controls(state)
+        if self.overtaking:
+            yield from self._forwards(state)
+            yield from self._timeouts(state)
         if self.scenario.crash and state[-1] == 0:
             yield from self._crashes(state)
         if self.scenario.rollback and state[-1] == 0:
@@ -170,7 +183,10 @@ class Space:
     def _deliveries(self, state: Global) -> Iterator[tuple[Action, Global]]:
         for number, target in enumerate(self.targets):
             at = self.first_channel + number
-            for item, rest in self._takeable(number, state[at]):
+            held = self.channels[number] in self.locals.values[state[target]].held
+            for item, rest, waits in self._takeable(number, state[at]):
+                if held and waits:
+                    continue
                 step = self._step(state[target], item)
                 after = (*state[:at], rest, *state[at + 1 :])
                 yield (
@@ -178,18 +194,49 @@ class Space:
                     self._apply(after, target, step),
                 )
 
-    def _takeable(self, channel: int, content: int) -> tuple[tuple[Any, int], ...]:
-        """Return what can be taken from a channel next, each with what remains."""
+    def _takeable(self, channel: int, content: int) -> tuple[tuple[Any, int, bool], ...]:
+        """Return what can be taken from a channel next, each with what remains, and whether it may be held back."""
         known = self._moves.get((channel, content))
         if known is None:
             queue = self.contents.values[content]
-            places = range(len(queue)) if self.channels[channel] in self.unordered else range(min(1, len(queue)))
-            known = tuple(
-                (self.items.values[queue[place]], self.contents.number((*queue[:place], *queue[place + 1 :])))
-                for place in places
-            )
+            known = self._overtakeable(queue) if self.overtaking else self._in_places(channel, queue)
             self._moves[channel, content] = known
         return known
+
+    def _in_places(self, channel: int, queue: tuple[int, ...]) -> tuple[tuple[Any, int, bool], ...]:
+        places = range(len(queue)) if self.channels[channel] in self.unordered else range(min(1, len(queue)))
+        return tuple(
+            (self.items.values[queue[place]], self.contents.number((*queue[:place], *queue[place + 1 :])), True)
+            for place in places
+        )
+
+    def _overtakeable(self, queue: tuple[int, ...]) -> tuple[tuple[Any, int, bool], ...]:
+        """Return as much where barriers need not wait for their turn."""
+        number = self.items.number
+        return tuple(
+            (event, self.contents.number(tuple(map(number, rest))), waits)
+            for event, rest, waits in takeable(tuple(self.items.values[item] for item in queue))
+        )
+
+    def _forwards(self, state: Global) -> Iterator[tuple[Action, Global]]:
+        """Let the first thing that waits at the sender of each channel go on its way."""
+        for number, spec in enumerate(self.scenario.view.channels):
+            waiting = self.contents.values[state[self.outbox_at + number]]
+            if waiting:
+                after = list(state)
+                after[self.outbox_at + number] = self.contents.number(waiting[1:])
+                at = self.first_channel + number
+                after[at] = self.contents.number((*self.contents.values[after[at]], waiting[0]))
+                yield Action("forward", spec.source, spec.id), tuple(after)
+
+    def _timeouts(self, state: Global) -> Iterator[tuple[Action, Global]]:
+        for place, process in enumerate(self.processes):
+            for snapshot in self.locals.values[state[place]].timers:
+                event = AlignmentTimedOut(snapshot)
+                yield (
+                    Action("timeout", process, event=event),
+                    self._apply(state, place, self._step(state[place], event)),
+                )
 
     def _controls(self, state: Global) -> Iterator[tuple[Action, Global]]:
         for place in range(len(self.processes)):
@@ -259,6 +306,8 @@ class Space:
         after[place] = step.local
         for channel, item in step.puts:
             at = self.first_channel + channel
+            if self.overtaking:
+                at, item = self._behind_or_ahead(after, channel, item)
             queue = (*self.contents.values[after[at]], item)
             after[at] = self.contents.number(self.arranged(self.channels[channel], queue))
         for target, item in step.orders:
@@ -268,6 +317,15 @@ class Space:
             handed = tuple(sorted((*self.collections.values[after[-2]], *step.fragments)))
             after[-2] = self.collections.number(handed)
         return tuple(after)
+
+    def _behind_or_ahead(self, state: list[int], channel: int, item: int) -> tuple[int, int]:
+        """Return where something goes that is put on a channel: a barrier ahead of what waits, with copies of it."""
+        barrier = self.items.values[item]
+        if not isinstance(barrier, BarrierArrived):
+            return self.outbox_at + channel, item
+        waiting = self.contents.values[state[self.outbox_at + channel]]
+        ahead = overtaking(barrier, tuple(self.items.values[one] for one in waiting))
+        return self.first_channel + channel, self.items.number(ahead)
 
     def arranged(self, channel: str, queue: tuple[int, ...]) -> tuple[int, ...]:
         """Return what is on a channel in the one form that stands for all its orders, where it has none."""
@@ -282,7 +340,13 @@ class Space:
     def _run(self, before: Local, event: Any) -> Step:
         """Run one event through the real protocol class."""
         self.handles += 1
-        local = Local(copy_of(before.machine), dict(before.sent), dict(before.received), dict(before.captured))
+        local = msgspec.structs.replace(
+            before,
+            machine=copy_of(before.machine),
+            sent=dict(before.sent),
+            received=dict(before.received),
+            captured=dict(before.captured),
+        )
         outcome = Reaction(self, local)
         if isinstance(event, tuple):
             channel = event[1]
@@ -292,6 +356,8 @@ class Space:
         else:
             if isinstance(event, Restarted):
                 local.captured.clear()
+            elif isinstance(event, AlignmentTimedOut):
+                local.timers -= {event.snapshot}
             effects = local.machine.handle(event)
             if isinstance(event, FrameReceived) and not any(isinstance(effect, DeliverFrame) for effect in effects):
                 raise ProtocolViolation(local.machine.process, event.channel, "a frame taken is held back (C7)")
@@ -308,6 +374,8 @@ class Space:
             canonical(local.machine, self.unordered),
             local.seen(),
             tuple(sorted(local.captured.items())),
+            local.held,
+            local.timers,
         )
 
     def slot(self, snapshot: int, process: int) -> int:
@@ -340,13 +408,14 @@ class Space:
         aborted = state[-1] >> 1
         return [self.ids[number + count] if aborted >> number & 1 else self.ids[number] for number in range(count)]
 
-    def held(self, state: Global) -> list[tuple[str, SnapshotId]]:
-        """Return what processes still hold buffers for."""
-        return [
-            (process, snapshot)
-            for place, process in enumerate(self.processes)
-            for snapshot in (*self.locals.values[state[place]].machine.open, *self.locals.values[state[place]].captured)
-        ]
+    def held(self, state: Global) -> list[str]:
+        """Return what processes still hold, in words."""
+        found = []
+        for place, process in enumerate(self.processes):
+            local = self.locals.values[state[place]]
+            found += [f"{process} still holds buffers for {one}" for one in (*local.machine.open, *local.captured)]
+            found += [f"{process} still holds {channel} back" for channel in sorted(local.held)]
+        return found
 
 
 def _snapshot_ids(scenario: Scenario) -> tuple[SnapshotId, ...]:

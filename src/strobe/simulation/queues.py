@@ -1,0 +1,146 @@
+"""What waits on channels, at either machine, in a world of barriers (V3-V5): the queues that barriers overtake.
+
+A channel takes so many frames that are not received yet; what is sent beyond that waits for credit at its sender. What
+has come waits until its process gets to it, which takes a little time for each frame, and is held back where the
+protocol says so. In worlds of other protocols there are no such queues: there nobody looks at what waits.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from strobe.protocol import Frame, InFlight
+from strobe.protocol.events import BarrierArrived, FrameReceived, Marker, MarkerReceived, ViewReceived
+
+if TYPE_CHECKING:
+    from strobe.simulation.node import Node
+
+WINDOW_FRAMES = 12
+"""So many frames may be on the way, or wait at the receiver, before the sender has to wait."""
+SERVICE_US_MAX = 600
+"""The longest that a process takes to get to what waits for it."""
+
+
+class Overtaking(msgspec.Struct, frozen=True):
+    """A barrier on its way ahead, with copies of what it overtook at its sender."""
+
+    marker: Marker
+    overtaken: tuple[Frame, ...]
+
+
+Item = Frame | MarkerReceived | ViewReceived | Overtaking
+
+
+class ChannelQueue:
+    """Both ends of one channel in one epoch."""
+
+    __slots__ = ("credit", "held", "inlet", "outbox", "serving")
+
+    def __init__(self) -> None:
+        self.credit = WINDOW_FRAMES
+        self.outbox: deque[Frame | MarkerReceived | ViewReceived] = deque()
+        self.inlet: deque[Frame | InFlight | MarkerReceived | ViewReceived] = deque()
+        self.held = False
+        self.serving = False
+
+
+class Queues:
+    """The queues of one node's channels."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.world = node.world
+
+    def of(self, channel: str) -> ChannelQueue:
+        """Return the queue of a channel, in the incarnation that the network has of it and in the node's epoch."""
+        key = (channel, self.world.network.links[channel].incarnation, self.node.epoch)
+        return self.world.queues.setdefault(key, ChannelQueue())
+
+    # At the sender
+
+    def transmit(self, channel: str, item: Frame | MarkerReceived | ViewReceived, epoch: int) -> None:
+        """Send `item` behind all that waits; a frame also waits for credit."""
+        queue = self.of(channel)
+        queue.outbox.append(item)
+        self._send(channel, queue)
+
+    def overtake(self, channel: str, marker: Marker) -> None:
+        """Send a barrier ahead of all that waits here."""
+        assert marker.sent_count is not None
+        waiting = (item for item in self.of(channel).outbox if isinstance(item, Frame))
+        overtaken = tuple(frame for frame in waiting if frame.first_ordinal <= marker.sent_count)
+        self.world.transmit(channel, Overtaking(marker, overtaken), self.node.epoch)
+
+    def _send(self, channel: str, queue: ChannelQueue) -> None:
+        while queue.outbox and (queue.credit or not isinstance(queue.outbox[0], Frame)):
+            item = queue.outbox.popleft()
+            queue.credit -= isinstance(item, Frame)
+            self.world.transmit(channel, item, self.node.epoch)
+
+    def _credited(self, channel: str, queue: ChannelQueue) -> None:
+        queue.credit += 1
+        self._send(channel, queue)
+
+    # At the receiver
+
+    def arrive(self, channel: str, item: Item) -> None:
+        """Something has reached the machine; a barrier is told of at once."""
+        queue = self.of(channel)
+        if isinstance(item, Overtaking):
+            barrier = BarrierArrived(channel, item.marker, _waiting(queue), item.overtaken, overtakes=True)
+            self.node.tell(barrier)
+            return
+        if isinstance(item, MarkerReceived):
+            self.node.tell(BarrierArrived(channel, item.marker, _waiting(queue)))
+        queue.inlet.append(item)
+        self._serve_later(channel, queue)
+
+    def redeliver(self, channel: str, items: tuple[InFlight, ...]) -> None:
+        """Put what a rollback has restored before anything from the wire (R1)."""
+        queue = self.of(channel)
+        queue.inlet.extend(items)
+        self._serve_later(channel, queue)
+
+    def hold(self, channel: str) -> None:
+        self.of(channel).held = True
+
+    def resume(self, channel: str) -> None:
+        queue = self.of(channel)
+        queue.held = False
+        self._serve_later(channel, queue)
+
+    def held(self) -> list[str]:
+        """Return the channels that are held back."""
+        return [channel for channel in self.node.context.inputs if self.of(channel).held]
+
+    def _serve_later(self, channel: str, queue: ChannelQueue) -> None:
+        if queue.inlet and not queue.serving and not queue.held:
+            queue.serving = True
+            service_us = 1 + int(self.world.network.random() * SERVICE_US_MAX)
+            self.world.schedule(self.world.now_us + service_us, self._serve, channel, queue)
+
+    def _serve(self, channel: str, queue: ChannelQueue) -> None:
+        node = self.node
+        if node.down:
+            node.backlog.append((self._serve, channel, queue))
+            return
+        queue.serving = False
+        if queue.held or not queue.inlet:
+            return
+        item = queue.inlet.popleft()
+        if isinstance(item, Frame):
+            node.take_frame(FrameReceived(channel, item))
+            later_us = self.world.now_us + self.world.network.draw_delay_us()
+            self.world.schedule(later_us, self._credited, channel, queue)
+        elif isinstance(item, InFlight):
+            node.take_frame(FrameReceived(channel, item.frame, item.consumed))
+        else:
+            node.tell(item)
+        self._serve_later(channel, queue)
+
+
+def _waiting(queue: ChannelQueue) -> tuple[InFlight, ...]:
+    """Return the frames that have come and wait to be received."""
+    frames = (item for item in queue.inlet if isinstance(item, Frame | InFlight))
+    return tuple(InFlight(item) if isinstance(item, Frame) else item for item in frames)
