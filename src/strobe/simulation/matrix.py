@@ -3,6 +3,7 @@
 import msgspec
 
 from strobe.process import Channel, Context, Process, System
+from strobe.protocol import PROTOCOLS
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
 from strobe.simulation.mutants import Mutant
@@ -21,19 +22,26 @@ class Purse(msgspec.Struct):
 
 
 class Payer(Process):
-    """Hands coins around."""
+    """Hands coins around, where it has an output to hand them to."""
 
-    def __init__(self) -> None:
-        self.purse = Purse(100)
+    def __init__(self, coins: int = 100, pause_s: float = 0.001) -> None:
+        self.purse = Purse(coins)
+        self.pause_s = pause_s
 
     def start(self, ctx: Context) -> None:
-        ctx.set_timer("pay", ctx.random.uniform(0.0005, 0.0015))
+        self._pay_later(ctx)
+
+    def _pay_later(self, ctx: Context) -> None:
+        ctx.set_timer("pay", ctx.random.uniform(0.5 * self.pause_s, 1.5 * self.pause_s))
 
     def timer(self, ctx: Context, name: str) -> None:
         amount = ctx.random.randint(0, self.purse.coins // 8)
         self.purse.coins -= amount
-        ctx.send(ctx.random.choice(ctx.outputs), Coins(amount))
-        ctx.set_timer("pay", ctx.random.uniform(0.0005, 0.0015))
+        if ctx.outputs:
+            ctx.send(ctx.random.choice(ctx.outputs), Coins(amount))
+        else:
+            self.purse.coins += amount
+        self._pay_later(ctx)
 
     def receive(self, ctx: Context, channel: str, message: Coins) -> None:
         self.purse.coins += message.amount
@@ -46,15 +54,19 @@ class Payer(Process):
 
 
 def payers(mutant: Mutant) -> System:
-    """Return the system that a mutant is run on: three processes that pay each other."""
-    names = ("a", "b", "c")
-    channels = [Channel(source, target) for source in names for target in names if source != target]
+    """Return the system that a mutant is run on: three processes that pay each other; for barriers, a diamond."""
+    barriers = PROTOCOLS[mutant.protocol].barriers
+    names = "abcd" if barriers else "abc"
+    pairs = ["ab", "ac", "bd", "cd"] if barriers else [p + q for p in names for q in names if p != q]
     conserved = (
         (lambda states, coins: sum(s.coins for s in states.values()) + sum(c.amount for c in coins))
         if mutant.conserved
         else None
     )
-    return System({name: Payer() for name in names}, channels, [Coins], mutant.protocol, conserved)
+    # Nothing flows back to the beginning of the diamond, which must not run out of coins; and no queue there may grow
+    # for good, or no barrier would come through it.
+    processes = {name: Payer(10**12 if name == "a" else 100, 0.0025) if barriers else Payer() for name in names}
+    return System(processes, [Channel(*pair) for pair in pairs], [Coins], mutant.protocol, conserved)
 
 
 def run_mutant(mutant: Mutant, seed: int) -> set[str]:

@@ -23,6 +23,13 @@ from strobe.protocol.events import (
     SnapshotsSettled,
 )
 from strobe.protocol.frames import Frame, InFlight
+from strobe.simulation.barrier_mutants import (
+    DeliveredEarly,
+    ForgottenAtReceiver,
+    ForgottenAtSender,
+    HeldForGood,
+    RecordedBeforeAlignment,
+)
 from strobe.simulation.node import Node
 from strobe.simulation.rollback_mutants import (
     CountersNotRestored,
@@ -382,6 +389,41 @@ MUTANTS = (
         node_class=OldEpochAccepted,
         faults="delays,rollbacks",
         explored_on=None,
+    ),
+    Mutant(
+        "recorded-before-alignment",
+        "A3: aligned barriers align first and record then",
+        (PROOF, EXACT, TOTAL),
+        RecordedBeforeAlignment,
+        explored_on="diamond-aligned",
+    ),
+    Mutant(
+        "delivered-early",
+        "A2: what comes behind a barrier is held back",
+        (CUT, PROOF, TOTAL),
+        DeliveredEarly,
+        explored_on="diamond-aligned",
+    ),
+    Mutant(
+        "forgotten-at-sender",
+        "U2: what waits at the sender is overtaken too",
+        (PROOF, EXACT, TOTAL),
+        ForgottenAtSender,
+        explored_on="diamond-unaligned",
+    ),
+    Mutant(
+        "forgotten-at-receiver",
+        "U2: what waits at the receiver is overtaken too",
+        (PROOF, EXACT, TOTAL),
+        ForgottenAtReceiver,
+        explored_on="diamond-unaligned",
+    ),
+    Mutant(
+        "held-for-good",
+        "T2: holding back ends when the time is over",
+        (FREED,),
+        HeldForGood,
+        explored_on="join-timed",
     ),
 )
 
