@@ -84,6 +84,9 @@ class Source:
         self.outlet.write(marker_frame(marker(counter)))
         self.said.append(marker(counter))
 
+    def overtake(self, counter: int) -> None:
+        self.outlet.overtake(msgspec.structs.replace(marker(counter), sent_count=self.outgoing.count))
+
     def show_view(self) -> None:
         self.outlet.write(view_frame(VIEW, self.outgoing.count))
         self.said.append((VIEW, self.outgoing.count))
@@ -99,6 +102,8 @@ class Target:
         self.frames: list[Frame] = []
         self.waiting: list[int] = []
         self.incoming = Incoming(SPEC)
+        self.barriers: list[tuple[Marker, list[int]]] = []
+        self.counts_at_barriers: list[int] = []
         self.inlets: dict[str, Inlet] = {}
         self.admitted = 0
         self.later: set[str] = set()
@@ -129,6 +134,11 @@ class Target:
 
     def take_marker(self, inlet: Inlet, said: Marker) -> None:
         self.heard.append(said)
+
+    def take_barrier(self, inlet: Inlet, said: Marker, overtaken: tuple[Frame, ...]) -> None:
+        """Note the barrier, and the ordinals of all that it says was sent before it and has not come."""
+        self.barriers.append((said, [ordinal for frame in overtaken for ordinal in frame.ordinals]))
+        self.counts_at_barriers.append(self.incoming.count)
 
     def taken(self) -> None: ...
 

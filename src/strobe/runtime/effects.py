@@ -70,8 +70,14 @@ class Effects:
                 self._report_drained(effect.view)
             case PrepareDeparture():
                 self._depart()
-            case SendBarrier() | HoldChannel() | ResumeChannel() | SetAlignmentTimer():
-                raise AssertionError("live nodes have no barriers yet")
+            case SendBarrier():
+                timeline.outbox.outlets[effect.channel].overtake(effect.marker)
+            case HoldChannel():
+                timeline.barriers.hold(effect.channel, effect.snapshot)
+            case ResumeChannel():
+                timeline.barriers.resume(effect.channel)
+            case SetAlignmentTimer():
+                timeline.barriers.time(effect.snapshot)
             case SendFrame():
                 raise AssertionError("the outbox numbers what is sent, and tells no event")
             case _:

@@ -376,6 +376,12 @@ class Host:
         except FAILURES as error:
             self.fail(error)
 
+    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...]) -> None:
+        try:
+            self._living.take_barrier(inlet, marker, overtaken)
+        except FAILURES as error:
+            self.fail(error)
+
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
         try:
             self._living.take_view(inlet, view, sent_count)

@@ -7,6 +7,8 @@ given for whole frames, when the process has received their messages; so the win
 import asyncio
 from typing import Protocol
 
+from strobe.protocol.events import Marker
+from strobe.protocol.frames import Frame
 from strobe.runtime.open_frame import messages_bytes_max
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import FrameRejected, Welcome, credit_frame
@@ -30,6 +32,7 @@ class Inlet:
     __slots__ = (
         "_connection",
         "_grant_bytes",
+        "_overtaken",
         "_timer",
         "acknowledged",
         "channel",
@@ -56,6 +59,8 @@ class Inlet:
         self._grant_bytes = max(1, settings.window_bytes // 4)
         self._connection: InletConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
+        # A barrier that has come, what it has overtaken as far as that has come, and how much that will be.
+        self._overtaken: tuple[Marker, list[Frame], int] | None = None
 
     @property
     def connected(self) -> bool:
@@ -97,6 +102,27 @@ class Inlet:
             self._grant()
         elif self._timer is None:
             self.acknowledge_soon()
+
+    def begin_barrier(self, marker: Marker, count: int) -> None:
+        """A barrier has come, and `count` frames that it has overtaken follow."""
+        self._refuse_within_barrier("another BARRIER frame")
+        self._overtaken = (marker, [], count)
+
+    def add_overtaken(self, frame: Frame) -> None:
+        if self._overtaken is None:
+            raise FrameRejected("unexpected kind", f"an OVERTAKEN frame without a barrier on {self.channel}")
+        self._overtaken[1].append(frame)
+
+    def take_barrier(self) -> tuple[Marker, tuple[Frame, ...]] | None:
+        """Return the barrier that is complete now, if one is."""
+        if self._overtaken is None or len(self._overtaken[1]) < self._overtaken[2]:
+            return None
+        (marker, frames, _), self._overtaken = self._overtaken, None
+        return marker, tuple(frames)
+
+    def _refuse_within_barrier(self, what: str) -> None:
+        if self._overtaken is not None:
+            raise FrameRejected("unexpected kind", f"{what} among what a barrier has overtaken on {self.channel}")
 
     def acknowledge_soon(self) -> None:
         """Tell the source before long how far it has come, so that it keeps nothing in vain."""

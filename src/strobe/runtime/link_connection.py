@@ -13,6 +13,7 @@ from strobe.runtime.wire import (
     ARRAY32,
     ARRAY_HEADER,
     ARRAY_HEADER_BYTES,
+    BARRIER,
     CREDIT,
     HANDSHAKE_BYTES_MAX,
     HEADER,
@@ -22,6 +23,7 @@ from strobe.runtime.wire import (
     MAGIC,
     MARKER,
     MESSAGES,
+    OVERTAKEN,
     REFUSED,
     WELCOME,
     FrameRejected,
@@ -174,7 +176,7 @@ class LinkConnection(asyncio.BufferedProtocol):
                 if self._inlet is None:  # the node has dropped this connection
                     break
             else:
-                self._take_control(inlet, kind, sequence, body)
+                self._take_control(inlet, kind, sequence, Frame(first, count, body, index, view_number))
                 if self._inlet is None:
                     break
         self._position = position
@@ -190,10 +192,13 @@ class LinkConnection(asyncio.BufferedProtocol):
             )
         inlet.duplicates += 1
 
-    def _take_control(self, inlet: Inlet, kind: int, sequence: int, body: bytes) -> None:
+    def _take_control(self, inlet: Inlet, kind: int, sequence: int, frame: Frame) -> None:
         if kind in (HELLO, WELCOME, REFUSED, CREDIT):
             raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {inlet.channel}")
-        said = read_control(kind, body)
+        if kind in (BARRIER, OVERTAKEN):
+            self._take_barrier(inlet, kind, sequence, frame)
+            return
+        said = read_control(kind, frame.body)
         inlet.last_sequence = sequence
         inlet.acknowledge_soon()
         if kind == MARKER:
@@ -201,6 +206,19 @@ class LinkConnection(asyncio.BufferedProtocol):
         else:
             view, sent_count = said
             self._listener.gate.take_view(inlet, view, sent_count)
+
+    def _take_barrier(self, inlet: Inlet, kind: int, sequence: int, frame: Frame) -> None:
+        """Collect a barrier and what it has overtaken; hand it over when all of that has come."""
+        if kind == BARRIER:
+            inlet.begin_barrier(*read_control(kind, frame.body))
+        else:
+            check_messages(frame.count, frame.body)
+            inlet.add_overtaken(frame)
+        inlet.last_sequence = sequence
+        inlet.acknowledge_soon()
+        barrier = inlet.take_barrier()
+        if barrier is not None:
+            self._listener.gate.take_barrier(inlet, *barrier)
 
     def _make_room(self, needed_bytes: int) -> None:
         """Go on in another buffer where this one has no room for the frame that is coming, or for a decent read."""

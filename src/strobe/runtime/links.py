@@ -40,6 +40,9 @@ class Gate(Protocol):
 
     def take_marker(self, inlet: "Inlet", marker: Marker) -> None: ...
 
+    def take_barrier(self, inlet: "Inlet", marker: Marker, overtaken: tuple[Frame, ...]) -> None:
+        """Take a barrier, with copies of what it has overtaken at its sender."""
+
     def take_view(self, inlet: "Inlet", view: View, sent_count: int) -> None: ...
 
     def taken(self) -> None:

@@ -2,8 +2,9 @@
 
 Frames that the target has not acknowledged are kept and sent again, byte for byte, on the next connection. Frames of
 messages need credit, which the target gives for what its process has received; markers and views need none, but stay
-behind everything written before them. So a slow target costs its source a window and a backlog, and never more: a
-process whose outlet is `full` is given nothing to receive until there is room again.
+behind everything written before them. A barrier goes ahead of all that waits here, with copies of it (V4). So a slow
+target costs its source a window and a backlog, and never more: a process whose outlet is `full` is given nothing to
+receive until there is room again.
 """
 
 import asyncio
@@ -11,10 +12,11 @@ import random
 from collections import deque
 from collections.abc import Callable
 
+from strobe.protocol.events import Marker
 from strobe.runtime.links import Rejections, logger
 from strobe.runtime.outlet_connection import OutletConnection
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.wire import KIND_AT, MESSAGES, FrameRejected, Hello, Refusal, Welcome, number
+from strobe.runtime.wire import KIND_AT, MESSAGES, FrameRejected, Hello, Refusal, Welcome, barrier_frames, number
 
 CONNECT_TIMEOUT_S = 10.0
 BACK_OFF_S_MIN = 0.05
@@ -54,6 +56,8 @@ class Outlet:
         self._finishing: asyncio.TimerHandle | None = None
         self._sequence = 0
         self._backlog: deque[tuple[bytearray, int]] = deque()
+        # Barriers, and what goes with them, that wait for a connection.
+        self._ahead: list[bytearray] = []
         self._acknowledged = 0
         self._unacknowledged: deque[bytearray] = deque()
         self._sent_bytes = 0
@@ -86,7 +90,7 @@ class Outlet:
     @property
     def unacknowledged(self) -> int:
         """How many frames the target may not have."""
-        return len(self._unacknowledged) + len(self._backlog)
+        return len(self._unacknowledged) + len(self._ahead) + len(self._backlog)
 
     @property
     def waiting_s(self) -> float:
@@ -111,10 +115,10 @@ class Outlet:
         if self.closed:
             return
         credit_bytes = len(frame) if frame[KIND_AT] == MESSAGES else 0
-        self._sequence = sequence = self._sequence + 1
-        number(frame, sequence)
         connection = self._connection
         if connection is not None and not self._backlog and self._has_credit(credit_bytes):
+            self._sequence = sequence = self._sequence + 1
+            number(frame, sequence)
             self._sent_bytes += credit_bytes
             self._unacknowledged.append(frame)
             connection.transport.write(frame)
@@ -124,6 +128,14 @@ class Outlet:
         if self.backlog_bytes > self.backlog_bytes_max:
             self._was_full = True
         self._note_waiting()
+
+    def overtake(self, marker: Marker) -> None:
+        """Send a barrier ahead of all that waits here, behind barriers that were sent before."""
+        if self.closed:
+            return
+        self._ahead += barrier_frames(marker, (frame for frame, credit_bytes in self._backlog if credit_bytes))
+        if self._connection is not None:
+            self._send_ahead(self._connection)
 
     def finish(self) -> None:
         """The channel has ended: close when the target has everything, or cannot be brought to take it."""
@@ -140,6 +152,7 @@ class Outlet:
             self._finishing = None
         self._disconnect()
         self._backlog.clear()
+        self._ahead.clear()
         self._unacknowledged.clear()
         self.backlog_bytes = 0
         self._waiting_since = None
@@ -210,8 +223,21 @@ class Outlet:
         self._acknowledged = last_sequence
         self._consumed_bytes = consumed_bytes
 
+    def _send_ahead(self, connection: OutletConnection) -> None:
+        ahead, self._ahead = self._ahead, []
+        self._put_on_wire(connection, ahead)
+
+    def _put_on_wire(self, connection: OutletConnection, frames: list[bytearray]) -> None:
+        for sequence, frame in enumerate(frames, self._sequence + 1):
+            number(frame, sequence)
+        self._sequence += len(frames)
+        self._unacknowledged.extend(frames)
+        connection.transport.writelines(frames)
+
     def _send_backlog(self) -> None:
         assert self._connection is not None
+        if self._ahead:
+            self._send_ahead(self._connection)
         ready: list[bytearray] = []
         while self._backlog and self._has_credit(self._backlog[0][1]):
             frame, credit_bytes = self._backlog.popleft()
@@ -220,8 +246,7 @@ class Outlet:
             ready.append(frame)
         if ready:
             self._waiting_since = None
-            self._unacknowledged.extend(ready)
-            self._connection.transport.writelines(ready)
+            self._put_on_wire(self._connection, ready)
         self._note_waiting()
         # Half of it, so that a process is not stopped and started for every frame.
         if self._was_full and self.backlog_bytes <= self.backlog_bytes_max // 2:

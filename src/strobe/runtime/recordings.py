@@ -42,12 +42,19 @@ class Recordings:
     def arrived(self, frame: Frame) -> None:
         """A frame came while something is being recorded."""
         self.bytes += len(frame.body)
+        if self.bytes > self._bytes_max:
+            self.joined()
+
+    def joined(self) -> None:
+        """Frames may have become part of a recording, how many nobody has counted."""
+        self._recount()
+        if self.bytes > self._bytes_max:
+            self._spill()
+
+    @property
+    def _bytes_max(self) -> int:
         # While a spill is under way, what comes meanwhile stays in memory: in all it is not more than both may hold.
-        bytes_max = self._memory_max if self._task is None else self._memory_max + self._disk_max - self.spilled_bytes
-        if self.bytes > bytes_max:
-            self._recount()
-            if self.bytes > bytes_max:
-                self._spill()
+        return self._memory_max if self._task is None else self._memory_max + self._disk_max - self.spilled_bytes
 
     def changed(self) -> None:
         """A recording has ended."""

@@ -64,8 +64,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     channel has `window_bytes` of credit; where `backlog_bytes_max` wait for credit on one of its channels, a process is
     given nothing more to receive. What channels hold while they are recorded stays in memory up to
     `recording_bytes_max`, then goes to disk up to `spill_bytes_max`, then the snapshot is aborted (E3). A node that
-    does not hear of a snapshot's outcome for `patience_s` frees what it holds for it (E7). After messages have come, a
-    node looks on for `spin_s` before it sleeps (0: not at all).
+    does not hear of a snapshot's outcome for `patience_s` frees what it holds for it (E7). Alignment that
+    takes longer than `alignment_s` turns unaligned, under aligned-then-unaligned (V5). After messages have come, a node
+    looks on for `spin_s` before it sleeps (0: not at all).
     """
 
     frame_messages_max: int = 256
@@ -77,6 +78,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     spill_bytes_max: int = 1024 * MIB
     delta_chain_max: int = 8
     patience_s: float = 60.0
+    alignment_s: float = 1.0
     heartbeat_s: float = 0.5
     spin_s: float = 100e-6
     trace: str = "off"
@@ -87,7 +89,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.trace not in TRACES:
             raise UsageError(f"there is no trace {self.trace!r}; choose one of: {', '.join(TRACES)}")
         _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max trace_bytes_max", 1)
-        _check(self, "backlog_bytes_max recording_bytes_max spill_bytes_max delta_chain_max spin_s", 0)
+        _check(self, "backlog_bytes_max recording_bytes_max spill_bytes_max delta_chain_max spin_s alignment_s", 0)
         _check(self, "patience_s heartbeat_s", 0, above=True)
 
 

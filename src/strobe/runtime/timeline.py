@@ -29,6 +29,7 @@ from strobe.protocol.events import (
     SnapshotRequested,
     ViewReceived,
 )
+from strobe.runtime.barriers import Barriers, Waiting
 from strobe.runtime.boundary import Boundary
 from strobe.runtime.captures import Captures
 from strobe.runtime.effects import Effects
@@ -73,14 +74,20 @@ class Timeline:
             self.outbox.counted, self.outbox.on_seal = self.application, self.tracer.sent
         self.inlets: dict[tuple[str, int], Inlet] = {}
         self._targets: dict[str, str] = {}
-        self.inbox: deque[tuple[bool, Callable[[], None]]] = deque()
+        self.inbox: deque[Waiting] = deque()
+        self.barriers = Barriers(self)
+        self._held = self.barriers.held
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
         self._loop = asyncio.get_running_loop()
         self.open_channels()
         for channel, items in (restored.fragment.in_flight if restored else {}).items():
             for item in items:
-                self._wait(True, self._receiver(channel, item.frame, item.consumed))
+                self._wait(
+                    Waiting(
+                        True, self._receiver(channel, item.frame, item.consumed), channel, item.frame, item.consumed
+                    )
+                )
 
     def live(self, restored: Restored | None) -> None:
         """Let the process begin here: from its beginning, or as it was restored."""
@@ -107,6 +114,7 @@ class Timeline:
         self.boundary.close()
         self.captures.close()
         self.recordings.close()
+        self.barriers.close()
         for inlet in self.inlets.values():
             inlet.close()
         if self.tracer is not None:
@@ -170,8 +178,9 @@ class Timeline:
 
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         """Take a frame from the wire: at once if nothing waits."""
-        if self.inbox or not self.may_deliver:
-            self._wait(True, self._receiver(inlet.channel, frame, 0, inlet, wire_bytes))
+        if self.inbox or not self.may_deliver or inlet.channel in self._held:
+            receive = self._receiver(inlet.channel, frame, 0, inlet, wire_bytes)
+            self._wait(Waiting(True, receive, inlet.channel, frame))
         elif not self.closed:
             self.outbox.flush_follows = True  # by `Host.taken`
             if self.protocol.take_plain(inlet.channel, frame):
@@ -188,15 +197,21 @@ class Timeline:
         self.lookout.came()
 
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
-        self._take_control(MarkerReceived(inlet.channel, marker))
+        if self.protocol.barriers:
+            self.barriers.arrived(inlet.channel, marker)
+        self._take_control(inlet.channel, MarkerReceived(inlet.channel, marker))
+
+    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...]) -> None:
+        """Take a barrier from the wire that has overtaken these frames there; it overtakes all that waits here."""
+        self.barriers.arrived(inlet.channel, marker, overtaken, overtakes=True)
 
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
-        self._take_control(ViewReceived(inlet.channel, view, sent_count))
+        self._take_control(inlet.channel, ViewReceived(inlet.channel, view, sent_count))
 
     def run_soon(self, event: Callable[[], None]) -> None:
         """Run an event of the process as soon as it may have one."""
         if self.inbox or not self.may_deliver:
-            self._wait(True, event)
+            self._wait(Waiting(True, event))
         elif not self.closed:
             self.attempt(event)
 
@@ -207,9 +222,9 @@ class Timeline:
         except FAILURES as error:  # a handler failed, or something of ours
             self.host.fail(error)
 
-    def _take_control(self, event: Event) -> None:
-        if self.inbox or not self.application.quiet:
-            self._wait(False, lambda: self.tell(event))
+    def _take_control(self, channel: str, event: Event) -> None:
+        if self.inbox or not self.application.quiet or channel in self._held:
+            self._wait(Waiting(False, lambda: self.tell(event), channel))
         elif not self.closed:
             self.tell(event)
 
@@ -223,9 +238,10 @@ class Timeline:
 
         return receive
 
-    def _wait(self, needs_room: bool, action: Callable[[], None]) -> None:
+    def _wait(self, waiting: Waiting) -> None:
         if not self.closed:
-            self.inbox.append((needs_room, action))
+            held = self._held.get(waiting.channel) if waiting.channel is not None else None
+            (self.inbox if held is None else held).append(waiting)
 
     def pump_soon(self) -> None:
         """Something has changed: take what waits, in the next turn of the loop."""
@@ -242,9 +258,9 @@ class Timeline:
         for _ in range(SLICE):
             if not inbox or self.closed:
                 return
-            if not (self.may_deliver if inbox[0][0] else self.application.quiet):
+            if not (self.may_deliver if inbox[0].needs_room else self.application.quiet):
                 return
-            inbox.popleft()[1]()
+            inbox.popleft().action()
         self.pump_soon()
 
     def _receive(self, channel: str, frame: Frame, consumed: int) -> None:

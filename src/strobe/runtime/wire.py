@@ -13,12 +13,16 @@ Every frame has a header of 40 bytes, little-endian, and a body:
     MARKER     to target  a `Marker`
     VIEW       to target  a `View`, and how many messages were sent before it
     CREDIT     to source  none; the link sequence is the last received, the ordinal's place has the bytes consumed
+    BARRIER    to target  a `Marker` that overtakes, and how many OVERTAKEN frames follow
+    OVERTAKEN  to target  a copy of a MESSAGES frame that the barrier before it has overtaken, and that comes later
 
-The link sequence numbers the MESSAGES, MARKER and VIEW frames of a channel from 1, whatever connection they travel on;
-it is 0 in the others. What comes in is decoded into the types named here and into nothing else.
+The link sequence numbers what goes to the target, but for HELLO, from 1, in the order in which it goes on the wire,
+whatever connection it travels on; it is 0 in the others. What comes in is decoded into the types named
+here and into nothing else.
 """
 
 import struct
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
@@ -30,9 +34,9 @@ from strobe.protocol.view import View
 
 VERSION = 1
 
-HELLO, WELCOME, REFUSED, MESSAGES, MARKER, VIEW, CREDIT = range(1, 8)
+HELLO, WELCOME, REFUSED, MESSAGES, MARKER, VIEW, CREDIT, BARRIER, OVERTAKEN = range(1, 10)
 KINDS = {HELLO: "HELLO", WELCOME: "WELCOME", REFUSED: "REFUSED", MESSAGES: "MESSAGES", MARKER: "MARKER", VIEW: "VIEW"}
-KINDS[CREDIT] = "CREDIT"
+KINDS |= {CREDIT: "CREDIT", BARRIER: "BARRIER", OVERTAKEN: "OVERTAKEN"}
 
 MAGIC = int.from_bytes(b"St", "little")
 HEADER = struct.Struct("<IHBxIIQQQ")
@@ -48,6 +52,7 @@ CONTROL_BYTES_MAX = {
     WELCOME: HANDSHAKE_BYTES_MAX,
     REFUSED: HANDSHAKE_BYTES_MAX,
     MARKER: HANDSHAKE_BYTES_MAX,
+    BARRIER: HANDSHAKE_BYTES_MAX,
     VIEW: VIEW_BYTES_MAX,
     CREDIT: 0,
 }
@@ -106,6 +111,7 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
     WELCOME: msgspec.msgpack.Decoder(Welcome),
     REFUSED: msgspec.msgpack.Decoder(Refusal),
     MARKER: msgspec.msgpack.Decoder(Marker),
+    BARRIER: msgspec.msgpack.Decoder(tuple[Marker, int]),
     VIEW: msgspec.msgpack.Decoder(tuple[View, int]),
 }
 
@@ -118,6 +124,15 @@ def handshake_frame(message: Hello | Welcome | Refusal) -> bytearray:
 
 def marker_frame(marker: Marker) -> bytearray:
     return _control_frame(MARKER, marker)
+
+
+def barrier_frames(marker: Marker, waiting: Iterable[bytearray]) -> list[bytearray]:
+    """Return a barrier as it goes ahead of what is `waiting`, and copies of what of that was sent before its cut."""
+    assert marker.sent_count is not None
+    copies = [bytearray(frame) for frame in waiting if HEADER.unpack_from(frame)[-2] <= marker.sent_count]
+    for copy in copies:
+        copy[KIND_AT] = OVERTAKEN
+    return [_control_frame(BARRIER, (marker, len(copies))), *copies]
 
 
 def view_frame(view: View, sent_count: int) -> bytearray:
@@ -161,7 +176,7 @@ def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0
     """Raise FrameRejected unless a frame may begin like this."""
     if magic != MAGIC:
         raise FrameRejected("garbage", f"what came is no frame: its magic number is {magic:#06x}")
-    bytes_max = messages_bytes_max if kind == MESSAGES else CONTROL_BYTES_MAX.get(kind)
+    bytes_max = messages_bytes_max if kind in (MESSAGES, OVERTAKEN) else CONTROL_BYTES_MAX.get(kind)
     if bytes_max is None:
         raise FrameRejected("unknown kind", f"a frame of kind {kind}")
     if length > bytes_max:
