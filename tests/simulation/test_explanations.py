@@ -24,6 +24,14 @@ def test_the_three_naive_photographs_all_fail():
     assert [scene.right for scene in explain("naive")] == [False, False, False]
 
 
+def test_the_word_count_shows_alignment_and_what_overtakes():
+    aligned, too_early, unaligned, timed = explain("wordcount")
+    assert [scene.right for scene in (aligned, too_early, unaligned, timed)] == [True, False, True, True]
+    assert "sum holds one->sum back" in [moment.text for moment in aligned.moments]
+    assert not any(aligned.outcomes[0].in_flight.values())
+    assert unaligned.outcomes[0].in_flight["one->sum"] == timed.outcomes[0].in_flight["one->sum"] == [2, 3]
+
+
 def test_chandy_lamport_fails_where_lai_yang_does_not():
     wrong, right = explain("reordering")
     assert "the cut is inconsistent" in wrong.outcomes[0].findings[0]

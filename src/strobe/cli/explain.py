@@ -31,6 +31,7 @@ def explain_(
     overlap     two snapshots at once
     reordering  Chandy-Lamport failing on a channel that reorders, and Lai-Yang that does not
     naive       three photographs that go wrong: states without channels, one after another, by the clock
+    wordcount   barriers on a dataflow: aligned, unaligned, and aligned until it takes too long
     \b
     Examples:
       strobe explain --system bank3

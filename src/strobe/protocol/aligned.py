@@ -52,11 +52,11 @@ class Aligned(Endpoint):
             problem = f"a barrier says that {marker.sent_count} messages came before it, and not"
             raise ProtocolViolation(self.process, channel, f"{problem} {self.incoming[channel].count}")
         effects = self._give_up_before(marker.snapshot, channel)
-        come = self.aligning.setdefault(marker.snapshot, set())
-        come.add(channel)
-        if len(come) < len(self.incoming):
-            return [*effects, HoldChannel(channel, marker.snapshot)]
-        return effects + self._align(marker.snapshot)
+        held = self.aligning.setdefault(marker.snapshot, set())
+        if len(held) + 1 == len(self.incoming):
+            return effects + self._align(marker.snapshot)
+        held.add(channel)
+        return [*effects, HoldChannel(channel, marker.snapshot)]
 
     def _request(self, event: SnapshotRequested) -> list[Effect]:
         snapshot = event.snapshot

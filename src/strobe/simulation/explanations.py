@@ -6,6 +6,7 @@ import msgspec
 
 from strobe.errors import UsageError
 from strobe.protocol import COORDINATOR, ChandyLamport, ChannelSpec, LaiYang, SnapshotId, View
+from strobe.simulation import barrier_scenes
 from strobe.simulation.mutants import OneAfterAnother, ReorderedChannel, SameClockTime, StatesWithoutChannels
 from strobe.simulation.stage import Moment, Stage
 
@@ -179,12 +180,52 @@ def _naive_clock() -> Scene:
     return _scene("Naive 3: everybody at the same clock time", story, stage, 100, FIRST, right=False)
 
 
+def _wordcount() -> list[Scene]:
+    return [
+        _scene(
+            "Aligned barriers on a word count",
+            "A reader hands words to two that count, and both to one that sums up. The barrier comes to the last one "
+            "through `one` first: that input is held back until the barrier has come through `two`. Then it records, "
+            "and no word is on the way.",
+            barrier_scenes.aligned(),
+            barrier_scenes.WORDS,
+            FIRST,
+        ),
+        _scene(
+            "Recording before alignment: wrong",
+            "Here the last one records at the first barrier, and takes its channels as empty: the words that come "
+            "through `two` before the barrier are in nobody's state and on no channel.",
+            barrier_scenes.recorded_at_once(),
+            barrier_scenes.WORDS,
+            FIRST,
+            right=False,
+        ),
+        _scene(
+            "Unaligned barriers on the same word count",
+            "The last process is slow: w2 waits there, w3 at `one`, for lack of credit. The barrier overtakes both, "
+            "and says so: they are what its channel holds. Nobody has waited for them to be summed up.",
+            barrier_scenes.unaligned(),
+            barrier_scenes.WORDS,
+            FIRST,
+        ),
+        _scene(
+            "Aligned, until it takes too long",
+            "The same queue, and barriers that wait for their turn: one input is held back, the other still has words "
+            "before its barrier. When the time is over, these words are channel state, and both inputs go on.",
+            barrier_scenes.timed(),
+            barrier_scenes.WORDS,
+            FIRST,
+        ),
+    ]
+
+
 SYSTEMS: dict[str, Callable[[], list[Scene]]] = {
     "bank3": _bank3,
     "token4": _token4,
     "overlap": _overlap,
     "reordering": _reordering,
     "naive": _naive,
+    "wordcount": _wordcount,
 }
 
 

@@ -69,6 +69,8 @@ class Stage:
         self.overtaking = protocol_class.barriers and protocol_class.name != Aligned.name
         self.outboxes: dict[str, list[Frame | MarkerReceived]] = {spec.id: [] for spec in view.channels}
         self.held: set[str] = set()
+        # The inputs on which a barrier has had its turn, for each process and snapshot.
+        self.turns: dict[tuple[str, SnapshotId], set[str]] = {}
         self.relays: list[tuple[str, SentCountRelayed]] = []
         self.captured: dict[tuple[str, SnapshotId], LocalState] = {}
         self.fragments: dict[SnapshotId, dict[str, Fragment]] = {}
@@ -237,6 +239,7 @@ class Stage:
                 source = self.ends[event.channel][0]
                 rule, text = _marker_rule(event, records, event.marker.snapshot in was_open, process)
                 if self.protocol_class.barriers:
+                    self.turns.setdefault((process, event.marker.snapshot), set()).add(event.channel)
                     rule, text = self._turn_rule(event, effects, process)
                 self._note("marker", process, source, _short(event.marker.snapshot), rule, text)
             case FrameReceived():
@@ -267,8 +270,11 @@ class Stage:
         if any(isinstance(effect, HoldChannel) for effect in effects):
             return "A2", f"{what}: {process} receives nothing behind it before the others have come"
         if any(isinstance(effect, RecordState) for effect in effects):
+            inputs = {channel for channel, ends in self.ends.items() if ends[1] == process}
+            if self.turns[process, event.marker.snapshot] < inputs:
+                return "A3", f"{what}: {process} records, and does not wait for the others"
             return "A3", f"{what}, the last: {process} has all that was sent before the barriers, and nothing else"
-        return "T3", f"{what} comes after one that overtook it, or after an abort, and is ignored"
+        return "A3", f"{what} has its turn, and is ignored"
 
     def _introduce_barrier(self, process: str, event: BarrierArrived) -> None:
         """Note a barrier that reaches the machine, and what it has overtaken."""
@@ -374,8 +380,7 @@ class Stage:
         whole = msgspec.structs.replace(fragment, state=state)
         self.fragments.setdefault(fragment.snapshot, {})[process] = whole
         text = f"{process} is complete for {_short(fragment.snapshot)}"
-        rule = "C5" if not self.protocol_class.barriers else "A3" if self.protocol_class.name == Aligned.name else "U2"
-        self._note("note", process, "", "", self._rule(rule, "L5"), text)
+        self._note("note", process, "", "", self._rule("C5", "L5"), text)
 
     def _note(self, kind: str, process: str, peer: str, label: str, rule: str, text: str) -> None:
         self.moments.append(Moment(kind, process, peer, label, rule, text))
