@@ -31,7 +31,7 @@ class Attempt(msgspec.Struct):
 
     @property
     def whole(self) -> bool:
-        return self.arrived.issuperset(self.view.processes)
+        return len(self.arrived) >= len(self.view.processes) and self.arrived.issuperset(self.view.processes)
 
 
 class Attempts:
@@ -61,7 +61,7 @@ class Attempts:
         attempt = self.open.get(event.snapshot)
         if attempt is None:
             return []
-        targets = {channel.id: channel.target for channel in attempt.view.channels}
+        targets = attempt.view.targets
         return [
             RelaySentCount(targets[channel], event.snapshot, channel, count)
             for channel, count in event.counts.items()

@@ -88,7 +88,7 @@ class Ends:
         if view.number <= self.view.number:
             return self._report_again(view)
         effects = self._abort_all("view changed")
-        leaving = self.process not in view.processes
+        leaving = self.process not in view.members
         self.view = view
         ended, self.incoming = self.incoming, {}
         for spec in view.incoming(self.process):
@@ -112,7 +112,7 @@ class Ends:
 
     def _report_again(self, view: View) -> list[Effect]:
         """Answer a coordinator that came back and asks once more."""
-        if view.number < self.view.number or self.ending or not (self.departed or self.process in self.view.processes):
+        if view.number < self.view.number or self.ending or not (self.departed or self.process in self.view.members):
             return []
         return [ReportDrained(self.view.number)]
 
@@ -152,7 +152,7 @@ class Ends:
         return self._drained() if not self.ending else []
 
     def _drained(self) -> list[Effect]:
-        if self.process in self.view.processes:
+        if self.process in self.view.members:
             return [ReportDrained(self.view.number)]
         if self.departing:  # a later view has come; the last event is run once
             return [ReportDrained(self.view.number)] if self.departed else []

@@ -198,8 +198,8 @@ class Lifecycle:
         """Tell whether the view and the policy allow one more, those on their way to the log counted (E10)."""
         under_way = len(self.open) + len(self.adopting) + (self.beginning is not None)
         in_time = now_us >= self.schedule.earliest_us(overlapping=bool(self.open))
-        may = self.settled and not self.rollback.pending
-        return may and under_way < self.policy.overlapping_max and in_time
+        may = under_way < self.policy.overlapping_max and in_time and not self.rollback.pending
+        return may and self.settled  # last: it goes through all processes
 
     def _name(self, want: Want, now_us: int) -> Begin:
         snapshot = SnapshotId(self.epoch, self.counter + 1, COORDINATOR)
@@ -434,7 +434,7 @@ class Lifecycle:
 
     def _drained(self, event: Drained) -> list[CoordinatorEffect]:
         # One that was let go may have said so twice: it is not there any more.
-        if event.view == self.view.number and event.process in self.membership.everyone:
+        if event.view == self.view.number and self.membership.includes(event.process):
             self.rollback.seen(event.process)
         waiting = event.process in self.membership.staged
         free = self.membership.note_drained(event)

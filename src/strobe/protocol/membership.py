@@ -58,6 +58,10 @@ class Membership:
         """Everybody who must hear things: the view's processes, and those who have not been let go yet."""
         return (*self.view.processes, *sorted(self.leaving))
 
+    def includes(self, process: str) -> bool:
+        """Tell whether `process` is one of `everyone`."""
+        return process in self.view.members or process in self.leaving
+
     def want(self, change: Change) -> None:
         """Note a change; raise UsageError where it makes no sense after those noted before."""
         planned = self.view

@@ -1,6 +1,7 @@
 """Views: the agreed set of processes and channels (E2), and what can be read off their shape (M1)."""
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import msgspec
 
@@ -28,7 +29,7 @@ class ChannelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "hash", XXH3)
 
 
-class View(msgspec.Struct, frozen=True):
+class View(msgspec.Struct, frozen=True, dict=True):
     """Processes and channels, numbered. Two snapshots of the same view can be compared field by field."""
 
     number: int
@@ -36,10 +37,29 @@ class View(msgspec.Struct, frozen=True):
     channels: tuple[ChannelSpec, ...]
 
     def incoming(self, process: str) -> tuple[ChannelSpec, ...]:
-        return tuple(channel for channel in self.channels if channel.target == process)
+        return self._by_target.get(process, ())
 
     def outgoing(self, process: str) -> tuple[ChannelSpec, ...]:
-        return tuple(channel for channel in self.channels if channel.source == process)
+        return self._by_source.get(process, ())
+
+    # Looked up, and not looked for: every process of a view asks, and there may be many.
+
+    @cached_property
+    def members(self) -> frozenset[str]:
+        return frozenset(self.processes)
+
+    @cached_property
+    def targets(self) -> dict[str, str]:
+        """The process at the end of each channel."""
+        return {channel.id: channel.target for channel in self.channels}
+
+    @cached_property
+    def _by_target(self) -> dict[str, tuple[ChannelSpec, ...]]:
+        return _grouped((channel.target, channel) for channel in self.channels)
+
+    @cached_property
+    def _by_source(self) -> dict[str, tuple[ChannelSpec, ...]]:
+        return _grouped((channel.source, channel) for channel in self.channels)
 
     def check(self) -> None:
         """Raise UsageError where names clash or a channel has an end that is no process."""
@@ -68,6 +88,13 @@ class View(msgspec.Struct, frozen=True):
                     f"channel {channel.id!r} is {channel.kind}, and {channel.hash} is for fifo channels: the hash of "
                     f"any other is a sum, which a liar can make come out right; make it fifo, or give it hash='{XXH3}'"
                 )
+
+
+def _grouped(channels: Iterable[tuple[str, ChannelSpec]]) -> dict[str, tuple[ChannelSpec, ...]]:
+    found: dict[str, list[ChannelSpec]] = {}
+    for process, channel in channels:
+        found.setdefault(process, []).append(channel)
+    return {process: tuple(group) for process, group in found.items()}
 
 
 def check_hash(what: str, name: str) -> None:
