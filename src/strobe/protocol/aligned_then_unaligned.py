@@ -25,6 +25,7 @@ class AlignedThenUnaligned(Aligned):
     """One process's part of the protocol: events in, effects out."""
 
     name = "aligned-then-unaligned"
+    overtakes = True
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

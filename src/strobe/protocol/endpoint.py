@@ -59,12 +59,14 @@ class Endpoint(Ends):
     """One process's side of a snapshot protocol: events in, effects out. Subclasses add the rules of one protocol.
 
     `sequenced`: the coordinator names every snapshot, and a process that wants one asks it to. `barriers`: what waits
-    on the channels at either machine is the protocol's business too; its host tells `BarrierArrived`.
+    on the channels at either machine is the protocol's business too; its host tells `BarrierArrived`. `overtakes`: its
+    barriers may overtake what waits.
     """
 
     name = ""
     sequenced = False
     barriers = False
+    overtakes = False
 
     def __init__(self, process: str, view: View, epoch: int = 1) -> None:
         super().__init__(process, view)
@@ -175,7 +177,7 @@ class Endpoint(Ends):
 
     def _takes_part_in(self, view: int) -> bool:
         """Tell whether a snapshot of this view concerns this process: one that is leaving has no part in any more."""
-        return view == self.view.number and self.process in self.view.processes
+        return view == self.view.number and self.process in self.view.members
 
     def _concerns(self, channel: str, marker: Marker) -> bool:
         """Tell whether a marker has something to say here; raise ProtocolViolation where it cannot have come."""

@@ -30,6 +30,7 @@ class Unaligned(ChandyLamport):
     name = "unaligned"
     sequenced = True
     barriers = True
+    overtakes = True
 
     def _barrier_arrived(self, event: BarrierArrived) -> list[Effect]:
         channel, marker = event.channel, event.marker

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,6 +51,10 @@ logger = logging.getLogger("strobe.node")
 
 SLICE = 64
 """So many waiting things are taken in one turn of the loop, so that it goes on turning."""
+SLICE_S = 0.005
+"""Nor more than take so long: markers, orders and snapshots that are being written wait for the next turn."""
+BURST = 8
+"""Where barriers overtake, so many frames are taken as they are read; what was read with them waits for its turn."""
 
 
 class Timeline:
@@ -80,6 +85,9 @@ class Timeline:
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
         self._loop = asyncio.get_running_loop()
+        if self.protocol.overtakes:
+            self._burst = 0
+            self.take_frame = self._take_of_burst  # type: ignore[method-assign]
         self.open_channels()
         for channel, items in (restored.fragment.in_flight if restored else {}).items():
             for item in items:
@@ -191,6 +199,20 @@ class Timeline:
                 self._receive(inlet.channel, frame, 0)
             inlet.consumed(wire_bytes)
 
+    def _take_of_burst(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+        """Take a frame where barriers overtake: of all that was read at once, the first ones in any case.
+
+        The others wait, and what else has come is read first: a barrier can overtake them here, and not in the kernel.
+        """
+        if not self.outbox.flush_follows:  # the first since `taken`
+            self._burst = 0
+        self._burst += 1
+        if self._burst <= BURST:
+            Timeline.take_frame(self, inlet, frame, wire_bytes)
+        else:
+            self._wait(Waiting(True, self._receiver(inlet.channel, frame, 0, inlet, wire_bytes), inlet.channel, frame))
+            self.pump_soon()
+
     def taken(self) -> None:
         """All that was read at once has been given: send what it has led to."""
         self.outbox.flush_now()
@@ -254,13 +276,15 @@ class Timeline:
         self._pumping = False
         while self._orders and self.application.quiet and not self.closed:
             self._orders.popleft()()
-        inbox = self.inbox
+        inbox, until_s = self.inbox, perf_counter() + SLICE_S
         for _ in range(SLICE):
             if not inbox or self.closed:
                 return
             if not (self.may_deliver if inbox[0].needs_room else self.application.quiet):
                 return
             inbox.popleft().action()
+            if perf_counter() > until_s:
+                break
         self.pump_soon()
 
     def _receive(self, channel: str, frame: Frame, consumed: int) -> None:

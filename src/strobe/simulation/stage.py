@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from strobe.causality.proof import Verdict, verify
-from strobe.protocol import Aligned, Fragment, Frame, InFlight, LaiYang, LocalState, Snapshot, SnapshotId, View
+from strobe.protocol import Fragment, Frame, InFlight, LaiYang, LocalState, Snapshot, SnapshotId, View
 from strobe.protocol.effects import (
     DeliverFrame,
     DropRecording,
@@ -66,7 +66,7 @@ class Stage:
         self.ends = {spec.id: (spec.source, spec.target) for spec in view.channels}
         self.wires: dict[str, list[Frame | MarkerReceived | BarrierArrived]] = {spec.id: [] for spec in view.channels}
         # Where barriers overtake: what waits at senders, until a script lets it go. And inputs that are held back.
-        self.overtaking = protocol_class.barriers and protocol_class.name != Aligned.name
+        self.overtaking = protocol_class.overtakes
         self.outboxes: dict[str, list[Frame | MarkerReceived]] = {spec.id: [] for spec in view.channels}
         self.held: set[str] = set()
         # The inputs on which a barrier has had its turn, for each process and snapshot.

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from strobe.errors import ProtocolViolation
-from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, Aligned, LaiYang, SnapshotId, View
+from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, LaiYang, SnapshotId, View
 from strobe.protocol.effects import (
     DeliverFrame,
 )
@@ -127,7 +127,7 @@ class Space:
         self._moves: dict[tuple[int, int], tuple[tuple[Any, int, bool], ...]] = {}
         self.first_channel = len(self.processes)
         # With barriers that overtake, what waits at senders is apart from what is on the way.
-        self.overtaking = self.protocol_class.barriers and scenario.protocol != Aligned.name
+        self.overtaking = self.protocol_class.overtakes
         self.outbox_at = self.first_channel + len(self.channels)
         self.control_at = self.outbox_at + (len(self.channels) if self.overtaking else 0)
 
