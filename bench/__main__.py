@@ -15,7 +15,19 @@ from rich.table import Table
 from bench.figures import Figure
 
 RESULTS = Path(__file__).parent / "results.json"
-NAMES = ("simulator", "explorer", "proof", "keyed", "live", "mesh", "spark", "spark_read", "pipeline")
+NAMES = (
+    "simulator",
+    "scale",
+    "explorer",
+    "proof",
+    "keyed",
+    "live",
+    "mesh",
+    "barriers",
+    "spark",
+    "spark_read",
+    "pipeline",
+)
 
 
 def main(names: list[str]) -> int:

@@ -1,0 +1,157 @@
+"""Scale by simulation: one snapshot of a large system; its time, messages and memory beside the least it can take.
+
+Every size is a process of its own, so that its peak of memory is its own. Each process of the system has sent one
+message, and has a state of one number. The least in messages: one marker for each channel; with Lai-Yang, which has no
+markers, an order and a report for each process and a count for each channel. The least in memory: a frontier at either
+end of each channel, of 24 bytes.
+"""
+
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import msgspec
+
+from bench.figures import Figure, at_most, shown
+from strobe import Channel, Process, System
+from strobe.protocol import PROTOCOLS, Policy
+from strobe.protocol.events import MarkerReceived
+from strobe.simulation.world import World
+
+COMMAND = "python -m bench scale"
+DEGREE = 8
+FRONTIER_BYTES = 24
+POLICY = Policy(interval_us=0, timeout_us=600_000_000)
+LINEAR_MAX = 1.35
+"""A snapshot of twice the channels takes at most so many times as long for each: noise, and memory that is farther."""
+
+
+class Quiet(Process):
+    """Sends one message, and is photographed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def start(self, ctx):
+        if ctx.outputs:
+            ctx.send(ctx.outputs[0], 1)
+
+    def receive(self, ctx, channel, message):
+        self.count += message
+
+    def capture(self):
+        return self.count.to_bytes(8, "little")
+
+
+class Scale(msgspec.Struct):
+    """What one size has taken."""
+
+    processes: int
+    channels: int
+    messages: int
+    messages_min: int
+    snapshot_s: float
+    memory_bytes: int
+
+
+def regular(count: int) -> list[tuple[int, int]]:
+    """Return channels from each process to the 8 that are a power of two further on, round a circle."""
+    return [(p, (p + (1 << step)) % count) for p in range(count) for step in range(DEGREE)]
+
+
+def layered(count: int) -> list[tuple[int, int]]:
+    """Return channels from each process to 8 of those behind it: no cycle."""
+    return [(p, p + (1 << step)) for p in range(count) for step in range(DEGREE) if p + (1 << step) < count]
+
+
+def complete(count: int) -> list[tuple[int, int]]:
+    return [(p, q) for p in range(count) for q in range(count) if p != q]
+
+
+SHAPES = {"regular": regular, "layered": layered, "complete": complete}
+
+
+def photograph(shape: str, count: int, protocol: str) -> Scale:
+    """Take one snapshot; the proof is verified, as before every commit."""
+    edges = SHAPES[shape](count)
+    channels = [Channel(str(p), str(q)) for p, q in edges]
+    world = World(System({str(p): Quiet() for p in range(count)}, channels, protocol=protocol), 1, policy=POLICY)
+    messages = _count_messages(world)
+    started_s = time.process_time()
+    world.run(0)
+    snapshot_s = time.process_time() - started_s
+    assert len(world.committed) == 1, world.outcomes
+    least = 2 * count + len(edges) if protocol == "lai-yang" else len(edges)
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Scale(count, len(edges), messages.total(), least, snapshot_s, peak_bytes)
+
+
+def _count_messages(world: World) -> Counter[str]:
+    """Count what the protocol itself sends: markers, orders to record, reports and relayed counts."""
+    counted: Counter[str] = Counter()
+    network = world.network
+    transmit, up, down = network.transmit, network.control_up, network.control_down
+
+    def transmitted(channel, item):
+        counted["marker"] += isinstance(item, MarkerReceived)
+        transmit(channel, item)
+
+    def said(process, item):
+        counted["report"] += type(item).__name__ == "SentCountsArrived"
+        up(process, item)
+
+    def ordered(process, order):
+        counted["order"] += type(order).__name__ in ("AskToRecord", "RelaySentCount")
+        down(process, order)
+
+    network.transmit, network.control_up, network.control_down = transmitted, said, ordered
+    return counted
+
+
+def _apart(shape: str, count: int, protocol: str) -> Scale:
+    command = [sys.executable, "-m", "bench.scale", shape, str(count), protocol]
+    return msgspec.json.decode(subprocess.run(command, check=True, capture_output=True).stdout, type=Scale)
+
+
+def measure() -> list[Figure]:
+    figures: list[Figure] = []
+    for shape, protocol, sizes in (
+        ("regular", "chandy-lamport", (25_000, 50_000, 100_000)),
+        ("layered", "aligned", (25_000, 50_000, 100_000)),
+        ("complete", "chandy-lamport", (500, 707, 1_000)),
+        ("complete", "lai-yang", (500, 707, 1_000)),
+    ):
+        found = [_apart(shape, size, protocol) for size in sizes]
+        figures += _figures(shape, protocol, found)
+    return figures
+
+
+def _figures(shape: str, protocol: str, found: list[Scale]) -> list[Figure]:
+    largest = found[-1]
+    what = f"{protocol}, {largest.processes:,} processes, {largest.channels:,} channels ({shape})"
+    least_bytes = 2 * FRONTIER_BYTES * largest.channels
+    each_us = [1e6 * one.snapshot_s / one.channels for one in found]
+    return [
+        shown(f"snapshot of {what}", largest.snapshot_s, "CPU s", COMMAND),
+        shown(f"messages of it (least: {largest.messages_min:,})", largest.messages, "messages", COMMAND),
+        at_most("messages of it against the least", largest.messages / largest.messages_min, "x", 1.01, COMMAND),
+        shown(
+            f"peak memory, system and simulator included (least: {least_bytes / 1e6:,.0f} MB of frontiers)",
+            largest.memory_bytes / 1e6,
+            "MB",
+            COMMAND,
+        ),
+        shown("memory a channel", largest.memory_bytes / largest.channels, "bytes", COMMAND),
+        *(
+            shown(f"time a channel, {one.channels:,} channels", one_us, "CPU us", COMMAND)
+            for one, one_us in zip(found, each_us, strict=True)
+        ),
+        at_most("time a channel, the largest against the smallest", each_us[-1] / each_us[0], "x", LINEAR_MAX, COMMAND),
+    ]
+
+
+if __name__ == "__main__":
+    assert sys.argv[3] in PROTOCOLS
+    print(msgspec.json.encode(photograph(sys.argv[1], int(sys.argv[2]), sys.argv[3])).decode())
