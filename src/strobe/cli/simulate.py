@@ -17,6 +17,7 @@ from strobe.cli.runs import faults_text
 from strobe.cli.stores import fresh_store
 from strobe.cli.systems import SystemSource, open_system
 from strobe.errors import UsageError
+from strobe.protocol import PROTOCOLS
 from strobe.protocol.systems import first_view
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
@@ -102,7 +103,7 @@ def simulate(
     ] = "all",
     snapshots: Annotated[int, typer.Option(metavar="N", min=0, help="How many to take under faults.")] = 10,
     protocol: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Instead of the system's own: chandy-lamport or lai-yang.")
+        str | None, typer.Option(metavar="NAME", help=f"Instead of the system's own: {', '.join(PROTOCOLS)}.")
     ] = None,
     store: Annotated[
         str | None, typer.Option(metavar="STORE", help="Keep the snapshots here; what an earlier simulation left goes.")
