@@ -162,6 +162,27 @@ def test_V4_a_barrier_overtakes_what_waits_at_both_ends_and_nothing_of_it_is_los
     joined(scenario, tmp_path, "unaligned", **SMALL)
 
 
+def test_R1_what_barriers_overtook_is_received_once_after_a_rollback(tmp_path: Path) -> None:
+    async def scenario(hosts: Joined) -> None:
+        hosts.block()
+        sent = [f"waits {number:03}" for number in range(200)]
+        hosts.send("a", *sent)
+        await until(lambda: hosts.timeline("c").inbox)
+        taken = await hosts.snapshot(_asked(hosts))
+        assert taken.in_flight_messages == 200
+        hosts.go_on()
+        await until(lambda: len(hosts.received) > 10)  # undone
+        hosts.send("a", "sent after the cut")
+        await hosts.coordinator.begin("abc", restored=str(taken.id), epoch=2)
+        hosts.send("a", "sent in the new epoch")
+        await until(lambda: len(hosts.received) == 201)
+        assert hosts.received == [*sent, "sent in the new epoch"]
+        again = await hosts.snapshot(_asked(hosts))
+        assert again.in_flight_messages == 0
+
+    joined(scenario, tmp_path, "unaligned", **SMALL)
+
+
 def _asked(hosts: Joined) -> SnapshotBegun:
     begun = hosts.begin()
     for name in "ab":
