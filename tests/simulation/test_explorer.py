@@ -8,6 +8,7 @@ from strobe.simulation.explorer import Space, explore, scenario, scenarios, smal
 from strobe.simulation.explorer.replay import play
 from strobe.simulation.mutants import MUTANTS, MarkerAfterMessage
 
+DIAMOND = ("ab", "ac", "bd", "cd")
 SMALL = [known.name for known in scenarios() if not known.large]
 
 
@@ -85,6 +86,16 @@ def test_the_scenarios_are_those_promised():
         for shape in ("ring", "complete"):
             assert {f"{shape}-{protocol}-{initiator}" for initiator in "abc"} <= names
             assert {f"{shape}-{protocol}-{initiator}-crash" for initiator in "abc"} <= names
+
+
+def test_barriers_are_explored_on_a_diamond_with_a_join():
+    for short in ("aligned", "unaligned", "timed"):
+        diamond = scenario(f"diamond-{short}")
+        assert [(spec.source, spec.target) for spec in diamond.view.channels] == [tuple(edge) for edge in DIAMOND]
+        for name in (f"join-{short}", f"join-{short}-rollback", f"pair-{short}-twice", f"pair-{short}-crash"):
+            assert scenario(name).protocol == diamond.protocol
+    assert not scenario("diamond-aligned").large
+    assert not scenario("diamond-unaligned").large
 
 
 class CountsFromOneAgain(ChandyLamport):

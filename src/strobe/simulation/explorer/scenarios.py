@@ -119,13 +119,15 @@ def _barriers(protocol: str) -> list[Scenario]:
     A time that may be over at any step makes many states: with it, only the join is small.
     """
     short, timed, aligned = _BARRIERS[protocol], protocol == AlignedThenUnaligned.name, protocol == Aligned.name
-    join, diamond = _view("abc", "ac bc", FIFO), _view("abcd", "ab ac bd cd", FIFO)
+    pair, join, diamond = (
+        _view(names, edges, FIFO) for names, edges in (("ab", "ab"), ("abc", "ac bc"), ("abcd", "ab ac bd cd"))
+    )
     from_both: Snapshots = (("a", "b"),)
     found = [
         smallest(protocol),
         Scenario(f"join-{short}", protocol, join, 1 if timed else 2, from_both),
-        Scenario(f"join-{short}-twice", protocol, join, 1, from_both * 2, large=timed),
-        Scenario(f"pair-{short}-crash", protocol, _view("ab", "ab", FIFO), 2, _FROM_A, crash=True),
+        Scenario(f"pair-{short}-twice", protocol, pair, 1 if timed else 2, _FROM_A * 2),
+        Scenario(f"pair-{short}-crash", protocol, pair, 2, _FROM_A, crash=True),
         Scenario(f"join-{short}-rollback", protocol, join, 1, from_both, rollback=True, large=timed),
         Scenario(f"diamond-{short}", protocol, diamond, 2 if aligned else 1, _FROM_A, large=timed),
     ]
