@@ -1,0 +1,14 @@
+"""The language of conditions on a whole system: small, safe, and never run as code (docs/expressions.md).
+
+    condition = parse('a.balance + b.balance < 400 and in_flight("a->b") == 0')
+
+A condition is a tree of nodes over the variables of processes and the counts of channels. What these are is for the
+scope to say in which it is evaluated: a cut of a trace, or what a breakpoint sees.
+"""
+
+from strobe.causality.expressions.evaluation import Scope, evaluate
+from strobe.causality.expressions.nodes import ExpressionError, Node
+from strobe.causality.expressions.parser import parse
+from strobe.causality.expressions.values import Value
+
+__all__ = ["ExpressionError", "Node", "Scope", "Value", "evaluate", "parse"]

@@ -1,0 +1,198 @@
+"""Reads an expression, by its grammar (docs/expressions.md), one function for each level of binding.
+
+or < and < not < comparison < + - < * / % < sign
+"""
+
+from collections.abc import Callable
+
+from strobe.causality.expressions.nodes import (
+    AND,
+    COUNTS,
+    EQUALITIES,
+    EVENTS,
+    NEGATE,
+    NOT,
+    OR,
+    ORDERINGS,
+    Count,
+    ExpressionError,
+    Literal,
+    Node,
+    Operation,
+    Variable,
+    is_condition,
+)
+from strobe.causality.expressions.tokens import END, NAME, NUMBER, SIGN, STRING, Token, tokenize
+
+_CONSTANTS = {"true": True, "false": False, "null": None}
+_WORDS = (AND, OR, NOT, *_CONSTANTS)
+_DEPTH_MAX = 50
+"""Of brackets, signs and nots within each other. Whoever evaluates an expression goes down it."""
+_OPERATIONS_MAX = 200
+"""In all: each makes the tree deeper, at worst."""
+
+
+def parse(text: str) -> Node:
+    """Return the condition that `text` says; raise ExpressionError where it says none."""
+    parser = _Parser(text)
+    node = parser.disjunction()
+    parser.require_end()
+    return parser.condition(node)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokenize(text)
+        self._place = 0
+        self._depth = 0
+        self._operations = 0
+
+    def disjunction(self) -> Node:
+        return self._joined(OR, self._conjunction)
+
+    def _conjunction(self) -> Node:
+        return self._joined(AND, self._negation)
+
+    def _joined(self, word: str, inner: Callable[[], Node]) -> Node:
+        node = inner()
+        while self._is_word(word):
+            column = self._operator().column
+            node = Operation(column, word, (self.condition(node), self.condition(inner())))
+        return node
+
+    def _negation(self) -> Node:
+        if not self._is_word(NOT):
+            return self._comparison()
+        column = self._operator().column
+        return Operation(column, NOT, (self.condition(self._deeper(self._negation)),))
+
+    def _comparison(self) -> Node:
+        node = self._sum()
+        if self._current.text not in (*EQUALITIES, *ORDERINGS) or self._current.kind != SIGN:
+            return node
+        sign = self._operator()
+        node = Operation(sign.column, sign.text, (node, self._sum()))
+        if self._current.kind == SIGN and self._current.text in (*EQUALITIES, *ORDERINGS):
+            raise self._error("two values are compared at a time; write: a < b and b < c")
+        return node
+
+    def _sum(self) -> Node:
+        return self._chain(("+", "-"), self._product)
+
+    def _product(self) -> Node:
+        return self._chain(("*", "/", "%"), self._signed)
+
+    def _chain(self, signs: tuple[str, ...], inner: Callable[[], Node]) -> Node:
+        node = inner()
+        while self._current.kind == SIGN and self._current.text in signs:
+            sign = self._operator()
+            node = Operation(sign.column, sign.text, (node, inner()))
+        return node
+
+    def _signed(self) -> Node:
+        if self._current.kind == SIGN and self._current.text == NEGATE:
+            column = self._operator().column
+            return Operation(column, NEGATE, (self._deeper(self._signed),))
+        return self._primary()
+
+    def _primary(self) -> Node:
+        token = self._current
+        if token.kind in (NUMBER, STRING):
+            return Literal(self._next().column, token.value)
+        if token.kind == SIGN and token.text == "(":
+            self._next()
+            node = self._deeper(self.disjunction)
+            self._require(")", f"the bracket of column {token.column} is not closed")
+            return node
+        if token.kind != NAME or (token.text in (AND, OR, NOT) and not token.quoted):
+            raise self._error(f"a value is missing here{self._instead()}")
+        self._next()
+        if token.text in _CONSTANTS and not token.quoted:
+            return Literal(token.column, _CONSTANTS[token.text])
+        if self._is_sign("("):
+            return self._count(token)
+        return self._variable(token)
+
+    def _count(self, word: Token) -> Node:
+        if word.text not in COUNTS:
+            raise ExpressionError(
+                self._text, word.column, f"there is no {word.text}(...); there are: {', '.join(COUNTS)}"
+            )
+        self._next()
+        name: str | None = None
+        if self._current.kind == STRING:
+            name = str(self._next().value)
+        elif self._current.kind == NAME:
+            name = self._next().text
+        if not self._is_sign(")"):
+            of = "process" if word.text == EVENTS else "channel"
+            raise self._error(f'{word.text}(...) takes one name of a {of}, as {word.text}("a"), or nothing')
+        self._next()
+        return Count(word.column, word.text, name)
+
+    def _variable(self, process: Token) -> Node:
+        path: list[str] = []
+        while self._is_sign("."):
+            self._next()
+            if self._current.kind != NAME:
+                raise self._error("the name of a variable is missing behind the dot")
+            path.append(self._next().text)
+        if not path:
+            problem = f"{process.text} alone is no value; write PROCESS.VARIABLE, or a text in quotes"
+            raise ExpressionError(self._text, process.column, problem)
+        return Variable(process.column, process.text, tuple(path))
+
+    def condition(self, node: Node) -> Node:
+        """Return `node`; raise where it can never be true or false."""
+        if not is_condition(node):
+            raise ExpressionError(
+                self._text, node.column, "this is a value, not a condition; compare it with something"
+            )
+        return node
+
+    def require_end(self) -> None:
+        if self._current.kind != END:
+            raise self._error(f"and, or, a comparison or the end is missing here{self._instead()}")
+
+    def _require(self, sign: str, problem: str) -> None:
+        if not self._is_sign(sign):
+            raise self._error(problem)
+        self._next()
+
+    def _operator(self) -> Token:
+        self._operations += 1
+        if self._operations > _OPERATIONS_MAX:
+            raise self._error(f"an expression has at most {_OPERATIONS_MAX} operations")
+        return self._next()
+
+    def _deeper(self, inner: Callable[[], Node]) -> Node:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise self._error(f"more than {_DEPTH_MAX} within each other are too many")
+        node = inner()
+        self._depth -= 1
+        return node
+
+    @property
+    def _current(self) -> Token:
+        return self._tokens[self._place]
+
+    def _next(self) -> Token:
+        token = self._current
+        self._place += 1
+        return token
+
+    def _is_word(self, word: str) -> bool:
+        token = self._current
+        return token.kind == NAME and token.text == word and not token.quoted
+
+    def _is_sign(self, sign: str) -> bool:
+        return self._current.kind == SIGN and self._current.text == sign
+
+    def _instead(self) -> str:
+        token = self._current
+        return "" if token.kind == END else f", instead of {token.text!r}"
+
+    def _error(self, problem: str) -> ExpressionError:
+        return ExpressionError(self._text, self._current.column, problem)

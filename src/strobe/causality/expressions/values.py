@@ -1,0 +1,86 @@
+"""What values do: the whole arithmetic of expressions, which never raises.
+
+A value is a number, a string, true, false, null, or something else that JSON has. Null is what is not known: a variable
+before its first value, a division by zero, arithmetic on what is not a number. It equals itself alone, and is neither
+less nor greater than anything. Only `true` counts as true.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+Value = Any
+"""bool, int, float, str, None, or a list or dict of these."""
+
+_DIGITS_MAX = 4096
+"""In bits: numbers beyond are not needed, and would let a short expression take all memory."""
+
+
+def is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_true(value: Value) -> bool:
+    return value is True
+
+
+def same(left: Value, right: Value) -> bool:
+    """Whether two values are equal: true is not 1, but 1 is 1.0."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+def different(left: Value, right: Value) -> bool:
+    return not same(left, right)
+
+
+def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool]:
+    def ordered(left: Value, right: Value) -> bool:
+        both_numbers = is_number(left) and is_number(right)
+        return (both_numbers or (isinstance(left, str) and isinstance(right, str))) and compare(left, right)
+
+    return ordered
+
+
+def _arithmetic(compute: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
+    def computed(left: Value, right: Value) -> Value:
+        if not (is_number(left) and is_number(right)):
+            return None
+        try:
+            value = compute(left, right)
+        except (ZeroDivisionError, OverflowError):
+            return None
+        return None if _is_beyond(value) else value
+
+    return computed
+
+
+def _is_beyond(value: Value) -> bool:
+    return value.bit_length() > _DIGITS_MAX if isinstance(value, int) else math.isnan(value)
+
+
+def negated(value: Value) -> Value:
+    return -value if is_number(value) else None
+
+
+BINARY: dict[str, Callable[[Value, Value], Value]] = {
+    "==": same,
+    "!=": different,
+    "<": _ordering(operator.lt),
+    "<=": _ordering(operator.le),
+    ">": _ordering(operator.gt),
+    ">=": _ordering(operator.ge),
+    "+": _arithmetic(operator.add),
+    "-": _arithmetic(operator.sub),
+    "*": _arithmetic(operator.mul),
+    "/": _arithmetic(operator.truediv),
+    "%": _arithmetic(operator.mod),
+    "and": lambda left, right: is_true(left) and is_true(right),
+    "or": lambda left, right: is_true(left) or is_true(right),
+}

@@ -1,0 +1,52 @@
+"""The kernels, compiled with numba when they are first needed: its import alone takes more than a second.
+
+Compiled code is kept in numba's cache beside this package, or where that cannot be written in the user's own. Numba
+keeps it under the version of the source, of numba and of the processor. Who can write there can also write there what
+Python itself runs (`__pycache__`), so it opens no new door; NUMBA_CACHE_DIR moves it. Without a place to write to,
+kernels are compiled anew every time, which takes some seconds.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+from strobe.causality.lattice import kernels
+from strobe.errors import MissingExtra
+
+EXTRA = "lattice"
+
+
+class Kernels(NamedTuple):
+    """One set of the kernels."""
+
+    lexical: Callable[..., int]
+    successors: Callable[..., int]
+    clock_rows: Callable[..., None]
+
+
+PLAIN = Kernels(kernels.lexical, kernels.successors, kernels.clock_rows)
+
+
+@cache
+def compiled() -> Kernels:
+    """Return the compiled kernels; raise MissingExtra where numba is not installed."""
+    try:
+        from numba import njit
+    except ImportError as error:
+        raise MissingExtra(EXTRA, "looking at so many consistent cuts") from error
+
+    def compile_one(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            return njit(cache=True, nogil=True)(kernel)
+        except RuntimeError:  # no place for the cache
+            return njit(nogil=True)(kernel)
+
+    return Kernels(*map(compile_one, PLAIN))
+
+
+def require_numpy() -> None:
+    """Raise MissingExtra where numpy is not installed."""
+    try:
+        import numpy  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(EXTRA, "looking at consistent cuts one by one") from error

@@ -1,0 +1,139 @@
+"""The inner loops of the lattice, on arrays of numbers alone, so that they can be compiled (`compiled.py`).
+
+A process of the run has states 0, 1, 2, ...: state k is what it is in after k events of the trace. `clocks` has a row
+for each state of each process, those of process p from row `starts[p]` on: how many events of every process are in the
+causal past of that state. A cut is a row of states. It is consistent exactly when no row that it picks asks for more of
+any process than the cut has:
+
+    clocks[starts[p] + cut[p], q] <= cut[q]     for all p and q
+
+These are plain functions: they run as they stand, only slower.
+"""
+
+from typing import Any
+
+Integers = Any
+"""An array of integers; of which kind, the callers say. The compiler wants to see no more."""
+
+
+def lexical(
+    clocks: Integers, starts: Integers, lengths: Integers, cut: Integers, floors: Integers, out: Integers
+) -> int:
+    """Write the consistent cuts that follow `cut` in lexical order into the rows of `out`; return how many there were.
+
+    V. Garg, "Enumerating global states of a distributed computation" (2003). To get to the next cut, find the last
+    process k whose next event needs nothing more of the processes before k; let it happen, keep what is before k, and
+    give the processes behind k the least that those up to k need of them. No memory but for `cut`, which ends as the
+    last cut written, and `floors`: row k has what the processes 0..k need of all others, so that a step that moves
+    process k alone looks at nothing but the row of its next event.
+    """
+    width = len(lengths)
+    last = width - 1
+    room = len(out)
+    written = 0
+    while written < room:
+        k = last
+        while k >= 0:
+            if cut[k] < lengths[k]:
+                row = starts[k] + cut[k] + 1
+                before = 0
+                while before < k and clocks[row, before] <= cut[before]:
+                    before += 1
+                if before == k:
+                    break
+            k -= 1
+        if k < 0:
+            return written
+        cut[k] += 1
+        if k < last:
+            row = starts[k] + cut[k]
+            for q in range(k + 1, width):
+                need = clocks[row, q]
+                if k > 0 and floors[k - 1, q] > need:
+                    need = floors[k - 1, q]
+                floors[k, q] = need
+                cut[q] = need
+            # What is in the causal past of the processes up to k asks for nothing more than they do.
+            for p in range(k + 1, last):
+                for q in range(p + 1, width):
+                    floors[p, q] = floors[k, q]
+        for p in range(width):
+            out[written, p] = cut[p]
+        written += 1
+    return written
+
+
+def successors(
+    clocks: Integers,
+    starts: Integers,
+    lengths: Integers,
+    cuts: Integers,
+    slots: Integers,
+    out: Integers,
+    parents: Integers,
+    steps: Integers,
+) -> int:
+    """Write every consistent cut with one event more than one of `cuts` into `out`, once; return how many there are.
+
+    `parents` and `steps` say from which of `cuts` it was reached first, and by an event of which process. `slots` is a
+    table of hashes, all -1, its length a power of two above that of `out`. Returns -1 where `out` is too small.
+    """
+    width = len(lengths)
+    mask = len(slots) - 1
+    written = 0
+    for parent in range(len(cuts)):
+        for k in range(width):
+            if cuts[parent, k] >= lengths[k]:
+                continue
+            row = starts[k] + cuts[parent, k] + 1
+            enabled = True
+            for q in range(width):
+                if q != k and clocks[row, q] > cuts[parent, q]:
+                    enabled = False
+                    break
+            if not enabled:
+                continue
+            code = 0
+            for q in range(width):
+                code = ((code ^ (cuts[parent, q] + (1 if q == k else 0))) * 0x9E3779B1) & 0x7FFFFFFF
+            slot = (code ^ (code >> 15)) & mask
+            known = False
+            while slots[slot] >= 0 and not known:
+                known = True
+                for q in range(width):
+                    if out[slots[slot], q] != cuts[parent, q] + (1 if q == k else 0):
+                        known = False
+                        break
+                if not known:
+                    slot = (slot + 1) & mask
+            if known:
+                continue
+            if written == len(out):
+                return -1
+            slots[slot] = written
+            for q in range(width):
+                out[written, q] = cuts[parent, q]
+            out[written, k] += 1
+            parents[written] = parent
+            steps[written] = k
+            written += 1
+    return written
+
+
+def clock_rows(processes: Integers, rows: Integers, cause_starts: Integers, causes: Integers, clocks: Integers) -> None:
+    """Fill the row of every event, given in a causal order: its process and its row.
+
+    The rows of the events that sent what event i received are `causes[cause_starts[i]:cause_starts[i + 1]]`. The row
+    before that of an event is of the state that it began in.
+    """
+    width = clocks.shape[1]
+    for i in range(len(rows)):
+        row = rows[i]
+        for q in range(width):
+            clocks[row, q] = clocks[row - 1, q]
+        for place in range(cause_starts[i], cause_starts[i + 1]):
+            cause = causes[place]
+            for q in range(width):
+                if clocks[cause, q] > clocks[row, q]:
+                    clocks[row, q] = clocks[cause, q]
+        clocks[row, processes[i]] += 1

@@ -1,0 +1,178 @@
+"""Ways through the lattice that avoid a condition: from the least cut to the greatest, event by event.
+
+Such a way is what refutes *definitely*: an observer who saw the events in this order never saw the condition hold.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from strobe.causality.lattice.compiled import PLAIN, Kernels, compiled, require_numpy
+from strobe.causality.lattice.conditions import Condition
+from strobe.causality.lattice.conjunctive import Stretch, Tables, bad_stretches
+from strobe.causality.lattice.enumeration import PLAIN_CUTS_MAX, Progress
+from strobe.causality.lattice.run import Run, States
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from strobe.causality.lattice.run import Integers
+
+Steps = list[int]
+"""The processes whose events happen, in order."""
+
+_GUARDED_MAX = 100_000
+
+
+def guarded_path(run: Run, tables: Tables) -> Steps | None:
+    """Return a way on which some process never fulfils its condition, at each cut; None where none was found.
+
+    A process in a bad stretch of states guards: whatever the others do, the conjunction does not hold. Before its
+    stretch ends, another process in a bad stretch must have taken over. This looks for such a chain of guards, the
+    longest way ahead first. It finds one in few steps as a rule; it does not look at more than some thousands.
+    """
+    bad = {process: list(bad_stretches(table)) for process, table in tables.items()}
+    open_: list[tuple[int, Stretch, States, tuple[States, ...]]] = [
+        (process, own[0], run.bottom, ()) for process, own in bad.items() if own and own[0].first == 0
+    ]
+    seen: set[tuple[int, int, States]] = set()
+    while open_ and len(seen) < _GUARDED_MAX:
+        process, stretch, states, before = open_.pop()
+        if (process, stretch.first, states) in seen:
+            continue
+        seen.add((process, stretch.first, states))
+        way = (*before, states)
+        if stretch.last == run.lengths[process]:
+            return _steps_along(run, (*way, run.top))
+        for other, own in bad.items():
+            if other != process:
+                open_ += [(other, *entry, way) for entry in _handovers(run, process, stretch, states, other, own)]
+    return None
+
+
+def _handovers(
+    run: Run, process: int, stretch: Stretch, states: States, other: int, own: Sequence[Stretch]
+) -> list[tuple[Stretch, States]]:
+    """Return the bad stretches of `other` that it can get to while `process` is in `stretch`, the farthest last."""
+    found: list[tuple[Stretch, States]] = []
+    for later in own:
+        if later.last < states[other]:
+            continue
+        entered = run.with_past(states, other, max(later.first, states[other]))
+        if entered[process] > stretch.last:
+            break
+        found.append((later, entered))
+    return found
+
+
+def _steps_along(run: Run, way: Sequence[States]) -> Steps:
+    """Return events that lead from each cut of `way` to the next."""
+    steps: Steps = []
+    states = way[0]
+    for target in way:
+        while states != target:
+            for process, goal in enumerate(target):
+                while states[process] < goal and run.is_enabled(states, process):
+                    states = moved(states, process)
+                    steps.append(process)
+    return steps
+
+
+def moved(states: States, process: int) -> States:
+    """Return the cut with one more event of `process`."""
+    return (*states[:process], states[process] + 1, *states[process + 1 :])
+
+
+def dive(run: Run, condition: Condition, cuts_max: int) -> tuple[Steps | None, int]:
+    """Look for a way that avoids `condition`, straight ahead, turning back where it does not go on.
+
+    Return it, if one was found before `cuts_max` cuts were looked at, and how many were.
+    """
+    if condition.at(run.bottom):
+        return None, 1
+    seen = {run.bottom}
+    steps: Steps = []
+    way = [run.bottom]
+    while way and len(seen) < cuts_max:
+        states = way[-1]
+        if states == run.top:
+            return steps, len(seen)
+        for process in range(len(states)):
+            following = moved(states, process)
+            if following not in seen and run.is_enabled(states, process):
+                seen.add(following)
+                if not condition.at(following):
+                    way.append(following)
+                    steps.append(process)
+                    break
+        else:
+            way.pop()
+            if steps:
+                steps.pop()
+    return None, len(seen)
+
+
+class LevelWalk:
+    """All cuts that can be reached without passing one at which `condition` holds, by their number of events.
+
+    `examined` counts those that were looked at; `path` is a way to the greatest cut, if there is one.
+    """
+
+    def __init__(self, run: Run, condition: Condition, cuts_max: int, progress: Progress | None = None) -> None:
+        require_numpy()
+        self.run = run
+        self.condition = condition
+        self.examined = 1
+        self._cuts_max = cuts_max
+        self._progress = progress
+
+    def path(self) -> tuple[Steps | None, bool]:
+        """Return a way that avoids the condition, if there is one; and whether that is certain."""
+        import numpy as np
+
+        cuts = np.zeros((1, len(self.run.lengths)), np.int64)
+        if self.condition.at(self.run.bottom):
+            return None, True
+        arrays = self.run.arrays()
+        came: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
+        for _ in range(self.run.event_count):
+            cuts, parents, steps = self._next_level(arrays, cuts)
+            self.examined += len(cuts)
+            avoiding = ~self.condition.at_cuts(cuts)
+            cuts = cuts[avoiding]
+            came.append((parents[avoiding], steps[avoiding]))
+            if not len(cuts):
+                return None, True
+            if self.examined > self._cuts_max:
+                return None, False
+            if self._progress is not None:
+                self._progress(self.examined)
+        return _way_back(came), True
+
+    def _next_level(
+        self, arrays: "tuple[Integers, Integers, Integers]", cuts: "Integers"
+    ) -> "tuple[Integers, npt.NDArray[np.int32], npt.NDArray[np.int32]]":
+        import numpy as np
+
+        room = 2 * len(cuts) + 64
+        while True:
+            slots = np.full(1 << (2 * room).bit_length(), -1, np.int32)
+            out = np.zeros((room, cuts.shape[1]), np.int64)
+            parents, steps = np.zeros(room, np.int32), np.zeros(room, np.int32)
+            found = self._kernels().successors(*arrays, cuts, slots, out, parents, steps)
+            if found >= 0:
+                return out[:found], parents[:found], steps[:found]
+            room *= 4
+
+    def _kernels(self) -> Kernels:
+        return PLAIN if self.examined < PLAIN_CUTS_MAX else compiled()
+
+
+def _way_back(came: "list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]") -> Steps:
+    """Return how the only cut of the last level was come to."""
+    steps: Steps = []
+    place = 0
+    for parents, by in reversed(came):
+        steps.append(int(by[place]))
+        place = int(parents[place])
+    return steps[::-1]

@@ -1,0 +1,135 @@
+"""The run that a lattice is of: the states of each process, and the clock of each state.
+
+State k of a process is what it is in after k of the events that the trace has of it; a cut is a state for each process.
+A trace that begins at a cut has that cut as its least one.
+"""
+
+from array import array
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from strobe.causality.clocks import vector_clocks
+from strobe.causality.lattice.compiled import PLAIN, compiled
+from strobe.causality.trace import Trace
+from strobe.errors import MissingExtra
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Integers = npt.NDArray[np.int64]
+
+States = tuple[int, ...]
+"""A cut as the lattice has it: the state of each process, in the order of the header."""
+
+_EVENTS_IN_PYTHON_MAX = 100_000
+"""Up to here, computing clocks takes less time than importing the compiler."""
+
+
+class Run:
+    """All of a valid trace that decides which cuts are consistent."""
+
+    def __init__(self, trace: Trace) -> None:
+        trace.check()
+        self.trace = trace
+        self.processes = trace.processes
+        self.bases = [trace.first_count(process) for process in trace.processes]
+        self.lengths = [trace.event_count(process) - trace.first_count(process) for process in trace.processes]
+        self.bottom: States = (0,) * len(self.lengths)
+        self.top: States = tuple(self.lengths)
+        self.event_count = sum(self.lengths)
+
+    @cached_property
+    def clocks(self) -> "list[array[int]]":
+        """For each process the clocks of its states, one after the other: how many events of each process they need."""
+        if self.event_count > _EVENTS_IN_PYTHON_MAX:
+            try:
+                table, starts = clock_table(self.trace, compiled())
+            except MissingExtra:
+                return self._clocks_in_python()
+            parts = [table[start : start + length + 1] for start, length in zip(starts, self.lengths, strict=True)]
+            return [array("i", part.tobytes()) for part in parts]
+        return self._clocks_in_python()
+
+    def _clocks_in_python(self) -> "list[array[int]]":
+        width, found = len(self.processes), vector_clocks(self.trace)
+        first = array("i", bytes(4 * width))
+        return [first + array("i", self._from_start(found.rows(process))) for process in self.processes]
+
+    def _from_start(self, rows: "array[int]") -> "array[int]":
+        """Count from where the trace begins."""
+        if not any(self.bases):
+            return rows
+        width = len(self.bases)
+        return array("I", (count - self.bases[place % width] for place, count in enumerate(rows)))
+
+    def needs(self, process: int, state: int) -> "array[int]":
+        """Return how many events of each process are in the causal past of a state."""
+        width = len(self.lengths)
+        return self.clocks[process][state * width : (state + 1) * width]
+
+    def is_enabled(self, states: States, process: int) -> bool:
+        """Whether the next event of `process` can happen at this cut."""
+        if states[process] == self.lengths[process]:
+            return False
+        needs = self.needs(process, states[process] + 1)
+        return all(needs[other] <= state or other == process for other, state in enumerate(states))
+
+    def with_past(self, states: States, process: int, state: int) -> States:
+        """Return the least consistent cut above `states`, which is consistent, that has `process` in this state."""
+        return tuple(map(max, states, self.needs(process, state)))
+
+    def positions(self, states: States) -> dict[str, int]:
+        """Return a cut as traces have it: how many events of each process are in it, from its beginning."""
+        return {
+            process: base + int(state) for process, base, state in zip(self.processes, self.bases, states, strict=True)
+        }
+
+    def arrays(self) -> "tuple[Integers, Integers, Integers]":
+        """Return the clocks of all states, where those of each process begin, and the last state of each."""
+        import numpy as np
+
+        width = len(self.lengths)
+        clocks = np.concatenate([np.frombuffer(own, np.int32).reshape(-1, width) for own in self.clocks])
+        lengths = np.array(self.lengths, np.int64)
+        starts = np.concatenate(([0], np.cumsum(lengths + 1)[:-1])).astype(np.int64)
+        return clocks, starts, lengths
+
+
+def clock_table(trace: Trace, kernels: Any = PLAIN) -> "tuple[npt.NDArray[np.int32], Integers]":
+    """Return the clocks of all states, counted from where the trace begins, and where those of each process begin."""
+    processes, rows, cause_starts, causes, starts, total = clock_inputs(trace)
+    import numpy as np
+
+    table = np.zeros((total, len(trace.processes)), np.int32)
+    kernels.clock_rows(processes, rows, cause_starts, causes, table)
+    return table, starts
+
+
+def clock_inputs(trace: Trace) -> "tuple[Integers, Integers, Integers, Integers, Integers, int]":
+    """Return what the kernel `clock_rows` needs: who depends on whom, as numbers of rows."""
+    import numpy as np
+
+    tables = trace.tables
+    bases = np.array([table.base for table in tables.processes], np.int64)
+    lengths = np.array([len(table.starts) for table in tables.processes], np.int64)
+    starts = np.concatenate(([0], np.cumsum(lengths + 1)[:-1])).astype(np.int64)
+    process = np.frombuffer(tables.process, np.int32).astype(np.int64)
+    row_of_line = starts[process] + np.frombuffer(tables.position, np.int64) - bases[process]
+    ordinal = np.frombuffer(tables.ordinal, np.int64)
+    effects, causes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for channel in tables.channels:
+        received = np.frombuffer(channel.receives, np.int64)
+        received = received[ordinal[received] > channel.base]
+        sent = np.frombuffer(channel.sends, np.int64)[ordinal[received] - channel.base - 1]
+        effects.append(row_of_line[received])
+        causes.append(row_of_line[sent])
+    order = np.frombuffer(trace.causal_order(), np.int64)
+    rows = row_of_line[order]
+    total = int(lengths.sum()) + len(lengths)
+    place = np.zeros(total, np.int64)
+    place[rows] = np.arange(len(rows))
+    effect_places = place[np.concatenate(effects)]
+    sorted_by_effect = np.argsort(effect_places, kind="stable")
+    cause_starts = np.concatenate(([0], np.cumsum(np.bincount(effect_places, minlength=len(rows))))).astype(np.int64)
+    return process[order], rows, cause_starts, np.concatenate(causes)[sorted_by_effect], starts, total

@@ -1,0 +1,144 @@
+"""What the names in an expression stand for in a trace: the variables of processes, and the counts of channels.
+
+A variable of a process is a field of the JSON objects that the payloads of its `internal`, `receive` and `record` lines
+are; it keeps its value until another line tells a new one, and is null before the first. Where the states themselves
+are known, as from a replay, these are taken instead.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+
+import msgspec
+
+from strobe.causality.expressions.evaluation import leaves
+from strobe.causality.expressions.nodes import EVENTS, RECEIVED, SENT, Count, ExpressionError, Node, Variable
+from strobe.causality.expressions.values import Value
+from strobe.causality.lattice.run import Run
+from strobe.causality.trace_tables import RECORD, ChannelTable
+from strobe.causality.trace_tables import SEND as SEND_LINE
+
+_NAMES_PRINTED_MAX = 12
+
+KnownStates = Mapping[str, Sequence[Value]]
+"""For each process the state that it is in after 0, 1, 2, ... of its events in the trace."""
+
+
+class Variables:
+    """The names of one run. `text` is the expression that they are looked up for, to point into it."""
+
+    def __init__(self, run: Run, text: str, states: KnownStates | None = None) -> None:
+        self._run = run
+        self._text = text
+        self._states = states
+        self.values = lru_cache(maxsize=None)(self._values)
+        self.share = lru_cache(maxsize=None)(self._share)
+        self._told = lru_cache(maxsize=None)(self._told_by)
+
+    def check(self, node: Node) -> None:
+        """Raise ExpressionError where `node` speaks of something that the trace does not have."""
+        for leaf in leaves(node):
+            if isinstance(leaf, Variable):
+                self._check_variable(leaf)
+            elif leaf.name is not None:
+                known = self._run.processes if leaf.kind == EVENTS else tuple(self._run.trace.channels)
+                what = "process" if leaf.kind == EVENTS else "channel"
+                if leaf.name not in known:
+                    raise self._unknown(leaf, f"the trace has no {what} {leaf.name!r}", leaf.name, known)
+
+    def _check_variable(self, variable: Variable) -> None:
+        process = variable.process
+        if process not in self._run.processes:
+            problem = f"the trace has no process {process!r}"
+            raise self._unknown(variable, problem, process, self._run.processes)
+        fields = dict.fromkeys(name for _, state in self._told(process) for name in state)
+        if variable.path[0] not in fields:
+            if not fields:
+                problem = f"the trace tells no variables of {process}; replay a full trace to have them (--system)"
+                raise ExpressionError(self._text, variable.column, problem)
+            problem = f"the trace tells no {variable.path[0]!r} of {process}"
+            raise self._unknown(variable, problem, variable.path[0], tuple(fields))
+
+    def _unknown(self, leaf: Variable | Count, problem: str, name: str, known: Sequence[str]) -> ExpressionError:
+        close = get_close_matches(name, known, 1)
+        if close:
+            return ExpressionError(self._text, leaf.column, f"{problem}; did you mean {close[0]!r}?")
+        shown = ", ".join(known[:_NAMES_PRINTED_MAX]) + (", ..." if len(known) > _NAMES_PRINTED_MAX else "")
+        return ExpressionError(self._text, leaf.column, f"{problem}; there are: {shown or 'none'}")
+
+    def processes_of(self, leaf: Variable | Count) -> set[int]:
+        """Return the processes whose states decide what `leaf` is."""
+        number = self._run.processes.index
+        if isinstance(leaf, Variable):
+            return {number(leaf.process)}
+        if leaf.kind == EVENTS:
+            return {number(leaf.name)} if leaf.name is not None else set(range(len(self._run.processes)))
+        ends: set[int] = set()
+        for table in self._channels(leaf.name):
+            ends |= {table.source} if leaf.kind != RECEIVED else set()
+            ends |= {table.target} if leaf.kind != SENT else set()
+        return ends
+
+    def name_of(self, leaf: Variable | Count) -> str:
+        """Return a leaf as one writes it."""
+        if isinstance(leaf, Variable):
+            return ".".join(name if name.isidentifier() else f"`{name}`" for name in (leaf.process, *leaf.path))
+        return f"{leaf.kind}({leaf.name or ''})"
+
+    def _values(self, process: str, path: tuple[str, ...]) -> list[Value]:
+        """Return the value of a variable in each state of its process."""
+        count = self._run.lengths[self._run.processes.index(process)] + 1
+        values: list[Value] = []
+        latest: Value = None
+        for state, told in self._told(process):
+            values += [latest] * (state - len(values))
+            if path[0] in told:
+                latest = _follow(told, path)
+        return values + [latest] * (count - len(values))
+
+    def _told_by(self, process: str) -> list[tuple[int, Mapping[str, Value]]]:
+        """Return what is told of the state of `process`, each with the first state that it is told of."""
+        told = self._payloads(process) if self._states is None else enumerate(self._states[process])
+        return [(state, value) for state, value in told if isinstance(value, dict)]
+
+    def _payloads(self, process: str) -> Iterator[tuple[int, Value]]:
+        tables, number = self._run.trace.tables, self._run.processes.index(process)
+        base = self._run.bases[number]
+        lines = [
+            (tables.position[index] - base, tables.kind[index] == RECORD, index)
+            for index in tables.payloads
+            if tables.process[index] == number and tables.kind[index] != SEND_LINE
+        ]
+        for state, _, index in sorted(lines):
+            yield max(0, state), msgspec.json.decode(tables.payloads[index])
+
+    def _share(self, count: Count, process: int) -> list[int]:
+        """Return what each state of `process` contributes to a count."""
+        length, base = self._run.lengths[process], self._run.bases[process]
+        if count.kind == EVENTS:
+            return list(range(base, base + length + 1))
+        totals = [0] * (length + 1)
+        for table in self._channels(count.name):
+            if table.source == process and count.kind != RECEIVED:
+                self._add(totals, table.base, table.sends, base, 1)
+            if table.target == process and count.kind != SENT:
+                self._add(totals, table.received_base, table.receives, base, 1 if count.kind == RECEIVED else -1)
+        return totals
+
+    def _add(self, totals: list[int], before: int, lines: Sequence[int], base: int, sign: int) -> None:
+        """Add, to each state, how many of `lines` belong to it or to a state before."""
+        position = self._run.trace.tables.position
+        for state in range(len(totals)):
+            totals[state] += sign * (before + bisect_right(lines, base + state, key=position.__getitem__))
+
+    def _channels(self, name: str | None) -> list[ChannelTable]:
+        tables = self._run.trace.tables
+        known = tables.channels[: len(self._run.trace.channels)]
+        return known if name is None else [known[tables.channel_names[name]]]
+
+
+def _follow(value: Value, path: tuple[str, ...]) -> Value:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,246 @@
+"""The lattice of consistent cuts, held against the definitions: every cut, and what held at some or on every way."""
+
+import sys
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.causality.lattices import (
+    all_cuts,
+    conditions,
+    conjunctions,
+    cuts_along,
+    cuts_where,
+    is_definite,
+    told_traces,
+    wide_traces,
+)
+from tests.unit.causality.small_lattices import OneOf
+from tests.unit.causality.strategies import traces
+
+from strobe.causality.clocks import vector_clocks
+from strobe.causality.cuts import is_consistent
+from strobe.causality.lattice import compiled as compiling
+from strobe.causality.lattice import consistent_cuts, count_cuts, definitely, enumeration, paths, possibly
+from strobe.causality.lattice.paths import LevelWalk
+from strobe.causality.lattice.run import Run, clock_table
+from strobe.causality.trace import Trace
+from strobe.causality.trace_lines import Internal, Receive, Send, TraceStart, header_of
+from strobe.errors import MissingExtra
+from strobe.protocol.view import ChannelSpec, View
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run with the kernels as they stand, or compiled from the first cut on."""
+    if request.param == "compiled":
+        monkeypatch.setattr(enumeration, "PLAIN_CUTS_MAX", 0)
+        monkeypatch.setattr(paths, "PLAIN_CUTS_MAX", 0)
+    return str(request.param)
+
+
+def grid(width: int, length: int) -> Trace:
+    """Processes that never hear of each other: every cut is consistent."""
+    names = tuple(f"p{number}" for number in range(width))
+    lines = [Internal(name, position) for name in names for position in range(1, length + 1)]
+    return Trace(header_of(View(1, names, ())), lines)
+
+
+@pytest.mark.usefixtures("kernels")
+class TestEnumeration:
+    @settings(max_examples=20)
+    @given(traces() | wide_traces())
+    def test_every_consistent_cut_comes_once_and_in_lexical_order(self, trace: Trace) -> None:
+        found = [tuple(cut.values()) for cut in consistent_cuts(trace)]
+        assert found == sorted(tuple(cut.values()) for cut in all_cuts(trace))
+
+    @settings(max_examples=10)
+    @given(traces())
+    def test_the_count_is_that_of_all_consistent_cuts(self, trace: Trace) -> None:
+        counted = count_cuts(trace)
+        assert counted.complete
+        assert counted.cuts == len(all_cuts(trace))
+
+    def test_a_walk_goes_on_where_a_block_ends(self) -> None:
+        # More cuts than fit into one block, of the plain kernels and of the compiled ones.
+        trace = grid(3, 29)
+        assert count_cuts(trace).cuts == 30**3
+        assert len({tuple(cut.values()) for cut in consistent_cuts(trace)}) == 30**3
+
+    @pytest.mark.parametrize("cuts_max", [1, 2, 26, 27, 28])
+    def test_a_count_that_stops_early_says_so(self, cuts_max: int) -> None:
+        counted = count_cuts(grid(3, 2), cuts_max)
+        assert counted.cuts == min(cuts_max, 27)
+        assert counted.complete == (cuts_max >= 27)
+
+
+def test_the_search_by_levels_looks_at_every_cut_once() -> None:
+    trace = grid(3, 29)
+    found = LevelWalk(Run(trace), OneOf({(29, 29, 29)}), 10**6)  # type: ignore[arg-type]
+    assert found.path() == (None, True)
+    assert found.examined == 30**3
+
+
+def test_a_trace_that_begins_at_a_cut_has_that_as_its_least() -> None:
+    header = header_of(View(1, ("a", "b"), (ChannelSpec("ab", "a", "b"),)))
+    start = TraceStart(positions={"a": 5, "b": 7}, sent={"ab": 3}, in_flight={"ab": ((3, 1),)})
+    lines = [Receive("b", 8, "ab", 3), Internal("a", 6), Send("a", 7, "ab", 4), Receive("b", 9, "ab", 4)]
+    trace = Trace(type(header)(1, header.processes, header.channels, start=start), lines)
+    found = [tuple(cut.values()) for cut in consistent_cuts(trace)]
+    assert found == [(5, 7), (5, 8), (6, 7), (6, 8), (7, 7), (7, 8), (7, 9)]
+    assert possibly(trace, "in_flight(ab) == 2").cut == {"a": 7, "b": 7}
+    assert possibly(trace, "events(a) == 6").cut == {"a": 6, "b": 7}
+
+
+class TestGeneralConditions:
+    @settings(max_examples=20)
+    @given(told_traces(), st.data())
+    def test_possibly_is_that_there_is_such_a_cut(self, trace: Trace, data: st.DataObject) -> None:
+        expression = data.draw(conditions(trace))
+        found, expected = possibly(trace, expression), cuts_where(trace, expression)
+        assert found.answer == bool(expected), expression
+        assert found.cut is None or found.cut in expected
+
+    @settings(max_examples=20)
+    @given(told_traces(), st.data())
+    def test_definitely_is_that_no_way_avoids_it(self, trace: Trace, data: st.DataObject) -> None:
+        expression = data.draw(conditions(trace))
+        found = definitely(trace, expression)
+        assert found.answer == is_definite(trace, expression), expression
+        if found.path is not None:
+            passed = cuts_along(trace, found.path)
+            assert len(passed) == sum(map(trace.event_count, trace.processes)) + 1
+            assert all(is_consistent(trace, cut) for cut in passed)
+            assert not [cut for cut in passed if cut in cuts_where(trace, expression)]
+
+    @pytest.mark.usefixtures("kernels")
+    @settings(max_examples=20)
+    @given(told_traces(), st.data())
+    def test_the_search_by_levels_agrees_with_the_dive(self, trace: Trace, data: st.DataObject) -> None:
+        expression = data.draw(conditions(trace))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("strobe.causality.lattice.detection._DIVE_CUTS_MAX", 0)
+            found = definitely(trace, expression)
+        assert found.answer == is_definite(trace, expression), expression
+        if found.path is not None:
+            assert not [cut for cut in cuts_along(trace, found.path) if cut in cuts_where(trace, expression)]
+
+
+class TestConjunctions:
+    @settings(max_examples=20)
+    @given(told_traces(), st.data())
+    def test_possibly_gives_the_least_cut_of_all(self, trace: Trace, data: st.DataObject) -> None:
+        expression = data.draw(conjunctions(trace))
+        found, expected = possibly(trace, expression), cuts_where(trace, expression)
+        assert found.method == "conjunctive"
+        assert found.examined == 0
+        assert found.answer == bool(expected), expression
+        if found.cut is not None:
+            assert found.cut in expected
+            assert all(cut[process] >= found.cut[process] for cut in expected for process in cut)
+
+    @settings(max_examples=20)
+    @given(told_traces(), st.data())
+    def test_definitely_agrees_with_every_way(self, trace: Trace, data: st.DataObject) -> None:
+        expression = data.draw(conjunctions(trace))
+        found = definitely(trace, expression)
+        assert found.method == "conjunctive"
+        assert found.answer == is_definite(trace, expression), expression
+        if found.answer:
+            assert found.cut in cuts_where(trace, expression)
+        else:
+            assert found.path is not None
+            passed = cuts_along(trace, found.path)
+            assert passed[-1] == {process: trace.event_count(process) for process in trace.processes}
+            assert all(is_consistent(trace, cut) for cut in passed)
+            assert not [cut for cut in passed if cut in cuts_where(trace, expression)]
+
+    @settings(max_examples=20)
+    @given(told_traces(), st.data())
+    def test_possibly_of_alternatives_needs_no_search_either(self, trace: Trace, data: st.DataObject) -> None:
+        expression = " or ".join(f"({data.draw(conjunctions(trace))})" for _ in range(2))
+        found = possibly(trace, expression)
+        assert (found.method, found.examined) == ("conjunctive", 0)
+        assert found.answer == bool(cuts_where(trace, expression))
+
+    def test_a_conjunction_over_a_lattice_beyond_counting_is_decided(self) -> None:
+        trace = grid(40, 50)  # 51 to the 40th cuts
+        assert possibly(trace, " and ".join(f"events(p{number}) == 25" for number in range(40))).answer
+        found = definitely(trace, " and ".join(f"events(p{number}) == 25" for number in range(40)))
+        assert found.answer is False
+        assert found.path is not None
+        assert len(found.path) == 40 * 50
+
+
+class TestUndecided:
+    def test_possibly_is_undecided_after_as_many_cuts_as_it_may_look_at(self) -> None:
+        found = possibly(grid(3, 9), "events(p0) + events(p1) + events(p2) == 27", cuts_max=500)
+        assert (found.answer, found.examined, found.cut) == (None, 500, None)
+
+    def test_definitely_is_undecided_after_as_many_cuts_as_it_may_look_at(self) -> None:
+        # Every way passes a cut with 14 events, so nothing avoids the condition, and the search cannot end early.
+        found = definitely(grid(3, 9), "events(p0) + events(p1) + events(p2) == 26", cuts_max=100)
+        assert found.answer is None
+        assert found.path is None
+        assert found.examined >= 100
+
+    def test_it_is_decided_where_the_bound_is_just_enough(self) -> None:
+        assert possibly(grid(2, 2), "events(p0) * events(p1) == 4", cuts_max=9).answer is True
+        assert possibly(grid(2, 2), "events(p0) * events(p1) == 5", cuts_max=9).answer is False
+        assert possibly(grid(2, 2), "events(p0) * events(p1) == 5", cuts_max=8).answer is None
+
+
+@settings(max_examples=20)
+@given(traces())
+def test_the_clock_kernel_computes_vector_clocks(trace: Trace) -> None:
+    clocks = vector_clocks(trace)
+    for kernels in (compiling.PLAIN, compiling.compiled()):
+        table, starts = clock_table(trace, kernels)
+        for number, process in enumerate(trace.processes):
+            rows = table[starts[number] : starts[number] + trace.event_count(process) + 1]
+            assert not rows[0].any()
+            assert rows[1:].flatten().tolist() == list(clocks.rows(process))
+
+
+def test_large_traces_have_their_clocks_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = grid(2, 3)
+    slow = Run(trace).clocks
+    monkeypatch.setattr("strobe.causality.lattice.run._EVENTS_IN_PYTHON_MAX", 0)
+    assert Run(trace).clocks == slow
+
+
+class TestWithoutTheExtra:
+    def test_a_long_search_names_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "numba", None)
+        compiling.compiled.cache_clear()
+        with pytest.raises(MissingExtra, match="strobe-snapshots\\[lattice\\]"):
+            count_cuts(grid(3, 29))
+        compiling.compiled.cache_clear()
+
+    def test_a_conjunction_needs_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "numpy", None)
+        assert possibly(grid(40, 5), "events(p0) == 2 and events(p39) == 5").answer
+        with pytest.raises(MissingExtra, match="strobe-snapshots\\[lattice\\]"):
+            possibly(grid(2, 2), "events(p0) == events(p1) + 1")
+
+
+def test_values_beyond_what_a_float_holds_are_compared_exactly() -> None:
+    lines = [
+        Internal("p0", 1, payload=_told(x=2**60)),
+        Internal("p1", 1, payload=_told(x=2**60 + 1)),
+    ]
+    trace = Trace(header_of(View(1, ("p0", "p1"), ())), lines)
+    assert possibly(trace, "p0.x == p1.x and events(p0) + events(p1) == 2").answer is False
+    assert possibly(trace, "p1.x - p0.x == 1").answer is True
+
+
+def test_sums_of_many_processes_stay_exact() -> None:
+    trace = grid(4, 3)
+    found = possibly(trace, "events() == 12")
+    assert found.cut == dict.fromkeys(trace.processes, 3)
+    assert found.values == {"events()": 12}
+
+
+def _told(**fields: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(fields))
