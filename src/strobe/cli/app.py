@@ -3,6 +3,7 @@
 0    all holds                       3    the environment: a missing extra, Java, an unreachable store or peer
 1    a violation was found         130    interrupted
 2    bad input or usage             70    a bug in Strobe: the traceback is printed
+4    undecided (trace lattice)
 """
 
 import os

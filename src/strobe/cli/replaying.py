@@ -1,13 +1,15 @@
 """Replays a trace of a user's system, and compares it with the snapshots of a store (R4)."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from strobe.causality.trace import Trace
 from strobe.cli.systems import open_system
 from strobe.errors import UsageError
-from strobe.simulation.replay import compare_along
+from strobe.protocol import Snapshot
+from strobe.simulation.replay import compare_along, states_along
 from strobe.storage import Store
 from strobe.storage.header import HEADER
 
@@ -38,15 +40,26 @@ def complete_in(store: Store | None) -> frozenset[str]:
     return frozenset(store.state().committed) if store is not None else frozenset()
 
 
+def states_of(trace: Trace, system: str, store: Store | None) -> dict[str, list[Any]]:
+    """Run `system` along all of `trace`; return the states that its processes were in."""
+    with open_system(system) as source:
+        return states_along(source.load(), trace, _begun(trace, store))
+
+
 def replay(trace: Trace, system: str, store: Store | None) -> Replayed:
     """Run `system` along all of `trace`; compare with every complete snapshot that is recorded in it."""
-    start = trace.header.start.snapshot
-    if start is not None and store is None:
-        raise UsageError(f"{trace.name} begins at snapshot {start}; name the store that has it with --store")
-    begun = store.load(start) if store is not None and start is not None else None
+    begun = _begun(trace, store)
     recorded = [name for name in trace.snapshots() if name in complete_in(store)]
     snapshots = [store.load(name) for name in recorded] if store is not None else []
     with open_system(system) as source:
         problems = compare_along(source.load(), trace, snapshots, begun)
     events = sum(trace.event_count(process) - trace.first_count(process) for process in trace.processes)
     return Replayed(events, sum(len(snapshot.fragments) for snapshot in snapshots), recorded, problems)
+
+
+def _begun(trace: Trace, store: Store | None) -> Snapshot | None:
+    """Return the snapshot that a trace begins at, if it does not begin at the beginning."""
+    start = trace.header.start.snapshot
+    if start is not None and store is None:
+        raise UsageError(f"{trace.name} begins at snapshot {start}; name the store that has it with --store")
+    return store.load(start) if store is not None and start is not None else None

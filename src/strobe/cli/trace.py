@@ -1,32 +1,26 @@
 """`strobe trace`: what a recorded run says of itself."""
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
 from strobe.causality.cuts import HOLDS, UNDECIDED, VIOLATED, CutVerdict, check_cuts
-from strobe.causality.trace import Trace, read_trace
+from strobe.causality.trace import Trace
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import Column, Progress, count, print_json, print_table, say
-from strobe.errors import MissingExtra, UsageError
+from strobe.cli.trace_files import PathArgument, SinceOption, read_any
+from strobe.cli.trace_lattice import lattice
 
 app = new_app("Check a recorded run: do its events fit together, are its cuts consistent?")
 
-_ORPHANS_PRINTED_MAX = 10
+app.command("lattice")(lattice)
 
-_PathArgument = Annotated[
-    str,
-    typer.Argument(metavar="PATH", help="A trace: a file of JSON lines, or the directory of an epoch."),
-]
-_SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="SNAPSHOT", help="Begin a live run's trace at this snapshot.")
-]
+_ORPHANS_PRINTED_MAX = 10
 
 
 @app.command("verify")
-def verify_(path: _PathArgument, since: _SinceOption = None, json: JsonOption = False) -> int:
+def verify_(path: PathArgument, since: SinceOption = None, json: JsonOption = False) -> int:
     """Check every event of a trace, then whether each snapshot recorded in it is a consistent cut.
 
     \b
@@ -37,7 +31,7 @@ def verify_(path: _PathArgument, since: _SinceOption = None, json: JsonOption = 
     """
     with Progress() as progress:
         progress.show(f"reading {path}", now=True)
-        trace, left_out = _read(path, since)
+        trace, left_out = read_any(path, since)
         progress.show(f"checking {len(trace):,} lines", now=True)
         trace.check()
         verdicts = check_cuts(trace)
@@ -50,7 +44,7 @@ def verify_(path: _PathArgument, since: _SinceOption = None, json: JsonOption = 
 
 @app.command("replay")
 def replay_(
-    path: _PathArgument,
+    path: PathArgument,
     system: Annotated[
         str, typer.Option("--system", metavar="SYSTEM", help="What was traced: file.py:name, or a system.toml.")
     ],
@@ -58,7 +52,7 @@ def replay_(
         str | None,
         typer.Option("--store", metavar="STORE", help="The store with its snapshots, if the trace does not lie in it."),
     ] = None,
-    since: _SinceOption = None,
+    since: SinceOption = None,
     json: JsonOption = False,
 ) -> int:
     """Run the processes again along a full trace, and compare their states with the snapshots recorded in it.
@@ -72,7 +66,7 @@ def replay_(
     snapshots = find_store(path, store)
     with Progress() as progress:
         progress.show(f"reading {path}", now=True)
-        trace, _ = _read(path, since, complete_in(snapshots))
+        trace, _ = read_any(path, since, complete_in(snapshots))
         progress.show(f"replaying {len(trace):,} lines", now=True)
         found = replay(trace, system, snapshots)
     if json:
@@ -84,25 +78,6 @@ def replay_(
     same = f"{found.states - len(found.problems)} of {count(found.states, 'state')}"
     say(f"{count(len(found.snapshots), 'snapshot')}: {same} came out as recorded")
     return 1 if found.problems else 0
-
-
-def _read(path: str, since: str | None, among: frozenset[str] | None = None) -> tuple[Trace, dict[str, int]]:
-    """Return a trace, and how many events of each process were left out at its end.
-
-    That of a live run begins at its beginning, or at one of the snapshots `among` these.
-    """
-    if not Path(path).is_dir():
-        if since is not None:
-            raise UsageError(
-                f"{path} is one file, which begins where it does; --since is for the directory of an epoch"
-            )
-        return read_trace(path), {}
-    try:
-        from strobe.traces.reading import read_live_trace
-    except ImportError as error:
-        raise MissingExtra("live", "the trace of a live run") from error
-    live = read_live_trace(path, since, among)
-    return live.trace, live.left_out
 
 
 def _print(trace: Trace, verdicts: list[CutVerdict], left_out: dict[str, int]) -> None:

@@ -15,6 +15,7 @@ from strobe.causality.reordering import reorder
 from strobe.causality.trace import EventRef, Trace, TracedEvent
 from strobe.causality.trace_lines import Receive, Sight
 from strobe.errors import StrobeError, UsageError
+from strobe.keyed_state import KeyedState
 from strobe.process import Context, Process, Random, System
 from strobe.protocol import ChannelSpec, LocalState, Snapshot
 from strobe.simulation.checkers.channels_exact import recorded_messages
@@ -212,6 +213,25 @@ def compare_along(system: System, trace: Trace, snapshots: Sequence[Snapshot], b
         replay.run((event,))
         problems += _compare_cuts(replay, at, (event,))
     return problems
+
+
+def states_along(system: System, trace: Trace, begun: Snapshot | None) -> dict[str, list[Any]]:
+    """Replay all of `trace`; return the states that each process was in, from before its first event on.
+
+    They are made of numbers, strings, lists and dicts, as a reader of a snapshot sees them.
+    """
+    replay = Replay(system, trace, begun)
+    states = {process: [_plain(system.processes[process].capture())] for process in trace.processes}
+    for event in trace.events():
+        replay.run((event,))
+        states[event.process].append(_plain(system.processes[event.process].capture()))
+    return states
+
+
+def _plain(captured: Any) -> Any:
+    if isinstance(captured, KeyedState):
+        return msgspec.to_builtins(dict(captured.items()))
+    return msgspec.to_builtins(captured)
 
 
 def _compare_cuts(

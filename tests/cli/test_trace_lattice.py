@@ -1,0 +1,97 @@
+"""`strobe trace lattice`: counting, possibly, definitely, their exit codes, and questions that cannot be asked."""
+
+import json
+
+import pytest
+from tests.cli.command_line import BANK, refused, run
+
+HEADER = {
+    "strobe_trace": 1,
+    "processes": ["a", "b"],
+    "channels": [{"id": "a->b", "source": "a", "target": "b"}],
+}
+LINES = [
+    {"kind": "internal", "process": "a", "position": 1, "name": "start", "payload": {"busy": True}},
+    {"kind": "send", "process": "a", "position": 1, "channel": "a->b", "ordinal": 1},
+    {"kind": "internal", "process": "a", "position": 2, "payload": {"busy": False}},
+    {"kind": "internal", "process": "b", "position": 1, "payload": {"busy": True, "task": {"id": 7}}},
+    {"kind": "receive", "process": "b", "position": 2, "channel": "a->b", "ordinal": 1, "payload": {"busy": False}},
+]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    file = tmp_path / "run.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, *LINES)))
+    return file
+
+
+def test_consistent_cuts_are_counted(trace):
+    result = run("trace", "lattice", trace, "--count")
+    assert (result.code, result.out) == (0, "8 consistent cuts\n")
+
+
+def test_a_count_that_stops_early_is_undecided(trace):
+    result = run("trace", "lattice", trace, "--count", "--max-cuts", "5")
+    assert (result.code, result.out[:9]) == (4, "undecided")
+    assert run("trace", "lattice", trace, "--count", "--max-cuts", "5", "--json").document == {
+        "trace": str(trace),
+        "cuts": 5,
+        "complete": False,
+    }
+
+
+def test_possibly_shows_a_cut_and_what_is_so_there(trace):
+    result = run("trace", "lattice", trace, "--possibly", "a.busy and b.busy")
+    assert result.code == 0
+    assert "possibly: yes" in result.out
+    assert "b.busy = true" in result.out
+    found = run("trace", "lattice", trace, "--possibly", "b.task.id == 7 and in_flight(`a->b`) == 1", "--json").document
+    assert (found["answer"], found["verdict"], found["cut"]) == (True, "holds", {"a": 1, "b": 1})
+    assert found["values"] == {"b.task.id": 7, "in_flight(a->b)": 1}
+
+
+def test_what_never_holds_is_exit_code_1(trace):
+    result = run("trace", "lattice", trace, "--possibly", "received(`a->b`) > sent(`a->b`)")
+    assert (result.code, "no: it holds at no consistent cut" in result.out) == (1, True)
+
+
+def test_definitely_shows_an_order_in_which_it_never_holds(trace):
+    result = run("trace", "lattice", trace, "--definitely", "a.busy and b.busy")
+    assert result.code == 1
+    assert "an observer may never see it hold" in result.out
+    assert "of a\n" in result.out
+    found = run("trace", "lattice", trace, "--definitely", "a.busy and b.busy", "--json").document
+    assert len(found["path"]) == 4
+    assert run("trace", "lattice", trace, "--definitely", "in_flight() == 1").code == 0
+
+
+def test_a_search_that_stops_early_is_exit_code_4(trace):
+    result = run("trace", "lattice", trace, "--possibly", "events(a) + events(b) == 9", "--max-cuts", "3")
+    assert (result.code, "undecided after 3 cuts" in result.out) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("question", "problem"),
+    [
+        ([], "ask one question"),
+        (["--count", "--possibly", "true"], "ask one question"),
+        (["--possibly", "a.busy ="], "wrong at column 8"),
+        (["--possibly", "a.buzy"], "did you mean 'busy'?"),
+        (["--possibly", "c.busy"], "no process 'c'; there are: a, b"),
+        (["--possibly", "sent(ab) == 1"], "no channel 'ab'"),
+        (["--definitely", ""], "a value is missing here"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused(trace, question, problem):
+    refused(run("trace", "lattice", trace, *question), problem)
+
+
+def test_states_come_from_a_replay_of_a_full_trace(tmp_path):
+    trace = tmp_path / "run.jsonl"
+    simulated = run("simulate", BANK, "--faults", "none", "--snapshots", "1", "--trace", trace, "--trace-level", "full")
+    assert simulated.code == 0
+    everything = "a.balance + b.balance + c.balance + d.balance"
+    assert run("trace", "lattice", trace, "--system", BANK, "--possibly", f"{everything} > 800").code == 1
+    assert run("trace", "lattice", trace, "--system", BANK, "--definitely", f"{everything} < 800").code == 0
+    refused(run("trace", "lattice", trace, "--possibly", "a.balance == 200"), "tells no 'balance' of a")
