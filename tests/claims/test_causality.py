@@ -94,7 +94,9 @@ def hybrid_times(trace: Trace, physical: dict[EventRef, int]) -> dict[EventRef, 
     for event in trace.events():
         lead, now = trace.event(event).lead, latest[event.process]
         if isinstance(lead, Receive):
-            now = now.merge(times[trace.sent_in(lead.channel, lead.ordinal)], physical[event])
+            received = (lead, *trace.event(event).further)
+            sent = max(times[trace.sent_in(receive.channel, receive.ordinal)] for receive in received)
+            now = now.merge(sent, physical[event])
         else:
             now = now.tick(physical[event])
         times[event] = latest[event.process] = now

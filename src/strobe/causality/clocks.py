@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from strobe.causality.trace import Trace
-from strobe.causality.trace_order import cause
+from strobe.causality.trace_order import cause, receives
 
 
 class VectorClock(Mapping[str, int]):
@@ -144,12 +144,13 @@ def vector_clocks(trace: Trace) -> EventClocks:
     # What came before a trace that begins at a cut is known to all: the cut stands for one event before all others.
     latest = [list(map(trace.first_count, trace.processes)) for _ in trace.processes]
     for line in trace.causal_order():
-        process, sending = tables.process[line], cause(tables, line)
+        process = tables.process[line]
         clock = latest[process]
-        if sending is not None:
-            sender = tables.process[sending]
-            end = (tables.position[sending] - tables.processes[sender].base) * width
-            clock = latest[process] = list(map(max, clock, rows[sender][end - width : end]))
+        for receive in receives(tables, line):
+            if (sending := cause(tables, receive)) is not None:
+                sender = tables.process[sending]
+                end = (tables.position[sending] - tables.processes[sender].base) * width
+                clock = latest[process] = list(map(max, clock, rows[sender][end - width : end]))
         clock[process] += 1
         rows[process].extend(clock)
     return EventClocks(trace, rows)

@@ -55,11 +55,15 @@ class EventRef(NamedTuple):
 
 
 class TracedEvent(msgspec.Struct, frozen=True):
-    """One event: what set it off (None in a trace that holds sends alone), and what it sent, in order."""
+    """One event: what set it off (None in a trace that holds sends alone), and what it sent, in order.
+
+    In traces that come from elsewhere it may have received more than the message that set it off.
+    """
 
     ref: EventRef
     lead: Receive | Internal | None
     sends: tuple[Send, ...]
+    further: tuple[Receive, ...] = ()
 
 
 class Trace:
@@ -116,7 +120,9 @@ class Trace:
         self.require_event(process, position)
         lines = [self.tables.line(index) for index in self.tables.event_lines(self.process_number(process), position)]
         lead = lines[0] if isinstance(lines[0], Receive | Internal) else None
-        return TracedEvent(EventRef(process, position), lead, tuple(line for line in lines if isinstance(line, Send)))
+        sends = tuple(line for line in lines if isinstance(line, Send))
+        further = tuple(line for line in lines[1:] if isinstance(line, Receive))
+        return TracedEvent(EventRef(process, position), lead, sends, further)
 
     def events(self) -> Iterator[EventRef]:
         """Yield every event after all that happened before it: in the order of the file, if it is such an order."""

@@ -4,8 +4,8 @@ What must hold:
 
 - lines name processes and channels of the header, and stand at the right end of their channel;
 - counting begins at the cut that the header gives, or at 0;
-- the positions of a process are 1, 2, 3, ... without a gap, and never go back; an event has at most one `receive` or
-  `internal` line, which comes first;
+- the positions of a process are 1, 2, 3, ... without a gap, and never go back; an event begins with an `internal` line,
+  or with one `receive` line or several, or has neither;
 - the messages of a channel are sent with the ordinals 1, 2, 3, ..., in this order;
 - only what was sent is received, and only once; on a fifo channel in the order of sending, and with nothing left out;
 - nothing is received before it was sent: happens-before has no cycle;
@@ -86,7 +86,7 @@ class _Check:
 
     def events(self) -> Iterator[Violation]:
         for index in self.tables.misplaced_leads:
-            problem = "this line stands behind another of its event; only the first may be a receive or internal"
+            problem = "this line stands behind another of its event; an event begins with one internal or with receives"
             yield self._violation(index, problem)
         for table in self.known_processes:
             yield from self._positions(table)

@@ -16,7 +16,8 @@ from strobe.causality.trace_tables import RECEIVE, Tables
 def causal_order(tables: Tables) -> "tuple[array[int], dict[int, int]]":
     """Return the first line of every event in a causal order, and what has no place in one.
 
-    The latter is, for each process with events on a cycle or behind one, the first line of the first such event.
+    The latter is, for each process with events on a cycle or behind one, the line of the first that receives what is
+    never sent before.
     """
     if _file_order_is_causal(tables):
         first_lines = (table.lines[start] for table in tables.processes for start in table.starts)
@@ -24,15 +25,22 @@ def causal_order(tables: Tables) -> "tuple[array[int], dict[int, int]]":
     return _sort_topologically(tables)
 
 
-def cause(tables: Tables, first_line: int) -> int | None:
-    """Return the line that sent what the event beginning at `first_line` received, if that is in the trace."""
-    if tables.kind[first_line] != RECEIVE:
+def cause(tables: Tables, line: int) -> int | None:
+    """Return the line that sent what was received in `line`, if it is a receive and that is in the trace."""
+    if tables.kind[line] != RECEIVE:
         return None
-    return tables.channels[tables.subject[first_line]].send_of(tables.ordinal[first_line])
+    return tables.channels[tables.subject[line]].send_of(tables.ordinal[line])
+
+
+def receives(tables: Tables, first_line: int) -> tuple[int, ...]:
+    """Return the lines of an event that may have a cause: its first, and further receives."""
+    if not tables.further_receives:
+        return (first_line,)
+    return (first_line, *tables.further_receives.get(first_line, ()))
 
 
 def cycles(tables: Tables, blocked: dict[int, int]) -> Iterator[list[int]]:
-    """Yield every cycle that keeps the `blocked` events out of the order, as the first lines of its events."""
+    """Yield every cycle that keeps the `blocked` events out of the order, as a line that receives of each."""
     seen: set[int] = set()
     for process in blocked:
         path: list[int] = []
@@ -44,9 +52,9 @@ def cycles(tables: Tables, blocked: dict[int, int]) -> Iterator[list[int]]:
             yield [blocked[member] for member in path[path.index(process) :]]
 
 
-def _waits_for(tables: Tables, first_line: int) -> int:
+def _waits_for(tables: Tables, line: int) -> int:
     """Return the process whose message a blocked event received; it is blocked too, at that sending or before it."""
-    sending = cause(tables, first_line)
+    sending = cause(tables, line)
     assert sending is not None, "an event without a cause is never blocked"
     return tables.process[sending]
 
@@ -54,8 +62,11 @@ def _waits_for(tables: Tables, first_line: int) -> int:
 def _file_order_is_causal(tables: Tables) -> bool:
     """Whether every receive stands behind its send. Then ordering events by their first lines is causal.
 
-    For the sending event begins no later than the line of the send, and a receive is the first line of its event.
+    For the sending event begins no later than the line of the send, and a receive is the first line of its event. Where
+    an event has several receives, only the first is.
     """
+    if tables.further_receives:
+        return False
     ordinal = tables.ordinal
     for table in tables.channels:
         sends, base, count = table.sends, table.base, table.sent_count
@@ -75,16 +86,24 @@ def _sort_topologically(tables: Tables) -> "tuple[array[int], dict[int, int]]":
         process = ready.pop()
         blocked.pop(process, None)
         for first_line in _events_from(tables, process, done[process] - tables.processes[process].base):
-            sending = cause(tables, first_line)
-            if sending is not None and tables.position[sending] > done[tables.process[sending]]:
+            early = next((line for line in receives(tables, first_line) if not _is_sent(tables, line, done)), None)
+            if early is not None:
+                sending = cause(tables, early)
+                assert sending is not None, "what has no cause waits for none"
                 waiting[tables.process[sending]].append((tables.position[sending], process))
-                blocked[process] = first_line
+                blocked[process] = early
                 break
             order.append(first_line)
             done[process] += 1
         ready += [waiter for position, waiter in waiting[process] if position <= done[process]]
         waiting[process] = [(position, waiter) for position, waiter in waiting[process] if position > done[process]]
     return order, blocked
+
+
+def _is_sent(tables: Tables, line: int, done: list[int]) -> bool:
+    """Whether what `line` receives, if it receives, was sent in the events that are `done`."""
+    sending = cause(tables, line)
+    return sending is None or tables.position[sending] <= done[tables.process[sending]]
 
 
 def _events_from(tables: Tables, process: int, count: int) -> Iterator[int]:

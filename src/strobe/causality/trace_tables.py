@@ -153,6 +153,7 @@ class Tables:
         self.message_ids: dict[int, str] = {}
         self.wrong_ends: list[int] = []
         self.misplaced_leads: list[int] = []
+        self.further_receives: dict[int, list[int]] = {}  # by the first line of their event
         for line in lines:
             self._append(line)
         for some in columns:
@@ -216,6 +217,8 @@ class Tables:
         if position != table.last_position:
             table.last_position = position
             table.starts.append(len(table.lines))
+        elif kind == RECEIVE and table.starts and self.kind[table.lines[-1]] == RECEIVE:
+            self.further_receives.setdefault(table.lines[table.starts[-1]], []).append(index)
         elif kind != SEND:
             self.misplaced_leads.append(index)
         table.lines.append(index)

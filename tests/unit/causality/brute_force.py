@@ -69,7 +69,7 @@ def _script(lines: list[Line], process: str) -> list[list[Line]] | None:
     for line in (line for line in lines if line.process == process):
         if isinstance(line, Record):
             records.append(line)
-        elif line.position == len(events) and isinstance(line, Send):
+        elif line.position == len(events) and (isinstance(line, Send) or _receives_on(events[-1], line)):
             events[-1].append(line)
         elif line.position == len(events) + 1:
             events.append([line])
@@ -80,6 +80,10 @@ def _script(lines: list[Line], process: str) -> list[list[Line]] | None:
     if twice or positions != sorted(positions) or max(positions, default=0) > len(events):
         return None
     return events
+
+
+def _receives_on(event: list[Line], line: Line) -> bool:
+    return isinstance(line, Receive) and isinstance(event[-1], Receive)
 
 
 def _runs_to_end(header: TraceHeader, scripts: dict[str, list[list[Line]]]) -> bool:

@@ -38,14 +38,23 @@ class Run(msgspec.Struct):
         return found
 
     def event(
-        self, process: str, received: tuple[str, int] | None, channels: Sequence[str], alone: bool = False
+        self,
+        process: str,
+        received: tuple[str, int] | None,
+        channels: Sequence[str],
+        alone: bool = False,
+        further: Sequence[tuple[str, int]] = (),
     ) -> None:
-        """Add an event; `alone` leaves out the internal line, as in traces that hold messages only."""
+        """Add an event; `alone` leaves out the internal line, as in traces that hold messages only.
+
+        With `further`, it receives more than one message, as in traces that come from elsewhere.
+        """
         self.positions[process] += 1
         position = self.positions[process]
         if received is not None:
-            self.in_flight[received[0]].remove(received[1])
-            self.lines.append(Receive(process, position, *received))
+            for message in (received, *further):
+                self.in_flight[message[0]].remove(message[1])
+                self.lines.append(Receive(process, position, *message))
         elif not alone:
             self.lines.append(Internal(process, position, "start" if position == 1 else "tick"))
         for channel in channels:
@@ -81,7 +90,10 @@ def runs(draw: st.DrawFn, events_max: int = 12) -> Run:
         sends = (
             draw(st.lists(st.sampled_from(outgoing), min_size=draw(st.integers(0, 1)), max_size=3)) if outgoing else []
         )
-        run.event(process, received, sends, alone=received is None and bool(sends) and draw(st.booleans()))
+        others = [message for message in run.receivable(process) if received is None or message[0] != received[0]]
+        further = others[:1] if received is not None and draw(st.integers(0, 3)) == 3 else []
+        alone = received is None and bool(sends) and draw(st.booleans())
+        run.event(process, received, sends, alone, further)
         if draw(st.integers(0, 3)) == 3:
             run.record(draw(st.sampled_from(run.header.processes)), f"s{len(run.lines)}")
     return run

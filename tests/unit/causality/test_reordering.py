@@ -121,8 +121,9 @@ def test_after_the_events_of_the_cut_the_channels_hold_its_channel_state(trace: 
     channels: dict[str, set[int]] = {channel: set() for channel in trace.channels}
     for ref in reordering.events[: reordering.cut_index]:
         event = trace.event(ref)
-        if isinstance(event.lead, Receive):
-            channels[event.lead.channel].remove(event.lead.ordinal)
+        for receive in (event.lead, *event.further):
+            if isinstance(receive, Receive):
+                channels[receive.channel].remove(receive.ordinal)
         for send in event.sends:
             channels[send.channel].add(send.ordinal)
     assert channels == {channel: set(ordinals) for channel, ordinals in channel_contents(trace, cut).items()}

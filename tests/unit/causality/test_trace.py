@@ -168,6 +168,31 @@ class TestEvents:
         assert trace.event(("a", 2)).lead is None
         assert trace.event(("a", 2)).sends == (Send("a", 2, "a->b", 2),)
 
+    def test_an_event_may_receive_several_messages(self) -> None:
+        lines = [
+            Receive("b", 1, "a->b", 1),
+            Receive("b", 1, "a->b", 2),
+            Send("b", 1, "b->a", 1),
+            Send("a", 1, "a->b", 1),
+            Send("a", 2, "a->b", 2),
+            Receive("a", 3, "b->a", 1),
+        ]
+        trace = Trace(HEADER, lines)
+        assert trace.event(("b", 1)).further == (Receive("b", 1, "a->b", 2),)
+        assert list(trace.events()) == [("a", 1), ("a", 2), ("b", 1), ("a", 3)]
+
+    def test_what_an_event_receives_before_any_of_it_is_sent_is_named(self) -> None:
+        lines = [
+            Send("a", 1, "a->b", 1),
+            Receive("a", 2, "b->a", 1),
+            Send("a", 2, "a->b", 2),
+            Receive("b", 1, "a->b", 1),
+            Receive("b", 1, "a->b", 2),
+            Send("b", 1, "b->a", 1),
+        ]
+        (violation,) = Trace(HEADER, lines).violations()
+        assert "event 1 of b receives message 2 of a->b, sent in event 2 of a" in violation.problem
+
     def test_events_come_in_the_order_of_the_file_where_that_is_causal(self) -> None:
         events = list(Trace(HEADER, LINES).events())
         assert events == [("a", 1), ("b", 1), ("b", 2), ("a", 2), ("a", 3), ("b", 3)]
@@ -180,7 +205,8 @@ class TestEvents:
 
     @given(traces())
     def test_events_hold_the_lines_of_the_trace(self, trace: Trace) -> None:
-        found = [line for ref in trace.events() for line in (trace.event(ref).lead, *trace.event(ref).sends) if line]
+        events = list(map(trace.event, trace.events()))
+        found = [line for event in events for line in (event.lead, *event.further, *event.sends) if line]
         assert sorted(found, key=repr) == sorted((x for x in trace.lines() if not isinstance(x, Record)), key=repr)
 
     def test_messages_records_and_snapshots_are_found(self) -> None:
