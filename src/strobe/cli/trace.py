@@ -9,12 +9,16 @@ from strobe.causality.cuts import HOLDS, UNDECIDED, VIOLATED, CutVerdict, check_
 from strobe.causality.trace import Trace
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import Column, Progress, count, print_json, print_table, say
+from strobe.cli.trace_export import export
 from strobe.cli.trace_files import PathArgument, SinceOption, read_any
+from strobe.cli.trace_import import import_
 from strobe.cli.trace_lattice import lattice
 
 app = new_app("Check a recorded run: do its events fit together, are its cuts consistent?")
 
 app.command("lattice")(lattice)
+app.command("import")(import_)
+app.command("export")(export)
 
 _ORPHANS_PRINTED_MAX = 10
 

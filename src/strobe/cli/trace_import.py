@@ -1,0 +1,179 @@
+"""`strobe trace import`: checks a log of vector clocks, and makes traces of its executions (D7)."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strobe.causality.trace_lines import Line, Send, TraceHeader, encode_header, encode_lines
+from strobe.cli.commands import JsonOption
+from strobe.cli.output import Progress, count, print_json, say
+from strobe.errors import UsageError
+from strobe.traces.clock_logs import DEFAULT_PARSER, ClockLogInvalid, Execution, import_log, read_log
+
+_MATCHING_S_MAX = 5.0
+"""So long a regular expression may look for one event."""
+
+
+def import_(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="A log with vector clocks, as ShiViz reads it.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the trace here; without it, the log is only checked."),
+    ] = None,
+    parser: Annotated[
+        str,
+        typer.Option("--parser", metavar="REGEX", help="Finds an event: (?<host>), (?<clock>), (?<event>)."),
+    ] = DEFAULT_PARSER,
+    delimiter: Annotated[
+        str | None,
+        typer.Option("--delimiter", metavar="REGEX", help="Between executions; (?<trace>) names the one that follows."),
+    ] = None,
+    execution: Annotated[
+        str | None, typer.Option("--execution", metavar="NAME", help="Take only this one of several executions.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Check a log of vector clocks, and make a trace of it; of several executions, FILE-1, FILE-2 and so on.
+
+    A log whose clocks are impossible is refused, with every line that breaks a rule. Parser and delimiter are
+    regular expressions as in ShiViz, where ^ and $ are the ends of a line.
+
+    \b
+    Example:
+      strobe trace import chord.log --parser '(?<host>\\S*) (?<clock>{.*})\\n(?<event>.*)' --out chord.jsonl
+      strobe trace lattice chord.jsonl --possibly 'events("front-end") > 3'
+    """
+    with Progress() as progress:
+        progress.show(f"reading {log}", now=True)
+        text = _text(log)
+        with _matching() as matched:
+            executions = _chosen(read_log(text, parser, delimiter, str(log), matched), execution)
+        progress.show(f"checking {sum(len(each.events) for each in executions):,} events", now=True)
+        traces = _import_all(executions, str(log))
+    files = _files(out, len(traces))
+    for file, (header, lines) in zip(files, traces, strict=True):
+        if file is not None:
+            _write(file, encode_header(header) + encode_lines(lines))
+    rows = [_row(*each) for each in zip(executions, traces, files, strict=True)]
+    if json:
+        print_json({"log": str(log), "executions": rows})
+    else:
+        for row in rows:
+            say(_sentence(row))
+    return 0
+
+
+def _text(log: Path) -> str:
+    try:
+        data = log.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{log} cannot be read: {error.strerror or error}") from error
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{log}, line {line}: not UTF-8: {error.reason}; convert the log first") from None
+
+
+@contextmanager
+def _matching() -> "Iterator[_Matched]":
+    """Stop a regular expression that looks for one event forever: it may have exponentially many ways to fail.
+
+    Python's engine looks for signals while it matches. Where there are none to be had, an interrupt stops it too.
+    """
+    matched = _Matched()
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield matched
+        return
+    before = signal.signal(signal.SIGALRM, matched.look)
+    signal.setitimer(signal.ITIMER_REAL, _MATCHING_S_MAX, _MATCHING_S_MAX)
+    try:
+        yield matched
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class _Matched:
+    """Counts the events that were found, and looks now and then whether there are more."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._seen = -1
+
+    def __call__(self) -> None:
+        self.count += 1
+
+    def look(self, *_signal: object) -> None:
+        if self.count == self._seen:
+            raise UsageError(
+                f"the regular expression has looked for event {self.count + 1} for {_MATCHING_S_MAX:.0f} seconds: it "
+                "may have exponentially many ways to fail; avoid repetitions within repetitions, as in (a+)+ or (.*)*"
+            )
+        self._seen = self.count
+
+
+def _chosen(executions: list[Execution], name: str | None) -> list[Execution]:
+    if name is None:
+        return executions
+    chosen = [each for each in executions if each.label == name]
+    if not chosen:
+        raise UsageError(
+            f"there is no execution {name!r}; there are: {', '.join(repr(each.label) for each in executions)}"
+        )
+    return chosen
+
+
+def _import_all(executions: list[Execution], log: str) -> list[tuple[TraceHeader, list[Line]]]:
+    """Return all traces; raise one ClockLogInvalid that names the impossible lines of all executions."""
+    traces: list[tuple[TraceHeader, list[Line]]] = []
+    refused: list[ClockLogInvalid] = []
+    for execution in executions:
+        try:
+            traces.append(import_log(execution, log))
+        except ClockLogInvalid as error:
+            refused.append(error)
+    if refused:
+        raise ClockLogInvalid(log, tuple(each for error in refused for each in error.impossible))
+    return traces
+
+
+def _files(out: Path | None, number: int) -> list[Path | None]:
+    if out is None or number == 1:
+        return [out] * number
+    return [out.with_name(f"{out.stem}-{place}{out.suffix}") for place in range(1, number + 1)]
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+def _row(execution: Execution, trace: tuple[TraceHeader, list[Line]], file: Path | None) -> dict[str, object]:
+    header, lines = trace
+    return {
+        "execution": execution.label,
+        "file": str(file) if file is not None else None,
+        "processes": header.processes,
+        "events": len(execution.events),
+        "messages": sum(isinstance(line, Send) for line in lines),
+    }
+
+
+def _sentence(row: dict[str, object]) -> str:
+    label = f"{row['execution']}: " if row["execution"] else ""
+    processes = row["processes"]
+    assert isinstance(processes, tuple)
+    events, messages = row["events"], row["messages"]
+    assert isinstance(events, int)
+    assert isinstance(messages, int)
+    hosts = count(len(processes), "process", "processes")
+    written = f", written to {row['file']}" if row["file"] else ""
+    return f"{label}{count(events, 'event')} of {hosts}, {count(messages, 'message')}: the clocks hold{written}"

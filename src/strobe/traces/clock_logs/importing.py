@@ -1,0 +1,99 @@
+"""Makes a trace of a log of vector clocks: what one host came to know of another, it had a message for.
+
+A clock tells what an event knew, not which messages there were. Where an event knows more of a host than the event
+before it did, some message brought it; those that were brought along by others are left out, as ShiViz does. So the
+messages of the trace are the fewest that explain the clocks: happens-before is exactly that of the log, and so are cuts
+and their consistency. What was sent and never received, or brought nothing new, is not in the log and not in the trace.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from strobe.causality.trace import Trace
+from strobe.causality.trace_lines import VERSION, Internal, Line, Receive, Send, TraceHeader, check_header
+from strobe.errors import UsageError
+from strobe.protocol import ChannelSpec
+from strobe.protocol.frames import UNORDERED
+from strobe.traces.clock_logs.checking import ClockLogInvalid, Event, check, read_clocks
+from strobe.traces.clock_logs.parsing import Execution
+from strobe.traces.descriptions import EVENT_FIELD, LINE_FIELD
+
+
+def import_log(execution: Execution, name: str) -> tuple[TraceHeader, list[Line]]:
+    """Return the trace that an execution of a log stands for; raise ClockLogInvalid where its clocks are impossible."""
+    events, wrong = read_clocks(execution)
+    impossible = check(events, wrong)
+    if impossible:
+        raise ClockLogInvalid(name, tuple(impossible))
+    by_tick = {(event.logged.host, event.tick): event for event in events}
+    hosts = tuple(dict.fromkeys(event.logged.host for event in events))
+    messages = _messages(events, by_tick)
+    channels = tuple(ChannelSpec(f"{s}->{t}", s, t, UNORDERED) for s, t in dict.fromkeys(m[:2] for m in messages))
+    header = TraceHeader(VERSION, hosts, channels)
+    try:
+        check_header(header)
+    except UsageError as error:
+        raise UsageError(f"{name} cannot become a trace: {error}") from None
+    return header, _lines(events, messages)
+
+
+def to_trace(execution: Execution, name: str) -> Trace:
+    """Return the same as a trace in memory."""
+    header, lines = import_log(execution, name)
+    return Trace(header, lines, name)
+
+
+def parents(event: Event, before: Event | None, by_tick: "dict[tuple[str, int], Event]") -> list[Event]:
+    """Return the events of other hosts that `event` heard from: those it newly knows of, but for what they brought."""
+    known = before.clock if before is not None else {}
+    news = [
+        by_tick[host, count]
+        for host, count in event.clock.items()
+        if host != event.logged.host and count > known.get(host, 0)
+    ]
+    return [one for one in news if not any(one is not other and _knows(other, one) for other in news)]
+
+
+def _knows(event: Event, other: Event) -> bool:
+    return event.clock.get(other.logged.host, 0) >= other.tick
+
+
+def _messages(
+    events: Iterable[Event], by_tick: "dict[tuple[str, int], Event]"
+) -> "dict[tuple[str, str, int], tuple[int, int]]":
+    """Return by source, target and the source's event: the ordinal on its channel, and the target's event.
+
+    What a host hears of another comes in that one's order, so ordinals count up at both ends.
+    """
+    messages: dict[tuple[str, str, int], tuple[int, int]] = {}
+    ordinals: dict[tuple[str, str], int] = {}
+    for event in sorted(events, key=lambda event: event.tick):
+        host = event.logged.host
+        for parent in parents(event, by_tick.get((host, event.tick - 1)), by_tick):
+            channel = parent.logged.host, host
+            ordinals[channel] = ordinals.get(channel, 0) + 1
+            messages[(*channel, parent.tick)] = ordinals[channel], event.tick
+    return messages
+
+
+def _lines(events: Iterable[Event], messages: "dict[tuple[str, str, int], tuple[int, int]]") -> list[Line]:
+    """Return the lines of all events, each behind those it knows of: its clock counts more than theirs."""
+    receives: dict[tuple[str, int], list[tuple[str, int]]] = {}
+    sends: dict[tuple[str, int], list[tuple[str, int]]] = {}
+    for (source, target, sent_in), (ordinal, received_in) in messages.items():
+        sends.setdefault((source, sent_in), []).append((f"{source}->{target}", ordinal))
+        receives.setdefault((target, received_in), []).append((f"{source}->{target}", ordinal))
+    lines: list[Line] = []
+    for event in sorted(events, key=lambda event: (sum(event.clock.values()), event.logged.line)):
+        host, tick = event.logged.host, event.tick
+        told = {LINE_FIELD: event.logged.line, EVENT_FIELD: event.logged.event, **event.logged.fields}
+        payload = msgspec.Raw(msgspec.json.encode(told))
+        heard = receives.get((host, tick), [])
+        if heard:
+            lines.append(Receive(host, tick, *heard[0], payload=payload))
+            lines += [Receive(host, tick, *further) for further in heard[1:]]
+        else:
+            lines.append(Internal(host, tick, event.logged.event or None, payload=payload))
+        lines += [Send(host, tick, *message) for message in sends.get((host, tick), [])]
+    return lines

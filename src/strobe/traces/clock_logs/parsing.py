@@ -1,0 +1,113 @@
+"""Finds the events in a log by a regular expression, as ShiViz does, and keeps the line that each clock stands on.
+
+The parser is written as for JavaScript, with the flags g and m: `(?<host>...)`, `(?<clock>...)` and `(?<event>...)`
+must be in it, and whatever other groups it has become fields of the event. A delimiter splits the log into executions;
+its group `trace`, if it has one, names the execution that follows.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from strobe.errors import UsageError
+
+DEFAULT_PARSER = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
+
+_REQUIRED = ("host", "clock", "event")
+_JAVASCRIPT_GROUP = re.compile(r"\(\?<(?![=!])")
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?\Z")
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """One event as the log has it. `clock` is text, not yet looked at; `line` is where that stands."""
+
+    line: int
+    host: str
+    clock: str
+    event: str
+    fields: dict[str, object]
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """The events of one execution, in the order of the log; `label` names it, and is empty where nothing does."""
+
+    label: str
+    line: int
+    events: tuple[Logged, ...]
+
+
+def read_log(
+    text: str,
+    parser: str = DEFAULT_PARSER,
+    delimiter: str | None = None,
+    name: str = "log",
+    matched: Callable[[], None] = lambda: None,
+) -> list[Execution]:
+    """Return the executions in `text`. `matched` is called for every event that is found."""
+    pattern = _compile(parser, "parser")
+    missing = [group for group in _REQUIRED if group not in pattern.groupindex]
+    if missing:
+        raise UsageError(
+            f"the parser has no group {', '.join(f'(?<{group}>...)' for group in missing)}; "
+            f"one that has all is: {DEFAULT_PARSER}"
+        )
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    executions = [
+        Execution(label, text.count("\n", 0, begin) + 1, tuple(_events(text, begin, end, pattern, matched)))
+        for label, begin, end in _executions(text, delimiter, name)
+    ]
+    for execution in executions:
+        if not execution.events:
+            which = f"the execution {execution.label!r} (line {execution.line})" if execution.label else name
+            raise UsageError(f"the parser finds no event in {which}; it is: {parser}")
+    if not executions:
+        raise UsageError(f"{name} has no events: it is empty")
+    return executions
+
+
+def _compile(expression: str, what: str) -> "re.Pattern[str]":
+    try:
+        return re.compile(_JAVASCRIPT_GROUP.sub("(?P<", expression), re.MULTILINE | re.ASCII)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise UsageError(f"the {what} is not a regular expression: {error}: {expression}") from None
+
+
+def _executions(text: str, delimiter: str | None, name: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the label of each execution, and where it begins and ends; one without anything in it is none."""
+    pieces = [("", 0, len(text))]
+    if delimiter is not None:
+        pattern = _compile(delimiter, "delimiter")
+        for found in pattern.finditer(text):
+            label, begin, _ = pieces.pop()
+            following = (found["trace"] or "") if "trace" in pattern.groupindex else str(len(pieces) + 1)
+            pieces += [(label, begin, found.start()), (following, found.end(), len(text))]
+    known: dict[str, int] = {}
+    for label, begin, end in pieces:
+        if text[begin:end].strip():
+            line = text.count("\n", 0, begin) + 1
+            if label in known:
+                raise UsageError(f"{name} has two executions called {label!r}, in lines {known[label]} and {line}")
+            known[label] = line
+            yield label, begin, end
+
+
+def _events(
+    text: str, begin: int, end: int, pattern: "re.Pattern[str]", matched: Callable[[], None]
+) -> Iterator[Logged]:
+    line, counted = text.count("\n", 0, begin) + 1, begin
+    others = [group for group in pattern.groupindex if group not in _REQUIRED]
+    for found in pattern.finditer(text, begin, end):
+        matched()
+        place = max(found.start("clock"), counted)
+        line += text.count("\n", counted, place)
+        counted = place
+        fields = {group: _value(found[group]) for group in others if found[group] is not None}
+        yield Logged(line, found["host"] or "", found["clock"] or "", found["event"] or "", fields)
+
+
+def _value(text: str) -> object:
+    """Return what a field says: a number, true or false where it is one, or else its text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return msgspec.json.decode(text) if _NUMBER.match(text) else text

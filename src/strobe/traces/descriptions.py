@@ -1,0 +1,44 @@
+"""What an event was, in a few words: for logs and diagrams that people read."""
+
+import msgspec
+
+from strobe.causality.trace import TracedEvent
+from strobe.causality.trace_lines import Internal, Receive
+
+# What the payload of an event tells that was imported from a log: its text, and the line it came from.
+EVENT_FIELD = "event"
+LINE_FIELD = "log_line"
+
+
+def describe(event: TracedEvent) -> str:
+    """Return what a log said of an event, or else what set it off and what it sent, on one line."""
+    told = _told(event).get(EVENT_FIELD)
+    if isinstance(told, str):
+        return _on_one_line(told)
+    parts: list[str] = []
+    if isinstance(event.lead, Internal):
+        parts.append(event.lead.name or "internal")
+    parts += [
+        f"receive {line.ordinal} of {line.channel}"
+        for line in (event.lead, *event.further)
+        if isinstance(line, Receive)
+    ]
+    parts += [f"send {line.ordinal} of {line.channel}" for line in event.sends]
+    return _on_one_line(", ".join(parts))
+
+
+def log_line(event: TracedEvent) -> int | None:
+    """Return the line of the log that an event was imported from."""
+    line = _told(event).get(LINE_FIELD)
+    return line if isinstance(line, int) else None
+
+
+def _told(event: TracedEvent) -> dict[str, object]:
+    if event.lead is None or not event.lead.payload:
+        return {}
+    told = msgspec.json.decode(event.lead.payload)
+    return told if isinstance(told, dict) else {}
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,41 @@
+"""D7: logs of vector clocks become traces, or are rejected with every offending line."""
+
+import random
+
+import pytest
+from tests.unit.causality.small_lattices import all_states, random_trace
+
+from strobe.causality.lattice.run import Run
+from strobe.causality.trace import Trace
+from strobe.traces.clock_logs import ClockLogInvalid, read_log, to_log, to_trace
+
+
+def cuts_of(trace: Trace) -> set[frozenset[tuple[str, int]]]:
+    """All consistent cuts; processes without an event in one are not named, since a log does not know them."""
+    run = Run(trace)
+    return {
+        frozenset((process, state) for process, state in zip(run.processes, cut, strict=True) if state)
+        for cut in all_states(run)
+    }
+
+
+def test_D7_a_log_becomes_a_trace_with_the_same_consistent_cuts() -> None:
+    for seed in range(30):
+        trace = random_trace(seed)
+        again = to_trace(read_log("".join(to_log(trace)))[0], "log")
+        assert cuts_of(again) == cuts_of(trace)
+
+
+def test_D7_every_line_that_breaks_a_clock_rule_is_named() -> None:
+    """Break some clocks of a log, each in its own way: all of their lines are named, and no other line."""
+    lines = "".join(f'tick {n}\nhost{h} {{"host{h}":{n}}}\n' for h in range(20) for n in range(1, 11)).splitlines()
+    broken = random.Random(1).sample(range(20), 5)
+    ways = ['{"elsewhere":1}', '{"host%d":10,"nobody":1}', '{"host%d":9}', '{"host%d":12}', '{"host%d":10,"host0":99}']
+    expected = []
+    for host, way in zip(broken, ways, strict=True):
+        place = host * 20 + 19
+        lines[place] = f"host{host} " + (way % host if "%d" in way else way)
+        expected.append(place + 1)
+    with pytest.raises(ClockLogInvalid) as error:
+        to_trace(read_log("\n".join(lines))[0], "log")
+    assert [each.line for each in error.value.impossible] == sorted(expected)

@@ -1,0 +1,83 @@
+"""`strobe trace import` and `export`: logs of vector clocks in and out, and diagrams."""
+
+import pytest
+from tests.cli.command_line import refused, run
+from tests.unit.traces.test_clock_logs import LOG
+
+
+@pytest.fixture
+def log(tmp_path):
+    file = tmp_path / "my.log"
+    file.write_text(LOG)
+    return file
+
+
+def test_a_log_becomes_a_trace_that_can_be_asked(log, tmp_path):
+    trace = tmp_path / "run.jsonl"
+    result = run("trace", "import", log, "--out", trace)
+    assert (result.code, "3 events of 2 processes, 2 messages: the clocks hold" in result.out) == (0, True)
+    assert run("trace", "verify", trace).code == 0
+    assert run("trace", "lattice", trace, "--count").out == "4 consistent cuts\n"
+    assert run("trace", "lattice", trace, "--possibly", 'a.event == "ask" and events(b) == 1').code == 0
+
+
+def test_several_executions_become_several_traces(log, tmp_path):
+    log.write_text(f"=== one ===\n{LOG}=== two ===\n{LOG}")
+    words = ("trace", "import", log, "--delimiter", "^=== (?<trace>.*) ===$", "--out", tmp_path / "run.jsonl")
+    rows = run(*words, "--json").document["executions"]
+    assert [row["execution"] for row in rows] == ["one", "two"]
+    assert all((tmp_path / f"run-{number}.jsonl").exists() for number in (1, 2))
+    (row,) = run(*words, "--execution", "two", "--json").document["executions"]
+    assert row["file"] == str(tmp_path / "run.jsonl")
+    refused(run(*words, "--execution", "three"), "there is no execution 'three'; there are: 'one', 'two'")
+
+
+def test_impossible_clocks_of_all_executions_are_refused_at_once(log):
+    broken = LOG.replace('"a":2, "b":1', '"a":3')
+    log.write_text(f"=== one ===\n{broken}=== two ===\n{broken}")
+    result = run("trace", "import", log, "--delimiter", "^=== (?<trace>.*) ===$")
+    refused(result, "2 problems", "line 7: a: it is event 3 of its host", "line 14: a:")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--parser", "(?<host>"], "not a regular expression"),
+        (["--parser", "(?<host>.*)"], "no group (?<clock>...), (?<event>...)"),
+        (["--out", "/nowhere/run.jsonl"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(log, options, problem):
+    refused(run("trace", "import", log, *options), problem)
+
+
+def test_a_log_that_cannot_be_read_is_refused(tmp_path):
+    refused(run("trace", "import", tmp_path / "none.log"), "cannot be read")
+    (tmp_path / "bytes.log").write_bytes(b"one\ntwo \xff\n")
+    refused(run("trace", "import", tmp_path / "bytes.log"), "line 2: not UTF-8")
+
+
+def test_a_regular_expression_that_would_never_end_is_stopped(log, monkeypatch):
+    monkeypatch.setattr("strobe.cli.trace_import._MATCHING_S_MAX", 0.1)
+    log.write_text("a" * 60 + "!\n")
+    parser = r"(a+)+$(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
+    refused(run("trace", "import", log, "--parser", parser), "exponentially many ways to fail")
+
+
+def test_a_trace_goes_out_as_a_log_and_comes_in_again(log, tmp_path):
+    run("trace", "import", log, "--out", tmp_path / "run.jsonl")
+    assert run("trace", "export", tmp_path / "run.jsonl", "--out", tmp_path / "again.log").code == 0
+    assert (tmp_path / "again.log").read_text() == LOG.replace('{"b":1, "a":1}', '{"a":1,"b":1}').replace(", ", ",")
+
+
+@pytest.mark.parametrize("form", ["svg", "html"])
+def test_a_trace_goes_out_as_a_diagram(log, tmp_path, form):
+    run("trace", "import", log, "--out", tmp_path / "run.jsonl")
+    assert run("trace", "export", tmp_path / "run.jsonl", "--out", tmp_path / f"run.{form}").code == 0
+    assert (tmp_path / f"run.{form}").read_text().count("<circle") == 3
+    assert "hear and answer" in (tmp_path / f"run.{form}").read_text()
+
+
+def test_an_unknown_format_is_refused(log, tmp_path):
+    run("trace", "import", log, "--out", tmp_path / "run.jsonl")
+    refused(run("trace", "export", tmp_path / "run.jsonl", "--out", tmp_path / "run.pdf"), "no format")

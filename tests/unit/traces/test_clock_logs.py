@@ -1,0 +1,233 @@
+"""Logs of vector clocks: how they are read, what is impossible in them, and the traces they become."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from tests.unit.causality.strategies import traces
+
+from strobe.causality.clocks import vector_clocks
+from strobe.causality.trace import Trace
+from strobe.causality.trace_lines import Internal, Receive, Send, header_of
+from strobe.errors import UsageError
+from strobe.protocol.view import ChannelSpec, View
+from strobe.traces.clock_logs import ClockLogInvalid, find_impossible, read_log, to_log, to_trace
+
+LOG = """\
+ask
+a {"a":1}
+hear and answer
+b {"b":1, "a":1}
+get the answer
+a {"a":2, "b":1}
+"""
+
+
+def log_of(*events: tuple[str, dict[str, int]]) -> str:
+    return "".join(f"event {n}\n{host} {json.dumps(clock)}\n" for n, (host, clock) in enumerate(events, 1))
+
+
+def problems(*events: tuple[str, dict[str, int]]) -> dict[int, str]:
+    """What is impossible, by the number of the event."""
+    (execution,) = read_log(log_of(*events))
+    found = find_impossible(execution)
+    assert len({each.line for each in found}) == len(found), found
+    return {each.line // 2: each.problem for each in found}
+
+
+class TestReading:
+    def test_the_default_is_that_of_shiviz(self) -> None:
+        (execution,) = read_log(LOG)
+        assert [(each.line, each.host, each.event) for each in execution.events] == [
+            (2, "a", "ask"),
+            (4, "b", "hear and answer"),
+            (6, "a", "get the answer"),
+        ]
+
+    def test_other_groups_become_fields(self) -> None:
+        parser = r"(?<time>\d+) (?<host>\w+) (?<up>\w+) (?<clock>\{.*\}) (?<event>.*)"
+        (execution,) = read_log('17 a TRUE {"a":1} begin\nnothing\n007 a no {"a":2} end\n', parser)
+        assert [each.fields for each in execution.events] == [{"time": 17, "up": True}, {"time": "007", "up": "no"}]
+        assert [each.line for each in execution.events] == [1, 3]
+
+    def test_executions_are_told_apart_and_lines_counted_on(self) -> None:
+        text = f"=== one ===\n{LOG}=== two ===\n{LOG}"
+        first, second = read_log(text, delimiter="^=== (?<trace>.*) ===$")
+        assert [first.label, second.label] == ["one", "two"]
+        assert [each.line for each in second.events] == [10, 12, 14]
+
+    def test_windows_line_ends_and_a_byte_order_mark_are_no_matter(self) -> None:
+        (execution,) = read_log("\ufeff" + LOG.replace("\n", "\r\n"))
+        assert execution.events == read_log(LOG)[0].events
+
+    def test_clocks_with_escaped_quotes_are_read(self) -> None:
+        trace = to_trace(read_log(LOG.replace('"', '\\"'))[0], "log")
+        assert len(list(trace.events())) == 3
+
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            ({"parser": "(?<host>.*) (?<clock>.*)"}, "no group (?<event>...)"),
+            ({"parser": "(?<host>.*"}, "the parser is not a regular expression: missing )"),
+            ({"parser": "(?<host>a)(?<host>b)(?<clock>c)(?<event>d)"}, "the parser is not a regular expression"),
+            ({"parser": "(?<host>x)(?<clock>y)(?<event>z)"}, "finds no event in log"),
+            ({"delimiter": "^(ask$"}, "the delimiter is not a regular expression"),
+            (
+                {"delimiter": "^(?<trace>b) .*$", "parser": "(?<event>ask)\n(?<host>.) (?<clock>.*)"},
+                "execution 'b' (line 4)",
+            ),
+        ],
+    )
+    def test_an_expression_that_does_not_fit_is_refused(self, options: dict[str, str], problem: str) -> None:
+        with pytest.raises(UsageError) as error:
+            read_log(LOG, **options)
+        assert problem in str(error.value)
+
+    def test_executions_of_one_name_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="two executions called 'x', in lines 1 and 8"):
+            read_log(f"== x\n{LOG}== x\n{LOG}", delimiter="^== (?<trace>.*)$")
+
+    def test_an_empty_log_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="log has no events"):
+            read_log("\n\n", delimiter=None)
+
+
+class TestImpossibleClocks:
+    def test_possible_ones_are_not_refused(self) -> None:
+        assert problems(("a", {"a": 1}), ("b", {"b": 1, "a": 1}), ("a", {"a": 2, "b": 1, "c": 0})) == {}
+
+    def test_lines_may_stand_in_any_order(self) -> None:
+        assert problems(("a", {"a": 2, "b": 1}), ("b", {"b": 1, "a": 1}), ("a", {"a": 1})) == {}
+
+    @pytest.mark.parametrize(
+        ("events", "expected"),
+        [
+            # Missing components.
+            ([("a", {"b": 1}), ("b", {"b": 1})], {1: "its own host is missing"}),
+            ([("a", {"a": 0})], {1: "stands at 0"}),
+            (
+                [("a", {"a": 1}), ("b", {"b": 1, "a": 1}), ("c", {"c": 1, "b": 1})],
+                {3: "it knows of event 1 of b (line 4), which knew 1 of a; here a is missing"},
+            ),
+            (
+                [("a", {"a": 1}), ("a", {"a": 2}), ("b", {"b": 1, "a": 2}), ("c", {"c": 1, "b": 1, "a": 1})],
+                {4: "which knew 2 of a; here a has 1"},
+            ),
+            # Regressions.
+            (
+                [("a", {"a": 1}), ("b", {"b": 1, "a": 1}), ("b", {"b": 2})],
+                {3: "it goes back: a was at 1 in line 4, and is at 0 here"},
+            ),
+            # Unknown hosts, and events that are not there.
+            ([("a", {"a": 1, "z": 1})], {1: "it names the host z, which has no events"}),
+            ([("a", {"a": 1, "b": 3}), ("b", {"b": 1})], {1: "it knows of event 3 of b, and the last is 1"}),
+            # Local ticks, twice and left out.
+            ([("a", {"a": 1}), ("a", {"a": 1})], {2: "the clock of event 1 comes twice, first in line 2"}),
+            ([("a", {"a": 1}), ("a", {"a": 3})], {2: "it is event 3 of its host, and 2 has no line"}),
+            ([("a", {"a": 4})], {1: "it is event 4 of its host, and 1 to 3 have no line"}),
+            # Received before it was sent.
+            (
+                [("a", {"a": 1, "b": 1}), ("b", {"b": 1, "a": 1})],
+                {1: "received before it was sent", 2: "which knows of it"},
+            ),
+            # Not clocks at all.
+            ([("a", {"a": -1})], {1: "counts are from 0"}),
+            ([("a", {"a": 1.5})], {1: "not a JSON object of whole numbers"}),
+            ([("a", {"a": "1"}), ("b", {"b": 1, "a": 1})], {1: "not a JSON object of whole numbers"}),
+        ],
+    )
+    def test_each_is_named_with_its_line_and_why(self, events, expected) -> None:
+        found = problems(*events)
+        assert found.keys() == expected.keys(), found
+        assert all(text in found[number] for number, text in expected.items()), found
+
+    def test_all_are_named_at_once(self) -> None:
+        text = log_of(("a", {"a": 1}), ("a", {"a": 1}), ("b", {"b": 2}), ("c", {"c": 1, "z": 1}))
+        with pytest.raises(ClockLogInvalid) as error:
+            to_trace(read_log(text)[0], "my.log")
+        assert [each.line for each in error.value.impossible] == [4, 6, 8]
+        assert str(error.value).count("\n  line ") == 3
+        assert "the clocks in my.log are impossible, 3 problems" in str(error.value)
+
+
+class TestTraces:
+    def test_messages_are_what_brought_news(self) -> None:
+        trace = to_trace(read_log(LOG)[0], "log")
+        assert list(trace.channels) == ["a->b", "b->a"]
+        assert [type(line) for line in trace.lines()] == [Internal, Send, Receive, Send, Receive]
+        assert json.loads(bytes(next(trace.lines()).payload)) == {"log_line": 2, "event": "ask"}
+
+    def test_what_came_by_way_of_another_is_no_message(self) -> None:
+        text = log_of(("a", {"a": 1}), ("b", {"b": 1, "a": 1}), ("c", {"c": 1, "b": 1, "a": 1}))
+        assert set(to_trace(read_log(text)[0], "log").channels) == {"a->b", "b->c"}
+
+    def test_an_event_may_hear_from_several_at_once(self) -> None:
+        text = log_of(("a", {"a": 1}), ("b", {"b": 1}), ("c", {"c": 1, "a": 1, "b": 1}))
+        trace = to_trace(read_log(text)[0], "log")
+        trace.check()
+        assert len(trace.event(("c", 1)).further) == 1
+
+    @settings(max_examples=25)
+    @given(traces())
+    def test_a_trace_that_is_written_and_read_again_has_the_same_clocks(self, trace: Trace) -> None:
+        text = "".join(to_log(trace))
+        if not text:
+            return
+        again = to_trace(read_log(text)[0], "log")
+        before, after = vector_clocks(trace), vector_clocks(again)
+        assert set(again.events()) == set(trace.events())
+        assert all(dict(before[event]) == dict(after[event]) for event in trace.events())
+
+    def test_a_clock_that_is_changed_is_noticed_or_still_possible(self) -> None:
+        """Whatever one number of a log is changed to: it is refused, or it is what some run could have given."""
+        trace = _chatter(6, 40)
+        events = [(host, json.loads(clock)) for host, clock in _pairs("".join(to_log(trace)))]
+        chosen = random.Random(4)
+        refused = 0
+        for _ in range(200):
+            changed = [(host, dict(clock)) for host, clock in events]
+            _, clock = chosen.choice(changed)
+            part = chosen.choice(list(clock))
+            clock[part] = max(0, clock[part] + chosen.choice([-2, -1, 1, 2]))
+            (execution,) = read_log(log_of(*changed))
+            if find_impossible(execution):
+                refused += 1
+                continue
+            clocks = vector_clocks(to_trace(execution, "log"))
+            for owner, told in changed:
+                counted = {name: count for name, count in told.items() if count}
+                assert dict(clocks[owner, counted[owner]]) == counted
+        assert refused > 100
+
+    def test_a_process_whose_name_cannot_stand_in_a_log_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="'my host'"):
+            list(to_log(Trace(header_of(View(1, ("my host",), ())), [Internal("my host", 1)])))
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return [tuple(line.split(" ", 1)) for line in text.splitlines()[1::2]]  # type: ignore[misc]
+
+
+def _chatter(width: int, length: int) -> Trace:
+    """Processes that send to each other all the time."""
+    chosen = random.Random(3)
+    names = tuple(f"p{number}" for number in range(width))
+    channels = tuple(ChannelSpec(f"{s}-{t}", s, t) for s in names for t in names if s != t)
+    positions, waiting = dict.fromkeys(names, 0), {channel.id: [] for channel in channels}
+    sent = dict.fromkeys(waiting, 0)
+    lines = []
+    for _ in range(length):
+        process = chosen.choice(names)
+        positions[process] += 1
+        ready = [channel.id for channel in channels if channel.target == process and waiting[channel.id]]
+        if ready:
+            channel = chosen.choice(ready)
+            lines.append(Receive(process, positions[process], channel, waiting[channel].pop(0)))
+        else:
+            lines.append(Internal(process, positions[process]))
+        channel = f"{process}-{chosen.choice([name for name in names if name != process])}"
+        sent[channel] += 1
+        waiting[channel].append(sent[channel])
+        lines.append(Send(process, positions[process], channel, sent[channel]))
+    return Trace(header_of(View(1, names, channels)), lines)
