@@ -27,6 +27,7 @@ NAMES = (
     "spark",
     "spark_read",
     "pipeline",
+    "lattice",
 )
 
 

@@ -1,9 +1,10 @@
 """`strobe trace lattice`: counting, possibly, definitely, their exit codes, and questions that cannot be asked."""
 
 import json
+import shlex
 
 import pytest
-from tests.cli.command_line import BANK, refused, run
+from tests.cli.command_line import BANK, REPOSITORY, refused, run
 
 HEADER = {
     "strobe_trace": 1,
@@ -85,6 +86,16 @@ def test_a_search_that_stops_early_is_exit_code_4(trace):
 )
 def test_a_question_that_cannot_be_asked_is_refused(trace, question, problem):
     refused(run("trace", "lattice", trace, *question), problem)
+
+
+def test_the_documentation_runs(tmp_path, monkeypatch):
+    text = (REPOSITORY / "docs" / "lattice.md").read_text()
+    commands = [line for line in text.split("```")[1].splitlines() if line.startswith("strobe ")]
+    assert len(commands) == 5
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    codes = [run(*shlex.split(command)[1:]).code for command in commands]
+    assert codes == [0, 0, 0, 0, 1]
 
 
 def test_states_come_from_a_replay_of_a_full_trace(tmp_path):

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from strobe.causality.lattice import CutCount, Detection, count_cuts, definitely, possibly
+from strobe.causality.lattice.detection import LEVEL_CUTS_MAX
 from strobe.causality.lattice.enumeration import CUTS_MAX
 from strobe.causality.lattice.variables import KnownStates
 from strobe.causality.trace import EventRef, Trace
@@ -18,6 +19,7 @@ from strobe.errors import UsageError
 
 EXIT_HOLDS, EXIT_DOES_NOT, EXIT_UNDECIDED = 0, 1, 4
 
+_DEFAULTS = f"{CUTS_MAX:,}; with --definitely {LEVEL_CUTS_MAX:,}"
 _PATH_STRETCHES_MAX = 40
 
 
@@ -31,8 +33,9 @@ def lattice(
     ] = None,
     count_: Annotated[bool, typer.Option("--count", help="How many consistent cuts are there?")] = False,
     cuts_max: Annotated[
-        int, typer.Option("--max-cuts", metavar="N", min=1, help="Give up after looking at so many cuts.")
-    ] = CUTS_MAX,
+        int | None,
+        typer.Option("--max-cuts", metavar="N", min=1, help=f"Give up after so many cuts.  [default: {_DEFAULTS}]"),
+    ] = None,
     system: Annotated[
         str | None,
         typer.Option("--system", metavar="SYSTEM", help="Replay a full trace of this, to have the states in EXPR."),
@@ -61,14 +64,16 @@ def lattice(
         progress.show(f"reading {path}", now=True)
         trace, states = _read(path, since, system, store)
 
+        most = cuts_max or (CUTS_MAX if definitely_ is None else LEVEL_CUTS_MAX)
+
         def looked_at(cuts: int) -> None:
-            progress.show(f"{cuts:,} of at most {cuts_max:,} cuts looked at")
+            progress.show(f"{cuts:,} of at most {most:,} cuts looked at")
 
         if count_:
-            counted = count_cuts(trace, cuts_max, looked_at)
+            counted = count_cuts(trace, most, looked_at)
         else:
             ask = possibly if possibly_ is not None else definitely
-            found = ask(trace, possibly_ or definitely_ or "", cuts_max, states, looked_at)
+            found = ask(trace, possibly_ or definitely_ or "", most, states, looked_at)
     if count_:
         return _tell_count(trace, counted, json)
     return _tell_answer(trace, found, json)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 POSSIBLY, DEFINITELY = "possibly", "definitely"
 CONJUNCTIVE, LATTICE = "conjunctive", "lattice"
 
+LEVEL_CUTS_MAX = 10_000_000
+"""For *definitely*, which keeps what it looks at: the widest level takes a gigabyte, at worst."""
 _DIVE_CUTS_MAX = 20_000
 
 
@@ -81,7 +83,7 @@ def possibly(
 def definitely(
     trace: Trace,
     expression: str,
-    cuts_max: int = CUTS_MAX,
+    cuts_max: int = LEVEL_CUTS_MAX,
     states: KnownStates | None = None,
     progress: Progress | None = None,
 ) -> Detection:

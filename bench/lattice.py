@@ -1,0 +1,146 @@
+"""The lattice of consistent cuts: walking it, against pure Python and numpy; vector clocks; reading a log of them."""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.figures import Figure, at_least, at_most, cpu_s, interleaved, shown, wall_s
+from strobe.causality.lattice.compiled import compiled
+from strobe.causality.lattice.detection import possibly
+from strobe.causality.lattice.enumeration import LexicalWalk
+from strobe.causality.lattice.run import Run, clock_inputs
+from strobe.causality.trace import Trace
+from strobe.causality.trace_lines import Line, Receive, Send, header_of
+from strobe.protocol import ChannelSpec, View
+from strobe.traces.clock_logs import to_log
+
+COMMAND = "python -m bench lattice"
+_PROCESSES = 8
+_CUTS_MIN = 10_000_000
+
+
+def random_trace(events: int, receiving: float, seed: int = 1) -> Trace:
+    """Return a run in which every event receives a message, with this probability if there is one, or sends one."""
+    chosen, names = random.Random(seed), tuple(f"p{number}" for number in range(_PROCESSES))
+    channels = tuple(ChannelSpec(f"{s}->{t}", s, t) for s in names for t in names if s != t)
+    incoming = {name: [channel.id for channel in channels if channel.target == name] for name in names}
+    positions = dict.fromkeys(names, 0)
+    sent, received = {channel.id: 0 for channel in channels}, {channel.id: 0 for channel in channels}
+    lines: list[Line] = []
+    for _ in range(events):
+        process = chosen.choice(names)
+        positions[process] += 1
+        ready = [channel for channel in incoming[process] if sent[channel] > received[channel]]
+        if ready and chosen.random() < receiving:
+            channel = chosen.choice(ready)
+            received[channel] += 1
+            lines.append(Receive(process, positions[process], channel, received[channel]))
+        else:
+            channel = f"{process}->{chosen.choice([name for name in names if name != process])}"
+            sent[channel] += 1
+            lines.append(Send(process, positions[process], channel, sent[channel]))
+    return Trace(header_of(View(1, names, channels)), lines)
+
+
+def walk(run: Run) -> int:
+    """Walk all consistent cuts; return how many there are."""
+    going = LexicalWalk(run, None)
+    for _ in going.blocks():
+        pass
+    return going.examined
+
+
+def in_pure_python(run: Run) -> int:
+    """The same algorithm on lists."""
+    width, lengths = len(run.lengths), run.lengths
+    clocks = [[list(run.needs(p, k)) for k in range(lengths[p] + 1)] for p in range(width)]
+    cut, count = [0] * width, 1
+    while True:
+        k = width - 1
+        while k >= 0:
+            if cut[k] < lengths[k]:
+                row = clocks[k][cut[k] + 1]
+                if all(row[i] <= cut[i] for i in range(k)):
+                    break
+            k -= 1
+        if k < 0:
+            return count
+        cut[k] += 1
+        for j in range(k + 1, width):
+            cut[j] = max(clocks[i][cut[i]][j] for i in range(k + 1))
+        count += 1
+
+
+def by_levels(run: Run) -> int:
+    """All cuts with one event, with two, and so on, as arrays; duplicates are removed by sorting."""
+    clocks, starts, lengths = run.arrays()
+    radix = np.concatenate(([1], np.cumprod(lengths + 1)[:-1]))
+    level, count = np.zeros((1, len(lengths)), np.int64), 0
+    while len(level):
+        count += len(level)
+        following = []
+        for p in range(len(lengths)):
+            room = level[level[:, p] < lengths[p]]
+            needs = clocks[starts[p] + room[:, p] + 1].copy()
+            needs[:, p] = 0
+            ready = room[(needs <= room).all(axis=1)].copy()
+            ready[:, p] += 1
+            following.append(ready)
+        cuts = np.concatenate(following)
+        level = cuts[np.unique(cuts @ radix, return_index=True)[1]]
+    return count
+
+
+def _clocks() -> Iterator[Figure]:
+    processes, rows, cause_starts, causes, _, total = clock_inputs(random_trace(1_000_000, 0.8))
+    kernel = compiled().clock_rows
+    table = np.zeros((total, _PROCESSES), np.int32)
+    kernel(processes, rows, cause_starts, causes, table)  # compiled, and the memory touched
+    (taken,) = interleaved(7, lambda: cpu_s(lambda: kernel(processes, rows, cause_starts, causes, table)))
+    yield at_most("vector clocks of 1 million events of 8 processes, kernel", taken * 1000, "ns/event", 40, COMMAND)
+
+
+def _log() -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "events.log"
+        log.write_text("".join(to_log(random_trace(10_000, 0.8))), encoding="utf-8")
+        command = [sys.executable, "-m", "strobe.cli", "trace", "import", str(log), "--json"]
+
+        def load() -> None:
+            found: Any = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+            assert found["executions"][0]["events"] == 10_000
+
+        load()
+        (taken,) = interleaved(5, lambda: wall_s(load))
+    yield at_most("vector-clock log of 10,000 events: start, load, validate", taken, "s", 1, COMMAND)
+
+
+def _walks() -> Iterator[Figure]:
+    large, small = Run(random_trace(96, 0.5)), Run(random_trace(64, 0.8))
+    cuts, few = walk(large), walk(small)
+    assert cuts > _CUTS_MIN, cuts
+    assert in_pure_python(small) == by_levels(small) == few
+    impossible = "in_flight() > events() + 1"
+    walked, searched, python, levels = interleaved(
+        5,
+        lambda: cpu_s(lambda: walk(large)),
+        lambda: cpu_s(lambda: possibly(large.trace, impossible)),
+        lambda: cpu_s(lambda: in_pure_python(small)),
+        lambda: cpu_s(lambda: by_levels(small)),
+    )
+    rate = "million cuts/CPU s"
+    yield at_least(f"lexical enumeration, 8 processes, {cuts:,} cuts", cuts / walked / 1e6, rate, 30, COMMAND)
+    yield shown("the same with a condition on all processes and channels", cuts / searched / 1e6, rate, COMMAND)
+    yield shown(f"in pure Python, {few:,} cuts", few / python / 1e6, rate, COMMAND)
+    yield shown("with numpy level by level, the same cuts", few / levels / 1e6, rate, COMMAND)
+
+
+def measure() -> list[Figure]:
+    return [*_walks(), *_clocks(), *_log()]
