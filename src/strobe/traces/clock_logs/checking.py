@@ -50,16 +50,12 @@ class ClockLogInvalid(UsageError):
         return "\n".join([*lines, *(f"  {each}" for each in self.impossible)])
 
 
-class Event(msgspec.Struct):
-    """An event of a log, its clock read."""
+class Event(msgspec.Struct, frozen=True):
+    """An event of a log, its clock read. `tick` is its number at its host."""
 
     logged: Logged
     clock: Clock
-
-    @property
-    def tick(self) -> int:
-        """Its number at its host."""
-        return self.clock[self.logged.host]
+    tick: int
 
 
 def read_clocks(execution: Execution) -> tuple[list[Event], list[Impossible]]:
@@ -71,7 +67,7 @@ def read_clocks(execution: Execution) -> tuple[list[Event], list[Impossible]]:
         if problem:
             wrong.append(Impossible(logged.line, logged.host, problem))
         else:
-            events.append(Event(logged, clock))
+            events.append(Event(logged, clock, clock[logged.host]))
     return events, wrong
 
 

@@ -52,6 +52,8 @@ def parents(event: Event, before: Event | None, by_tick: "dict[tuple[str, int], 
         for host, count in event.clock.items()
         if host != event.logged.host and count > known.get(host, 0)
     ]
+    if len(news) < 2:
+        return news
     return [one for one in news if not any(one is not other and _knows(other, one) for other in news)]
 
 
