@@ -173,6 +173,15 @@ class TestConjunctions:
         assert len(found.path) == 40 * 50
 
 
+def test_a_run_without_events_has_one_cut() -> None:
+    trace = grid(2, 0)
+    assert count_cuts(trace).cuts == 1
+    assert possibly(trace, "events() == 0").cut == {"p0": 0, "p1": 0}
+    assert definitely(trace, "events(p0) == events(p1)").answer is True
+    refuted = definitely(trace, "events(p0) > events(p1)")
+    assert (refuted.answer, refuted.path) == (False, ())
+
+
 class TestUndecided:
     def test_possibly_is_undecided_after_as_many_cuts_as_it_may_look_at(self) -> None:
         found = possibly(grid(3, 9), "events(p0) + events(p1) + events(p2) == 27", cuts_max=500)

@@ -1,10 +1,12 @@
 """Logs of vector clocks: how they are read, what is impossible in them, and the traces they become."""
 
+import contextlib
 import json
 import random
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.causality.strategies import traces
 
 from strobe.causality.clocks import vector_clocks
@@ -149,6 +151,13 @@ class TestImpossibleClocks:
         assert [each.line for each in error.value.impossible] == [4, 6, 8]
         assert str(error.value).count("\n  line ") == 3
         assert "the clocks in my.log are impossible, 3 problems" in str(error.value)
+
+
+@given(st.text(alphabet='ab {}":,0123-.e[]\\\n', max_size=80))
+def test_any_text_becomes_a_trace_or_is_refused(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        for execution in read_log(f'x\na {{"a":1}}\n{text}\nb {{"b":1,{text}}}\n'):
+            to_trace(execution, "log").check()
 
 
 class TestTraces:
