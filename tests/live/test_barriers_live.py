@@ -24,7 +24,8 @@ def test_R1_a_dataflow_goes_back_after_a_kill_and_counts_every_word_once(tmp_pat
     """R1, V3, V4, V5: whichever barriers there are."""
     with open_system(f"{EXAMPLE}:{name}") as source:
         system = source.load()
-    with running(tmp_path, f"{EXAMPLE}:{name}", NAMES, "--interval", "0.1") as live:
+    settings = {"node.window_bytes": 1000, "node.alignment_s": 0.01}  # so that something waits, and is overtaken
+    with running(tmp_path, f"{EXAMPLE}:{name}", NAMES, "--interval", "0.1", settings=settings) as live:
         live.wait_running()
         live.wait_committed(3)
         live.kill("split-1")
