@@ -53,6 +53,14 @@ def test_E2_processes_leave_and_join_dataflows(protocol, faults):
     assert {"joins", "leaves"} <= set(world.injected)
 
 
+def test_E2_a_process_without_outputs_that_is_lost_while_it_leaves_has_left():
+    """Seed 136: nobody waits for its last event, and it comes back without a state and is told to go."""
+    channels = [Channel(*pair) for pair in ("ab", "ac", "bd", "cd", "ad")]
+    system = System({name: Guest() for name in "abcd"}, channels, [Coin, Note], "unaligned")
+    world = run(system, 136, msgspec.structs.replace(Faults.parse("all,rollbacks"), membership_every_us=150_000), 10)
+    assert [str(violation) for violation in world.violations] == []
+
+
 def test_V3_aligned_snapshots_have_nothing_in_flight():
     world = run(players("dag", "aligned"), 1, "delays", snapshots=20)
     assert [snapshot.in_flight_messages for snapshot in world.taken] == [0] * len(world.taken)

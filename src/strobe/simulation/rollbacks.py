@@ -152,10 +152,13 @@ class Rollbacks:
         node.come_back(former, order)
 
     def forget(self, node: RestorableNode) -> None:
-        """A process is not there where everybody went back to: it has what it had while it was away."""
-        assert node.away_with is not None, "only one that was away once can be told so"
+        """A process is not there where everybody went back to: it has what it had while it was away.
+
+        One that never was has been lost while it was leaving, and nobody waited for its last event: it had no outputs.
+        """
         node.process = deepcopy(self.templates[node.name])
-        node.process.restore(decode_state(node.process, node.away_with))
+        if node.away_with is not None:
+            node.process.restore(decode_state(node.process, node.away_with))
         node.down, node.waiting = True, False
         self.world.remove(node.name)
 
