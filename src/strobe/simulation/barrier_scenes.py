@@ -4,22 +4,22 @@ from typing import Any
 
 from strobe.protocol import COORDINATOR, Aligned, AlignedThenUnaligned, ChannelSpec, SnapshotId, Unaligned, View
 from strobe.simulation.barrier_mutants import RecordedBeforeAlignment
-from strobe.simulation.stage import Stage
+from strobe.simulation.barrier_stage import BarrierStage
 
 FIRST = SnapshotId(1, 1, COORDINATOR)
 WORDS = 100
 """So many words there are to be read: each is still unread, counted, or on its way."""
 
 
-def dataflow(protocol_class: Any) -> Stage:
+def dataflow(protocol_class: Any) -> BarrierStage:
     """Return a reader, whose words go through two that count, and are summed up."""
     edges = (("read", "one"), ("read", "two"), ("one", "sum"), ("two", "sum"))
     channels = tuple(ChannelSpec(f"{source}->{target}", source, target) for source, target in edges)
     view = View(1, ("read", "one", "two", "sum"), channels)
-    return Stage(view, protocol_class, {"read": WORDS, "one": 0, "two": 0, "sum": 0}, unit="w")
+    return BarrierStage(view, protocol_class, {"read": WORDS, "one": 0, "two": 0, "sum": 0}, unit="w")
 
 
-def aligned() -> Stage:
+def aligned() -> BarrierStage:
     """One input of the last process is held back until the barrier has come on the other."""
     stage = dataflow(Aligned)
     _begin(stage)
@@ -35,7 +35,7 @@ def aligned() -> Stage:
     return stage
 
 
-def recorded_at_once() -> Stage:
+def recorded_at_once() -> BarrierStage:
     """The same with a process that records at the first barrier, and takes its channels as empty all the same."""
     stage = dataflow(RecordedBeforeAlignment)
     _begin(stage)
@@ -49,7 +49,7 @@ def recorded_at_once() -> Stage:
     return stage
 
 
-def unaligned() -> Stage:
+def unaligned() -> BarrierStage:
     """The barrier overtakes what is queued at a slow process, and at the one that sends to it."""
     stage = dataflow(Unaligned)
     _queue(stage)
@@ -62,7 +62,7 @@ def unaligned() -> Stage:
     return stage
 
 
-def timed() -> Stage:
+def timed() -> BarrierStage:
     """The barrier waits for its turn, until the time is over."""
     stage = dataflow(AlignedThenUnaligned)
     _queue(stage)
@@ -80,7 +80,7 @@ def timed() -> Stage:
     return stage
 
 
-def _begin(stage: Stage) -> None:
+def _begin(stage: BarrierStage) -> None:
     stage.send("read", "read->one", 5)
     stage.send("read", "read->two", 4)
     stage.take("read->one")
@@ -88,7 +88,7 @@ def _begin(stage: Stage) -> None:
     stage.request("read", FIRST)
 
 
-def _queue(stage: Stage) -> None:
+def _queue(stage: BarrierStage) -> None:
     """Let words wait before the last process, and before them one that has no credit."""
     stage.send("read", "read->one", 5)
     stage.forward("read->one")

@@ -5,6 +5,7 @@ from typing import Any
 
 from strobe.protocol import PROTOCOLS
 from strobe.protocol.events import SentCountRelayed
+from strobe.simulation.barrier_stage import BarrierStage
 from strobe.simulation.explorer.scenarios import Scenario
 from strobe.simulation.explorer.space import Action
 from strobe.simulation.stage import Stage
@@ -13,7 +14,8 @@ from strobe.simulation.stage import Stage
 def play(scenario: Scenario, protocol_class: Any, path: Sequence[Action]) -> Stage:
     """Return a stage on which every action of `path` has happened. Messages are shown by their number."""
     protocol_class = protocol_class or PROTOCOLS[scenario.protocol]
-    stage = Stage(scenario.view, protocol_class, dict.fromkeys(scenario.view.processes, 0), unit="m")
+    kind = BarrierStage if protocol_class.barriers else Stage
+    stage = kind(scenario.view, protocol_class, dict.fromkeys(scenario.view.processes, 0), unit="m")
     sent = {spec.id: 0 for spec in scenario.view.channels}
     for action in path:
         if action.kind == "send":
@@ -21,7 +23,7 @@ def play(scenario: Scenario, protocol_class: Any, path: Sequence[Action]) -> Sta
             stage.send(action.process, action.channel, sent[action.channel])
         elif action.kind == "deliver":
             stage.take_item(action.channel, action.event)
-        elif action.kind == "forward":
+        elif isinstance(stage, BarrierStage) and action.kind == "forward":
             stage.forward(action.channel)
         elif action.kind == "crash":
             stage.crash(action.process)
