@@ -94,7 +94,12 @@ def _runs_to_end(header: TraceHeader, scripts: dict[str, list[list[Line]]]) -> b
     while progress:
         progress = False
         for process, events in scripts.items():
-            while events and _step(header, process, events[0], queues, sent):
+            while events:
+                # On copies: an event that cannot be run to its end has not been run at all.
+                tried = {channel: list(queue) for channel, queue in queues.items()}, dict(sent)
+                if not _step(header, process, events[0], *tried):
+                    break
+                queues, sent = tried
                 events.pop(0)
                 progress = True
     return not any(scripts.values())
