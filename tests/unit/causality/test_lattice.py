@@ -219,6 +219,22 @@ def test_large_traces_have_their_clocks_from_the_kernel(monkeypatch: pytest.Monk
     assert Run(trace).clocks == slow
 
 
+def test_kernels_are_compiled_without_a_cache_where_there_is_no_place_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def njit(cache: bool = False, **_options: object) -> object:
+        asked.append(cache)
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda kernel: kernel
+
+    monkeypatch.setattr("numba.njit", njit)
+    compiling.compiled.cache_clear()
+    assert compiling.compiled() == compiling.PLAIN
+    assert asked == [True, False] * 3
+    compiling.compiled.cache_clear()
+
+
 class TestWithoutTheExtra:
     def test_a_long_search_names_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "numba", None)
