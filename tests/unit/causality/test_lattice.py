@@ -26,7 +26,7 @@ from strobe.causality.lattice import consistent_cuts, count_cuts, definitely, en
 from strobe.causality.lattice.paths import LevelWalk
 from strobe.causality.lattice.run import Run, clock_table
 from strobe.causality.trace import Trace
-from strobe.causality.trace_lines import Internal, Receive, Send, TraceStart, header_of
+from strobe.causality.trace_lines import Internal, Receive, Record, Send, TraceStart, header_of
 from strobe.errors import MissingExtra
 from strobe.protocol.view import ChannelSpec, View
 
@@ -258,6 +258,18 @@ def test_values_beyond_what_a_float_holds_are_compared_exactly() -> None:
     trace = Trace(header_of(View(1, ("p0", "p1"), ())), lines)
     assert possibly(trace, "p0.x == p1.x and events(p0) + events(p1) == 2").answer is False
     assert possibly(trace, "p1.x - p0.x == 1").answer is True
+
+
+def test_whole_numbers_and_others_are_compared_exactly() -> None:
+    lines = [
+        Record("p0", 0, "s", payload=_told(x=2**53 + 1)),
+        Record("p1", 0, "s", payload=_told(x=float(2**53))),
+        Internal("p0", 1),
+        Internal("p1", 1),
+    ]
+    trace = Trace(header_of(View(1, ("p0", "p1"), ())), lines)
+    assert possibly(trace, "p0.x == p1.x").answer is False
+    assert possibly(trace, "p0.x > p1.x").answer is True
 
 
 def test_sums_of_many_processes_stay_exact() -> None:

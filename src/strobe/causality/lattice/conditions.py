@@ -163,8 +163,8 @@ def _kind(part: Table | Joined) -> tuple[str, float]:
     if isinstance(part, Table):
         if all(isinstance(value, bool) for value in part.values):
             return "condition", 0
-        if all(map(is_number, part.values)):
-            return "number", max(map(abs, part.values))
+        if all(map(is_number, part.values)) and (size := max(map(abs, part.values))) <= _EXACT_MAX:
+            return "number", size
         return "other", 0
     kinds = [_kind(inner) for inner in part.parts]
     names = {name for name, _ in kinds}
