@@ -29,12 +29,24 @@ def test_nothing_is_wrong_with_the_clocks_as_they_are() -> None:
     assert not list(wrong_clocks(PLAIN))
 
 
+def test_a_walk_is_the_same_wherever_its_blocks_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enumeration, "PLAIN_CUTS_MAX", 0)
+    monkeypatch.setattr(enumeration, "_AT_ONCE", 2)
+    assert not list(wrong_walks())
+
+
 @pytest.mark.parametrize(
     ("rule", "broken"),
     [
         ("clocks[row, before] <= cut[before]", "True"),  # an event happens before its cause
         ("clocks[row, before] <= cut[before]", "clocks[row, before] < cut[before]"),
-        ("if before == k:", "if k == last or before == k:"),
+        ("if before == k:", "if k == last - 1 or before == k:"),
+        (
+            "while cut[last] < top and",
+            "while cut[last] < lengths[last] and",
+        ),  # what the last process needs is not looked at
+        ("top = tops[k - 1] if k > 0 else lengths[last]", "top = lengths[last]"),
+        ("top = tops[k - 1] if k > 0 else lengths[last]", "pass"),
         ("need = clocks[row, q]\n", "need = 0\n"),  # what an event needs of those behind it is forgotten
         ("need = floors[k - 1, q]", "pass"),  # what those before it need
         ("cut[q] = need", "pass"),  # those behind it stay where they were

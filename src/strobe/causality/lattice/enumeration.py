@@ -61,12 +61,14 @@ class LexicalWalk:
 
         clocks, starts, lengths = self.run.arrays()
         width = len(lengths)
-        cut, floors = np.zeros(width, np.int64), np.zeros((width, width), np.int64)
+        limits = _limits(clocks, starts, lengths)
+        cut, tops = np.zeros(width, np.int64), np.zeros(width, np.int64)
+        floors = np.zeros((width, width), np.int64)
         buffer = np.zeros((_AT_ONCE, width), np.int64)
         first = 1  # the least cut, which follows no other: the buffer begins as it
         while not self.complete and (room := self._room()) > 0:
             kernel = self._kernels().lexical
-            found = first + kernel(clocks, starts, lengths, cut, floors, buffer[first:room])
+            found = first + kernel(clocks, starts, lengths, limits, cut, floors, tops, buffer[first:room])
             first = 0
             self.complete = bool((cut == lengths).all())
             assert self.complete or found == room, "the last consistent cut has every event"
@@ -81,3 +83,16 @@ class LexicalWalk:
     def _room(self) -> int:
         room = PLAIN_CUTS_MAX if self.examined < PLAIN_CUTS_MAX else _AT_ONCE
         return room if self._cuts_max is None else min(room, self._cuts_max - self.examined)
+
+
+def _limits(clocks: "Integers", starts: "Integers", lengths: "Integers") -> "Integers":
+    """Return for each state of each process the last state of the last process that needs no more of it than that."""
+    import numpy as np
+
+    of_last = clocks[starts[-1] :]
+    return np.concatenate(
+        [
+            np.searchsorted(of_last[:, process], np.arange(length + 1), side="right") - 1
+            for process, length in enumerate(lengths)
+        ]
+    )

@@ -17,22 +17,43 @@ Integers = Any
 
 
 def lexical(
-    clocks: Integers, starts: Integers, lengths: Integers, cut: Integers, floors: Integers, out: Integers
+    clocks: Integers,
+    starts: Integers,
+    lengths: Integers,
+    limits: Integers,
+    cut: Integers,
+    floors: Integers,
+    tops: Integers,
+    out: Integers,
 ) -> int:
     """Write the consistent cuts that follow `cut` in lexical order into the rows of `out`; return how many there were.
 
     V. Garg, "Enumerating global states of a distributed computation" (2003). To get to the next cut, find the last
     process k whose next event needs nothing more of the processes before k; let it happen, keep what is before k, and
     give the processes behind k the least that those up to k need of them. No memory but for `cut`, which ends as the
-    last cut written, and `floors`: row k has what the processes 0..k need of all others, so that a step that moves
-    process k alone looks at nothing but the row of its next event.
+    last cut written, and two tables by process, so that a step looks at nothing twice: row k of `floors` has what the
+    processes 0..k need of all others; `tops[k]` is the last state of the last process that needs no more of them than
+    they have, from `limits`, which has that for each state of each process by itself.
     """
     width = len(lengths)
     last = width - 1
     room = len(out)
+    top = lengths[last]
+    for p in range(last):
+        if limits[starts[p] + cut[p]] < top:
+            top = limits[starts[p] + cut[p]]
+        tops[p] = top
     written = 0
     while written < room:
-        k = last
+        # Most steps: the last process moves by itself.
+        while cut[last] < top and written < room:
+            cut[last] += 1
+            for p in range(width):
+                out[written, p] = cut[p]
+            written += 1
+        if written == room:
+            return written
+        k = last - 1
         while k >= 0:
             if cut[k] < lengths[k]:
                 row = starts[k] + cut[k] + 1
@@ -45,18 +66,22 @@ def lexical(
         if k < 0:
             return written
         cut[k] += 1
-        if k < last:
-            row = starts[k] + cut[k]
-            for q in range(k + 1, width):
-                need = clocks[row, q]
-                if k > 0 and floors[k - 1, q] > need:
-                    need = floors[k - 1, q]
-                floors[k, q] = need
-                cut[q] = need
-            # What is in the causal past of the processes up to k asks for nothing more than they do.
-            for p in range(k + 1, last):
-                for q in range(p + 1, width):
-                    floors[p, q] = floors[k, q]
+        row = starts[k] + cut[k]
+        for q in range(k + 1, width):
+            need = clocks[row, q]
+            if k > 0 and floors[k - 1, q] > need:
+                need = floors[k - 1, q]
+            floors[k, q] = need
+            cut[q] = need
+        # What is in the causal past of the processes up to k asks for nothing more than they do.
+        for p in range(k + 1, last):
+            for q in range(p + 1, width):
+                floors[p, q] = floors[k, q]
+        top = tops[k - 1] if k > 0 else lengths[last]
+        for p in range(k, last):
+            if limits[starts[p] + cut[p]] < top:
+                top = limits[starts[p] + cut[p]]
+            tops[p] = top
         for p in range(width):
             out[written, p] = cut[p]
         written += 1
