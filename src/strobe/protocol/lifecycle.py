@@ -398,10 +398,15 @@ class Lifecycle:
         under_way = (*self.open, *self.adopting)
         floor = min((snapshot.counter for snapshot in under_way), default=self.counter + 1)
         reason = "it has ended meanwhile"
-        missed = self.outcomes.missed_since(floor).items()
+        missed = self.outcomes.missed_since(floor)
+        outcomes = [TellOutcome(process, snapshot, done, "" if done else reason) for snapshot, done in missed.items()]
+        newest = SnapshotId.parse(self.newest_complete) if self.newest_complete else None
+        # What the newest complete one covers is released by it (R2), and later ones are deltas on it (E5).
+        covering = [TellOutcome(process, newest, True, "")] if newest is not None and newest not in missed else []
         return [
+            *covering,
             TellSettled(process, floor),
-            *(TellOutcome(process, snapshot, done, "" if done else reason) for snapshot, done in missed),
+            *outcomes,
             TellView(process, self.view),
         ]
 

@@ -11,6 +11,7 @@ Restoring below released output is refused (R2): what sinks have handed out sinc
 may, whose output goes elsewhere.
 """
 
+import copy
 from collections.abc import Mapping
 
 import msgspec
@@ -24,6 +25,7 @@ from strobe.runtime.commits import prove
 from strobe.runtime.restoring import Unrestorable, fit_in_flight, fit_state
 from strobe.storage import LogState, Store
 from strobe.storage.manifests import blobs_of
+from strobe.storage.resolution import LATEST
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -66,16 +68,22 @@ class Answer(msgspec.Struct, frozen=True):
 def timeline(state: LogState, starts: Mapping[int, EpochStart]) -> list[str]:
     """Return the complete snapshots that lie behind the present, newest first; `starts` are the log's epochs."""
     found: list[str] = []
-    epoch, end = state.epoch, state.next_position
-    while True:
+    end: SnapshotId | None = None
+    for epoch in lineage(state.epoch, starts):
         for name, complete in reversed(state.committed.items()):
-            if complete.manifest.epoch == epoch and complete.position <= end:
+            if complete.manifest.epoch == epoch and (end is None or SnapshotId.parse(name) <= end):
                 found.append(name)
-        start = starts.get(epoch)
-        if start is None or start.restored is None:
-            return found
-        restored = state.committed.get(start.restored)
-        epoch, end = SnapshotId.parse(start.restored).epoch, restored.position if restored is not None else end
+        restored = starts[epoch].restored if epoch in starts else None
+        end = SnapshotId.parse(restored) if restored is not None else None
+    return found
+
+
+def lineage(epoch: int, starts: Mapping[int, EpochStart]) -> list[int]:
+    """Return the epochs that lie behind the present one, and it itself, newest first."""
+    found = [epoch]
+    while (start := starts.get(found[-1])) is not None and start.restored is not None:
+        found.append(SnapshotId.parse(start.restored).epoch)
+    return found
 
 
 def choose(
@@ -89,6 +97,8 @@ def choose(
     """Return the snapshot to restore, or why there is none. StoreError: the store cannot be read now."""
     state = store.state()
     candidates = timeline(state, starts)
+    if wanted == LATEST and candidates:
+        wanted = candidates[0]  # and not one that a rollback has abandoned since
     if wanted is not None:
         try:
             wanted = store.resolve(wanted)
@@ -101,6 +111,8 @@ def choose(
     for name in candidates if wanted is None else [wanted]:
         manifest = state.committed[name].manifest
         problem = _problem(store, name, manifest, topology, newest)
+        if problem is None and name not in candidates and not fork:
+            problem = _beside_fork(SnapshotId.parse(name).epoch, manifest, lineage(state.epoch, starts), starts)
         if problem is None and wanted is not None and system is not None:
             problem = _misfit(store, name, system)
         if problem is None:
@@ -130,6 +142,18 @@ def _below_released(manifest: Manifest, newest: Manifest) -> str | None:
     return None
 
 
+def _beside_fork(epoch: int, manifest: Manifest, behind: list[int], starts: Mapping[int, EpochStart]) -> str | None:
+    """Return why output could not go on from a snapshot that a fork has left behind: it goes on in the fork's file."""
+    forks = [one for one in behind if one > epoch and one in starts and starts[one].fork]
+    sinks = sorted(f"{sink} of process {name}" for name, record in manifest.processes.items() for sink in record.sinks)
+    if not forks or not sinks:
+        return None
+    return (
+        f"was left behind by the fork of epoch {forks[-1]}, in which the output of sink {sinks[0]} goes on; "
+        "fork again, with output that goes elsewhere"
+    )
+
+
 def _unverified(store: Store, name: str, manifest: Manifest) -> str | None:
     try:
         for ref in blobs_of(manifest):
@@ -149,9 +173,25 @@ def _misfit(store: Store, name: str, system: System) -> str | None:
             fit_in_flight(name, process, fragment, system.decoder.decode)
             example = _example(system.processes.get(process))
             if example is not None and fragment.state is not None:
-                fit_state(name, process, fragment.state, example)
+                state = fit_state(name, process, fragment.state, example)
+                problem = _refusal(system.processes[process], state)
+                if problem is not None:
+                    return f"is refused by process {process}: {problem}"
     except Unrestorable as error:
         return f"is of another schema: {error.problem}"
+    return None
+
+
+def _refusal(process: Process, state: object) -> str | None:
+    """Return what a copy of `process` raises when it is to become `state`; None where none can be made to tell."""
+    try:
+        twin = copy.deepcopy(process)
+    except Exception:  # noqa: BLE001 -- the user's own objects
+        return None
+    try:
+        twin.restore(state)
+    except Exception as error:  # noqa: BLE001 -- the user's own code
+        return f"{type(error).__name__}: {error}"
     return None
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from strobe.errors import StrobeError, TransportError
+from strobe.errors import StrobeError, TransportError, UsageError
 from strobe.process import System
 from strobe.protocol import ChannelSpec, Frame, View
 from strobe.protocol.coordination import CannotRestore, LetGo, Released, TellBlank, TellRestore, TellSettled, TellView
@@ -305,7 +305,7 @@ class Host:
             # One that joins begins with no channels at all, and installs its first view like any other.
             view = order.view if isinstance(order, TellRestore) else View(order.view.number - 1, (), ())
             self._making = timeline = Timeline(self, self.epoch, view, restored)
-            await self.in_thread(timeline.boundary.open)
+            await self._open_outside(timeline, restored)
             await self.application.until_quiet()
         except Exception as error:  # noqa: BLE001 -- the state could not be read: say why, and end
             self._cannot_begin(error)
@@ -314,6 +314,15 @@ class Host:
             self._live(timeline, restored, order)
         except FAILURES as error:  # the process could not begin with it
             self._cannot_begin(error)
+
+    async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
+        """Bring sources and sinks to where the state had come to. What they refuse, they would refuse again (E9)."""
+        try:
+            await self.in_thread(timeline.boundary.open)
+        except UsageError as error:
+            if restored is None:
+                raise
+            raise Unrestorable(restored.snapshot, str(error)) from error
 
     def _cannot_begin(self, error: BaseException) -> None:
         if isinstance(error, Unrestorable):

@@ -279,6 +279,15 @@ def test_the_coordinator_itself_remembers_a_bounded_number_of_outcomes() -> None
     assert len(desk.begun()) == len(desk.outcomes())
 
 
+def test_R2_a_process_that_returns_is_told_what_is_complete_before_it_is_told_to_forget_it() -> None:
+    """R2: it releases by that what the snapshot covers, which may be the last one for long."""
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "q", "r")
+    effects = to(desk.hears(ProcessReturned("q")), "q")
+    assert effects[:2] == [TellOutcome("q", S1, True, ""), TellSettled("q", 2)]
+
+
 def test_a_process_that_returns_is_told_the_outcomes_it_may_have_missed() -> None:
     desk = Desk(RING, Policy(overlapping_max=2, timeout_us=1000))
     desk.hears(SnapshotWanted())

@@ -125,3 +125,45 @@ def test_E9_an_inconsistent_snapshot_is_refused(tmp_path: Path) -> None:
     event = choose(store, {}, commit(store, whole), HERE).event
     assert isinstance(event, RestoreRefused)
     assert "is inconsistent: a->b" in event.reason
+
+
+class Choosy(Process):
+    """Decodes what b of the samples was, and cannot become it."""
+
+    def capture(self) -> Any:
+        return {"balance": 1}
+
+    def restore(self, state: Any) -> None:
+        raise ValueError("this ledger is closed")
+
+
+def test_E9_a_snapshot_that_a_process_refuses_to_become_is_refused_when_asked_for(tmp_path: Path) -> None:
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    name = commit(store, sample(1))
+    system = System(processes={"a": Unknown(), "b": Choosy()}, channels=[])
+    event = choose(store, starts, name, HERE, system=system).event
+    assert isinstance(event, RestoreRefused)
+    assert "this ledger is closed" in event.reason
+
+
+def test_R2_what_a_fork_has_left_behind_is_restored_by_another_fork_only(tmp_path: Path) -> None:
+    """Its output goes on in the file of the fork; and the latest is that of the fork, not what it left behind."""
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    first, second = commit(store, with_sink(1)), commit(store, with_sink(2))
+    starts[2] = EpochStart(2, 0, first, fork=True)
+    store.append(starts[2], store.state().next_position)
+    assert choose(store, starts, "latest", HERE).event == SnapshotChosen(first, VIEW)
+    event = choose(store, starts, second, HERE).event
+    assert isinstance(event, RestoreRefused)
+    assert "was left behind by the fork of epoch 2" in event.reason
+    assert choose(store, starts, second, HERE, fork=True).event == SnapshotChosen(second, VIEW)
+
+
+def with_sink(counter: int) -> Any:
+    snapshot = sample(counter)
+    fragment = snapshot.fragments["a"]
+    state = msgspec.structs.replace(fragment.state, sinks={"out": 100 * counter})
+    fragments = {**snapshot.fragments, "a": msgspec.structs.replace(fragment, state=state)}
+    return msgspec.structs.replace(snapshot, fragments=fragments)
