@@ -161,6 +161,11 @@ class Soak:
         self.live.wait_running()
         self.live.wait_committed(2)
         self.survived = self.injected.copy()
+        # Who was killed is started again; who ends by itself must have been asked to, or it is a fault of ours.
+        if odd := [(name, code) for name, code in self.live.gone if code not in (0, -signal.SIGKILL)]:
+            raise Violation(
+                f"ended by themselves, with these codes: {odd}; see their logs in {self.live.store}/run/log"
+            )
         self.check_snapshots()
         self.check_footprints()
 

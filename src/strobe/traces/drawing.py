@@ -4,7 +4,8 @@ An event stands one step below the events that it directly depends on, and no lo
 what is connected from above to below happened before. Recorded cuts are drawn across.
 """
 
-from html import escape
+import html
+import re
 
 import msgspec
 
@@ -32,6 +33,14 @@ _STYLE = """
 .cutname { font: 11px ui-monospace, monospace; fill: #1d9a5b }
 .cutname.violated { fill: #d1343f }
 """
+
+
+# What XML has no way to say: logs have colours in them.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def escape(text: str) -> str:
+    return html.escape(_FORBIDDEN.sub("\ufffd", text))
 
 
 class _Layout(msgspec.Struct, frozen=True):

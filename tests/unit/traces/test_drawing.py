@@ -61,7 +61,7 @@ def test_cuts_are_drawn_and_inconsistent_ones_stand_out() -> None:
 
 
 def test_text_of_a_trace_stays_text() -> None:
-    name = '<script>alert("x")</script>&'
+    name = '<script>alert("x")</script>&\x1b[31m\0'
     told = msgspec.Raw(msgspec.json.encode({"event": name, "log_line": 3}))
     view = View(1, ("a<b", "c"), (ChannelSpec("x<&>", "a<b", "c"),))
     trace = Trace(header_of(view), [Internal("a<b", 1, name, told), Send("a<b", 1, "x<&>", 1)], name)

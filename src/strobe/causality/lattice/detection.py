@@ -30,7 +30,7 @@ POSSIBLY, DEFINITELY = "possibly", "definitely"
 CONJUNCTIVE, LATTICE = "conjunctive", "lattice"
 
 LEVEL_CUTS_MAX = 10_000_000
-"""For *definitely*, which keeps what it looks at: the widest level takes a gigabyte, at worst."""
+"""For *definitely*, which keeps what it looks at: eight bytes for each cut, and one level whole (LEVEL_BYTES_MAX)."""
 _DIVE_CUTS_MAX = 20_000
 
 

@@ -112,6 +112,10 @@ def dive(run: Run, condition: Condition, cuts_max: int) -> tuple[Steps | None, i
     return None, len(seen)
 
 
+LEVEL_BYTES_MAX = 1 << 30
+"""One level is kept whole, and a number for each process of each cut."""
+
+
 class LevelWalk:
     """All cuts that can be reached without passing one at which `condition` holds, by their number of events.
 
@@ -136,25 +140,28 @@ class LevelWalk:
         arrays = self.run.arrays()
         came: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
         for _ in range(self.run.event_count):
-            cuts, parents, steps = self._next_level(arrays, cuts)
+            level = self._next_level(arrays, cuts)
+            if level is None:
+                return None, False
+            cuts, parents, steps = level
             self.examined += len(cuts)
             avoiding = ~self.condition.at_cuts(cuts)
             cuts = cuts[avoiding]
             came.append((parents[avoiding], steps[avoiding]))
             if not len(cuts):
                 return None, True
-            if self.examined > self._cuts_max:
-                return None, False
             if self._progress is not None:
                 self._progress(self.examined)
         return _way_back(came), True
 
     def _next_level(
         self, arrays: "tuple[Integers, Integers, Integers]", cuts: "Integers"
-    ) -> "tuple[Integers, npt.NDArray[np.int32], npt.NDArray[np.int32]]":
+    ) -> "tuple[Integers, npt.NDArray[np.int32], npt.NDArray[np.int32]] | None":
+        """Return the cuts of one event more, and how each was come to; None where there are more than may be."""
         import numpy as np
 
-        room = 2 * len(cuts) + 64
+        room_max = max(1, min(self._cuts_max - self.examined, LEVEL_BYTES_MAX // (8 * cuts.shape[1])))
+        room = min(2 * len(cuts) + 64, room_max)
         while True:
             slots = np.full(1 << (2 * room).bit_length(), -1, np.int32)
             out = np.zeros((room, cuts.shape[1]), np.int64)
@@ -162,7 +169,9 @@ class LevelWalk:
             found = self._kernels().successors(*arrays, cuts, slots, out, parents, steps)
             if found >= 0:
                 return out[:found], parents[:found], steps[:found]
-            room *= 4
+            if room == room_max:
+                return None
+            room = min(4 * room, room_max)
 
     def _kernels(self) -> Kernels:
         return PLAIN if self.examined < PLAIN_CUTS_MAX else compiled()
