@@ -1,7 +1,8 @@
 """`strobe` with a fuse: the program kills itself right after a step that tests name (`python -m tests.live.fused`).
 
 The environment names a file. Where it exists, it says who dies after which step: `coordinator ENTRY_LINKED Commit`, `b
-BLOB_SYNCED`, `a OUTPUT_WRITTEN`. Whoever dies removes it first: each fuse burns once.
+BLOB_SYNCED`, `a OUTPUT_WRITTEN`. Whoever dies removes it first: each fuse burns once. With STOP as the last word it is
+stopped instead, having left its number in a file beside.
 """
 
 import os
@@ -14,6 +15,7 @@ from strobe.runtime import staging
 from strobe.storage import disk, log
 
 VARIABLE = "STROBE_TEST_FUSE"
+STOP, STOPPED = "STOP", ".stopped"
 
 
 class Fuse:
@@ -29,10 +31,12 @@ class Fuse:
         if not self.path.exists():
             return
         words = self.path.read_text().split()
+        stop = words[-1:] == [STOP]
         here = [self.name, step.name, self.entry if step.name.startswith("ENTRY") else ""]
-        if words == [word for word in here if word]:
+        if words[: -1 if stop else None] == [word for word in here if word]:
             self.path.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.path.with_suffix(STOPPED).write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP if stop else signal.SIGKILL)
 
     def fit(self):
         """Be told of every step from here on."""

@@ -1,7 +1,12 @@
 """A live system whose coordinator or node is killed between each two steps of what it makes durable (S1, E7, R2)."""
 
+import os
+import signal
+import time
+from pathlib import Path
+
 import pytest
-from tests.live import ledger
+from tests.live import fused, ledger
 from tests.live.harness import check_everything, running_with_fuse, wait_until
 
 from strobe.cli.supervisor import COORDINATOR
@@ -12,6 +17,7 @@ from strobe.storage import CommitStep
 ENTRY_STEPS = [step.name for step in CommitStep if step.name.startswith("ENTRY")]
 BLOB_STEPS = [step.name for step in CommitStep if step.name.startswith("BLOB")]
 SINK_STEPS = [step.name for step in SinkStep]
+STOPPED_S = 0.3
 
 
 @pytest.fixture
@@ -37,11 +43,27 @@ class Burning:
         with pytest.raises(TransportError):
             self.live.client.restore()
 
+    def _lay(self, *words):
+        self._fuse.with_suffix(".new").write_text(" ".join(words))
+        self._fuse.with_suffix(".new").rename(self._fuse)
+
+    def stop(self, *words):
+        """Have somebody stopped right after a step, for as long as it takes the others to go on; then continued."""
+        stopped = self._fuse.with_suffix(fused.STOPPED)
+        stopped.unlink(missing_ok=True)
+        self._lay(*words, fused.STOP)
+        wait_until(f"the stop of {words}", lambda: stopped.exists() and stopped.read_text(), between=self.live.tick)
+        pid = int(stopped.read_text())
+        wait_until(f"{words} to stand still", lambda: state_of(pid) == "T")
+        time.sleep(STOPPED_S)  # nobody can say how long is long enough for the others
+        os.kill(pid, signal.SIGCONT)
+        self.live.wait_running()
+        self.live.wait_committed(1)
+
     def light(self, *words, after=lambda: None):
         """Have somebody die right after a step, and wait until that has happened and snapshots go on."""
         died = len(self.live.gone)
-        self._fuse.with_suffix(".new").write_text(" ".join(words))
-        self._fuse.with_suffix(".new").rename(self._fuse)
+        self._lay(*words)
         after()
         death = (words[0], -9)
         wait_until(f"the death of {words}", lambda: death in self.live.gone[died:], between=self.live.tick)
@@ -55,6 +77,19 @@ def test_S1_E7_the_coordinator_is_killed_between_each_two_steps_of_a_commit(burn
         burning.light(COORDINATOR, step, "Commit")
     burning.light(COORDINATOR, "ENTRY_LINKED", "Begin")
     assert burning.live.wait_running().epoch == 1
+
+
+def state_of(pid):
+    """Return the letter that the system has for what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_S1_E6_E7_coordinator_and_node_are_stopped_between_each_two_steps_and_go_on_later(burning):
+    """S1: what a stopped one does when it goes on is done on top of what the others have done, or is refused."""
+    for step in ENTRY_STEPS:
+        burning.stop(COORDINATOR, step, "Commit")
+    for step in (*BLOB_STEPS, *SINK_STEPS):
+        burning.stop("a", step)
 
 
 def test_S1_R1_the_coordinator_is_killed_between_each_two_steps_of_a_rollback(burning):

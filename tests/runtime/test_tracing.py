@@ -286,12 +286,13 @@ class TestBound:
         assert [path.parent.name for path in tmp_path.glob("epoch-*/a")] == ["epoch-000002"]
 
     def test_a_segment_that_cannot_be_written_pauses_the_trace_and_harms_nobody(self, tmp_path, monkeypatch):
+        """Nor does it keep a process from beginning: no directory can be made here at first."""
+        (tmp_path / "epoch-000001").write_text("in the way")
         tracer = open_tracer(tmp_path, "a", "a->a")
-        shutil.rmtree(tmp_path / "epoch-000001")
         tracer.event(1, "start", None)
         tracer.recorded("000001-00000001-a", 1)
         tracer._thread.submit(lambda: None).result()
-        (tmp_path / "epoch-000001" / "a").mkdir(parents=True)
+        (tmp_path / "epoch-000001").unlink()
         tracer.event(2, "timer", None)
         tracer.recorded("000001-00000002-a", 2)
         tracer.close(wait=True)

@@ -51,6 +51,9 @@ from strobe.storage import Store
 from strobe.storage.blobs import Blobs, BlobWriter
 from strobe.storage.locating import canonical_url, run_directory
 
+OPEN_AGAIN_S = 0.5
+"""Between tries to bring sources and sinks to their places, while the disk is full."""
+
 logger = logging.getLogger("strobe.node")
 
 Result = TypeVar("Result")
@@ -316,13 +319,23 @@ class Host:
             self._cannot_begin(error)
 
     async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
-        """Bring sources and sinks to where the state had come to. What they refuse, they would refuse again (E9)."""
-        try:
-            await self.in_thread(timeline.boundary.open)
-        except UsageError as error:
-            if restored is None:
-                raise
-            raise Unrestorable(restored.snapshot, str(error)) from error
+        """Bring sources and sinks to where the state had come to; a full disk is waited for.
+
+        What they refuse, they would refuse again (E9).
+        """
+        while not timeline.closed:
+            try:
+                await self.in_thread(timeline.boundary.open)
+                return
+            except UsageError as error:
+                if restored is None:
+                    raise
+                raise Unrestorable(restored.snapshot, str(error)) from error
+            except StrobeError as error:
+                if not isinstance(error.__cause__, OSError):
+                    raise
+                logger.warning("process %s cannot begin yet: %s", self.name, error)
+                await asyncio.sleep(OPEN_AGAIN_S)
 
     def _cannot_begin(self, error: BaseException) -> None:
         if isinstance(error, Unrestorable):

@@ -54,9 +54,8 @@ class TraceWriter:
         self._paused = False
         # An epoch begins once: what lies here is of a process that ended before it had begun.
         shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True)
         older = sorted(path for path in trace.glob(f"epoch-*/{self.directory.name}") if path != self.directory)
-        self._older = [(path, sum(file.stat().st_size for file in path.iterdir())) for path in older]
+        self._older = [(path, sum(map(_size, path.iterdir()))) for path in older]
         self._kept: list[tuple[Path, int, bool]] = []  # file, its size, whether it begins at a snapshot
         self._bytes = sum(size for _, size in self._older)
 
@@ -81,6 +80,8 @@ class TraceWriter:
             self._paused = False
         path = self.directory / f"{self._number:06}.parquet"
         try:
+            # Not before there is something to write: a process begins also where the disk is full.
+            self.directory.mkdir(parents=True, exist_ok=True)
             rows = to_table(self._process, notes.leads, notes.sends, notes.records)
             size = write_segment(path, self._header(notes, begin), rows)
         except (OSError, pa.ArrowException) as error:
@@ -165,3 +166,10 @@ def _arrivals(fragment: Fragment, spec: ChannelSpec) -> _Arrivals:
             arrivals.add(following, first - following, fifo=False)
         following = first + length
     return arrivals
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # the last of an older epoch has got its name meanwhile
+        return 0
