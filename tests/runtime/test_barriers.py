@@ -17,6 +17,7 @@ from strobe.protocol import InFlight
 from strobe.protocol.coordination import AskToRecord, TellOutcome
 from strobe.runtime.control import SnapshotBegun
 from strobe.runtime.listener import Listener
+from strobe.runtime.outlet import AHEAD_MAX
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 
@@ -253,6 +254,27 @@ def test_M2_barriers_overtake_once_and_in_order_however_often_the_connection_is_
         assert any(overtaken for _, overtaken in target.barriers)
         source.outlet.close()
         await proxy.close()
+        await listener.close()
+
+    run(scenario())
+
+
+def test_E3_barriers_that_cannot_be_sent_copy_nothing_and_the_newest_go_when_they_can() -> None:
+    """E3: a link that is down for long, while every snapshot times out and is tried again."""
+
+    async def scenario() -> None:
+        source, target = Source(), Target(consumes=False)
+        for _ in range(20):
+            source.send(bytes(1000))
+        for counter in range(1, 101):
+            source.overtake(counter)
+        assert source.outlet.unacknowledged <= 20 + AHEAD_MAX
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        source.outlet.reach((LOCAL, listener.port))
+        await until(lambda: len(target.barriers) == AHEAD_MAX)
+        assert [marker.snapshot.counter for marker, _ in target.barriers] == [97, 98, 99, 100]
+        assert all(overtaken == list(range(1, 21)) for _, overtaken in target.barriers)
+        source.outlet.close()
         await listener.close()
 
     run(scenario())

@@ -26,6 +26,12 @@ LATER_S_MAX = 0.2
 FINISH_TIMEOUT_S = 60.0
 
 
+AHEAD_MAX = 4
+"""So many barriers are kept while there is no way to send them, the newest: the others' snapshots have timed out."""
+STALLED_BYTES = 1 << 20
+"""With more than this on its way to the system, a barrier would wait behind it: nothing is copied for it yet."""
+
+
 class Outlet:
     """One for each outgoing channel, for as long as the epoch lasts.
 
@@ -56,8 +62,8 @@ class Outlet:
         self._finishing: asyncio.TimerHandle | None = None
         self._sequence = 0
         self._backlog: deque[tuple[bytearray, int]] = deque()
-        # Barriers, and what goes with them, that wait for a connection.
-        self._ahead: list[bytearray] = []
+        # Barriers that wait for a connection, or for one that takes more. What they overtake is copied when they go.
+        self._ahead: deque[Marker] = deque(maxlen=AHEAD_MAX)
         self._acknowledged = 0
         self._unacknowledged: deque[bytearray] = deque()
         self._sent_bytes = 0
@@ -133,9 +139,13 @@ class Outlet:
         """Send a barrier ahead of all that waits here, behind barriers that were sent before."""
         if self.closed:
             return
-        self._ahead += barrier_frames(marker, (frame for frame, credit_bytes in self._backlog if credit_bytes))
-        if self._connection is not None:
-            self._send_ahead(self._connection)
+        self._ahead.append(marker)
+        connection = self._connection
+        if connection is None:
+            return
+        # Where something waits here, whatever is written meanwhile waits behind it, and the barrier goes before both.
+        if not self._backlog or connection.transport.get_write_buffer_size() <= STALLED_BYTES:
+            self._send_ahead(connection)
 
     def finish(self) -> None:
         """The channel has ended: close when the target has everything, or cannot be brought to take it."""
@@ -224,8 +234,10 @@ class Outlet:
         self._consumed_bytes = consumed_bytes
 
     def _send_ahead(self, connection: OutletConnection) -> None:
-        ahead, self._ahead = self._ahead, []
-        self._put_on_wire(connection, ahead)
+        waiting = [frame for frame, credit_bytes in self._backlog if credit_bytes]
+        frames = [frame for marker in self._ahead for frame in barrier_frames(marker, waiting)]
+        self._ahead.clear()
+        self._put_on_wire(connection, frames)
 
     def _put_on_wire(self, connection: OutletConnection, frames: list[bytearray]) -> None:
         for sequence, frame in enumerate(frames, self._sequence + 1):
