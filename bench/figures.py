@@ -1,8 +1,10 @@
 """What a measurement gives: figures, each with its goal and the command that measures it."""
 
+import os
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -52,3 +54,21 @@ def interleaved(rounds: int, *measures: Callable[[], float]) -> list[float]:
     """Take every measure in turn, `rounds` times, and return the median of each: noise hits all alike."""
     taken = [[measure() for measure in measures] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*taken, strict=True)]
+
+
+def cpu_of_tree_s() -> float:
+    """Return the processor seconds of this process and all below it, by now: Java, and its Python workers."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = path.read_text().rpartition(")")
+        except OSError:
+            continue
+        words = rest.split()
+        # Of children that have ended, too: workers come and go.
+        stats[int(name.split()[0])] = int(words[1]), sum(map(int, words[11:15]))
+    total, wanted = 0, {os.getpid()}
+    while wanted:
+        total += sum(stats[pid][1] for pid in wanted if pid in stats)
+        wanted = {pid for pid, (parent, _) in stats.items() if parent in wanted}
+    return total / os.sysconf("SC_CLK_TCK")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.figures import Figure, at_least, at_most, shown, wall_s
+from bench.figures import Figure, at_least, at_most, cpu_of_tree_s, shown, wall_s
 from strobe.causality import verify
 from strobe.protocol.fragment import MSGPACK, Fragment, LocalState, Snapshot
 from strobe.protocol.frames import Frame, Frontier, InFlight, extend_fifo, seed_hash
@@ -97,30 +97,13 @@ class Runs:
 
 def _tree_cpu_s(work: Callable[[], object]) -> float:
     """Return the processor seconds of this process and of every child that it has now or then: Java, and workers."""
-    before = _cpu_of_tree()
+    before = cpu_of_tree_s()
     work()
-    return _cpu_of_tree() - before
-
-
-def _cpu_of_tree() -> float:
-    stats = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = path.read_text().rpartition(")")
-        except OSError:
-            continue
-        words = rest.split()
-        # Of children that have ended, too: workers come and go.
-        stats[int(name.split()[0])] = int(words[1]), sum(map(int, words[11:15]))
-    total, wanted = 0, {os.getpid()}
-    while wanted:
-        total += sum(stats[pid][1] for pid in wanted if pid in stats)
-        wanted = {pid for pid, (parent, _) in stats.items() if parent in wanted}
-    return total / os.sysconf("SC_CLK_TCK")
+    return cpu_of_tree_s() - before
 
 
 class Judged:
-    """The snapshots that have their verdicts. A batch may have none: a begin in the log is new as well."""
+    """The snapshots that have their verdicts, read batch by batch as these are written."""
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs

@@ -5,7 +5,6 @@ Every way is taken in turn on a session that has run each before; Spark's start 
 and its Python workers together.
 """
 
-import os
 import statistics
 import sys
 import tempfile
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark import SparkContext, cloudpickle
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bench.figures import Figure, at_least, shown, wall_s
+from bench.figures import Figure, at_least, cpu_of_tree_s, shown, wall_s
 from bench.spark_stores import fill, mesh, snapshot_of, write_trace
 from strobe.spark import columns as c
 from strobe.spark import local_session, stop_local_session
@@ -174,23 +173,6 @@ def _loop(case: Case) -> None:
 
 
 def _take(way: Callable[[], Any]) -> Taken:
-    before, start = _cpu_s(), time.perf_counter()
+    before, start = cpu_of_tree_s(), time.perf_counter()
     way()
-    return Taken(time.perf_counter() - start, _cpu_s() - before)
-
-
-def _cpu_s() -> float:
-    """Return the processor time of this process and all below it: Java, and the Python workers that Java starts."""
-    times: dict[int, tuple[int, float]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # ended meanwhile
-        times[int(stat.parent.name)] = int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    ours = {os.getpid()}
-    while more := {pid for pid, (parent, _) in times.items() if parent in ours} - ours:
-        ours |= more
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    return sum(times[pid][1] for pid in ours if pid in times)
+    return Taken(time.perf_counter() - start, cpu_of_tree_s() - before)
