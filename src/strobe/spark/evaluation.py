@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from strobe.spark import columns as c
-from strobe.spark.examine import REMOVED
+from strobe.spark.examine import REMOVED, UNREAD
 from strobe.spark.invariants import Invariant, problem_of
 from strobe.spark.outputs import Row
 from strobe.spark.snapshot_tables import tables_of_snapshots
@@ -60,7 +60,7 @@ def evaluate(spark: SparkSession, stored: StoredBytes, invariants: Sequence[Inva
     """Add the verdicts on every invariant to what was found in the snapshots; raise Unavailable for another try."""
     for snapshot_id, verdict in judged.unreadable.items():
         for one in invariants:
-            judged.verdict(snapshot_id, one.name, verdict, "not checked: the snapshot could not be read")
+            judged.verdict(snapshot_id, one.name, verdict, UNREAD)
     if judged.readable:
         _Evaluation(spark, stored, judged).run(invariants, judged.readable)
 
