@@ -18,8 +18,8 @@ from typing import Any
 
 from strobe.errors import ProtocolViolation
 from strobe.protocol.effects import Effect, HoldChannel, ResumeChannel, SendMarker
-from strobe.protocol.endpoint import Endpoint, Recording
-from strobe.protocol.events import FrameReceived, Marker, MarkerReceived, SnapshotRequested
+from strobe.protocol.endpoint import Endpoint
+from strobe.protocol.events import FrameReceived, MarkerReceived, SnapshotRequested
 from strobe.protocol.frames import Frame
 from strobe.protocol.ids import SnapshotId
 
@@ -73,9 +73,6 @@ class Aligned(Endpoint):
         self.newest = snapshot
         markers = [SendMarker(channel, self._barrier(recording, channel)) for channel in self.outgoing]
         return [record_state, *markers, *self._finish(recording), *self._release(snapshot)]
-
-    def _barrier(self, recording: Recording, channel: str) -> Marker:
-        return Marker(self.epoch, self.view.number, recording.snapshot, recording.sent[channel].count)
 
     def take_plain(self, channel: str, frame: Frame) -> bool:
         # While inputs are held back, `handle` looks at each frame.

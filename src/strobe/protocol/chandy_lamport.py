@@ -42,10 +42,7 @@ class ChandyLamport(Endpoint):
         channel, marker = event.channel, event.marker
         if not self._concerns(channel, marker):
             return []
-        effects: list[Effect] = []
-        recording = self.open.get(marker.snapshot)
-        if recording is None:
-            recording, effects = self._record(marker.snapshot, None)
+        recording, effects = self._recorded(marker.snapshot)
         recording.pending.discard(channel)
         return effects + self._finish(recording)
 
@@ -55,6 +52,11 @@ class ChandyLamport(Endpoint):
             return []
         recording, effects = self._record(snapshot, event.breakpoint)
         return effects + self._finish(recording)
+
+    def _recorded(self, snapshot: SnapshotId) -> tuple[Recording, list[Effect]]:
+        """Return the recording of `snapshot`, and the effects of beginning it where this is its first marker (C3)."""
+        recording = self.open.get(snapshot)
+        return (recording, []) if recording is not None else self._record(snapshot, None)
 
     def _record(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, list[Effect]]:
         """Record the local state, then send the markers (C2)."""

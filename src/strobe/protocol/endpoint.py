@@ -195,6 +195,10 @@ class Endpoint(Ends):
             if event.channel in recording.pending:
                 recording.frames[event.channel].append(InFlight(event.frame, event.consumed))
 
+    def _barrier(self, recording: Recording, channel: str) -> Marker:
+        """Return the barrier of `recording` for `channel`: it says how much was sent before the cut (V3-V5)."""
+        return Marker(self.epoch, self.view.number, recording.snapshot, recording.sent[channel].count)
+
     def _begin(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, Effect]:
         """Fix the cut of `snapshot` here and now."""
         sent = {channel: outgoing.frontier() for channel, outgoing in self.outgoing.items()}

@@ -19,7 +19,7 @@ from strobe.protocol.chandy_lamport import ChandyLamport
 from strobe.protocol.channels import Incoming
 from strobe.protocol.effects import Effect, SendBarrier
 from strobe.protocol.endpoint import Recording
-from strobe.protocol.events import BarrierArrived, Breakpoint, Marker
+from strobe.protocol.events import BarrierArrived, Breakpoint
 from strobe.protocol.frames import InFlight
 from strobe.protocol.ids import SnapshotId
 
@@ -36,10 +36,7 @@ class Unaligned(ChandyLamport):
         channel, marker = event.channel, event.marker
         if not self._concerns(channel, marker):
             return []
-        effects: list[Effect] = []
-        recording = self.open.get(marker.snapshot)
-        if recording is None:
-            recording, effects = self._record(marker.snapshot, None)
+        recording, effects = self._recorded(marker.snapshot)
         if channel in recording.pending:
             recording.frames[channel] += self._overtaken(event)
             recording.pending.discard(channel)
@@ -51,11 +48,7 @@ class Unaligned(ChandyLamport):
     def _record(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, list[Effect]]:
         """Record the local state, then send the barriers ahead of what waits (U1)."""
         recording, record_state = self._begin(snapshot, inside)
-        sent = recording.sent
-        barriers = (
-            SendBarrier(channel, Marker(self.epoch, self.view.number, snapshot, sent[channel].count))
-            for channel in self.outgoing
-        )
+        barriers = (SendBarrier(channel, self._barrier(recording, channel)) for channel in self.outgoing)
         return recording, [record_state, *barriers]
 
 
