@@ -135,7 +135,7 @@ class Target:
     def take_marker(self, inlet: Inlet, said: Marker) -> None:
         self.heard.append(said)
 
-    def take_barrier(self, inlet: Inlet, said: Marker, overtaken: tuple[Frame, ...]) -> None:
+    def take_barrier(self, inlet: Inlet, said: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         """Note the barrier, and the ordinals of all that it says was sent before it and has not come."""
         self.barriers.append((said, [ordinal for frame in overtaken for ordinal in frame.ordinals]))
         self.counts_at_barriers.append(self.incoming.count)

@@ -1,6 +1,7 @@
 """Barriers between real hosts: what is held back and what is overtaken, at either end of a link (V3-V5)."""
 
 import asyncio
+import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -97,7 +98,7 @@ def test_V3_an_input_whose_barrier_has_come_is_held_back_within_its_window_until
         await until(lambda: hosts.received == ["before"])
         begun = hosts.begin()
         hosts.ask("a", begun)
-        await until(lambda: "a->c" in hosts.timeline("c").barriers.held)
+        await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
         hosts.send("a", *(f"behind {number:03}" for number in range(100)))
         hosts.send("b", "passes")
         await until(lambda: hosts.received == ["before", "passes"])
@@ -118,15 +119,37 @@ def test_V3_an_input_whose_barrier_has_come_is_held_back_within_its_window_until
     joined(scenario, tmp_path, "aligned", **SMALL)
 
 
+def test_E3_what_the_last_barrier_brings_is_under_the_bound_of_recording(tmp_path: Path) -> None:
+    async def scenario(hosts: Joined) -> None:
+        hosts.block()
+        for name in "ab":
+            hosts.send(name, *(bytes(1600) for _ in range(8)))
+        await until(lambda: len(hosts.timeline("c").inbox) == 16)
+        disk = threading.Event()
+        hosts.coordinator.hosts["c"].writer.submit(disk.wait, 20)  # nothing is stored meanwhile
+        begun = hosts.begin()
+        for name in "ab":
+            hosts.ask(name, begun)
+        await until(lambda: hosts.timeline("c").recordings.spills == 1)
+        assert not hosts.timeline("c").protocol.open
+        disk.set()
+        taken = await hosts.snapshot(begun)
+        assert taken.in_flight_messages == 16
+        hosts.go_on()
+        await until(lambda: len(hosts.received) == 16)
+
+    joined(scenario, tmp_path, "unaligned", recording_bytes_max=40_000, frame_messages_max=1)
+
+
 def test_E6_an_abort_lets_go_of_what_was_held_back(tmp_path: Path) -> None:
     async def scenario(hosts: Joined) -> None:
         begun = hosts.begin()
         hosts.ask("a", begun)
-        await until(lambda: "a->c" in hosts.timeline("c").barriers.held)
+        await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
         hosts.send("a", 1, 2, 3)
         hosts.coordinator.links["c"].say(TellOutcome("c", begun.snapshot, False))
         await until(lambda: hosts.received == [1, 2, 3])
-        assert not hosts.timeline("c").barriers.held
+        assert not hosts.timeline("c").inbox.held
 
     joined(scenario, tmp_path, "aligned")
 
@@ -198,7 +221,7 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: 
         if held:  # b's barrier never has its turn, for b is slow
             begun = hosts.begin()
             hosts.ask("a", begun)
-            await until(lambda: "a->c" in hosts.timeline("c").barriers.held)
+            await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
             hosts.send("a", *sent)
             await until(lambda: begun.snapshot in hosts.timeline("c").protocol.open)
             await until(lambda: hosts.received == sent)

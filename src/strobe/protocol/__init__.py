@@ -21,9 +21,9 @@ The duties of a host, which is whatever drives these machines (simulator, explor
 11. What is most frequent may go past events and effects: `take_plain` counts a frame from which only its delivery
     follows, `number` counts what is sent. A host that uses neither does the same, and takes longer.
 
-12. Where the protocol has `barriers`: tell `BarrierArrived` of a barrier as soon as it reaches the machine and the
-    process is between two events, whatever waits; hold back what `HoldChannel` names, without taking more credit than a
-    channel has, until `ResumeChannel`; let `SendBarrier` overtake what waits for credit.
+12. Where the protocol has `barriers`: hold back what `HoldChannel` names, without taking more credit than a channel
+    has, until `ResumeChannel`. Where it `overtakes`: tell `BarrierArrived` of a barrier as soon as it reaches the
+    machine and the process is between two events, whatever waits; let `SendBarrier` overtake what waits for credit.
 
     effects = protocol.handle(FrameReceived(channel, frame))
     for effect in effects:

@@ -17,6 +17,7 @@ from strobe.errors import ProtocolViolation, UsageError
 from strobe.process import Context, Process, Random
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.events import Breakpoint
+from strobe.runtime.wire import FrameRejected
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -73,8 +74,12 @@ class Application(ABC):
         """The timeline has ended: nothing set in motion there may happen any more."""
 
     @abstractmethod
-    def deliver(self, channel: str, frame: Frame, consumed: int) -> None:
-        """Take the messages of `frame`, but for the first `consumed`."""
+    def unpack(self, channel: str, frame: Frame) -> list[Any]:
+        """Return the messages of a frame that comes from the wire; raise FrameRejected where it is garbage."""
+
+    @abstractmethod
+    def deliver(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
+        """Take the messages of `frame`, but for the first `consumed`; `messages` are all, where they are unpacked."""
 
     @abstractmethod
     def take(self, source: str, records: list[Any]) -> None:
@@ -101,13 +106,26 @@ def decode_frame(decode: Decode, process: str, channel: str, frame: Frame) -> li
     """Return the messages of `frame`; raise ProtocolViolation where they are not what it says."""
     try:
         messages = decode(frame.body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         place = f"the frame of message {frame.first_ordinal}"
         raise ProtocolViolation(process, channel, f"{place} cannot be decoded: {error}") from error
     if len(messages) != frame.count:
         problem = f"the frame of message {frame.first_ordinal} has {len(messages)} messages instead of {frame.count}"
         raise ProtocolViolation(process, channel, problem)
     return messages
+
+
+def unpack_frame(decode: Decode, process: str, channel: str, frame: Frame) -> list[Any]:
+    """Return the messages of a frame from the wire; raise FrameRejected where it is garbage.
+
+    Messages that could be read, and are not what the process takes, are its peer's mistake: ProtocolViolation.
+    """
+    try:
+        return decode_frame(decode, process, channel, frame)
+    except ProtocolViolation as violation:
+        if isinstance(violation.__cause__, msgspec.ValidationError):
+            raise
+        raise FrameRejected("wrong body", f"{channel}: {violation.problem}") from violation
 
 
 class LiveContext(Context):
@@ -213,8 +231,12 @@ class ProcessApplication(Application):
 
     # Events
 
-    def deliver(self, channel: str, frame: Frame, consumed: int) -> None:
-        messages = decode_frame(self.decode, self.name, channel, frame)
+    def unpack(self, channel: str, frame: Frame) -> list[Any]:
+        return unpack_frame(self.decode, self.name, channel, frame)
+
+    def deliver(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
+        if messages is None:
+            messages = decode_frame(self.decode, self.name, channel, frame)
         if consumed:
             del messages[:consumed]
         context, receive = self.context, self.process.receive

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from strobe.keyed_state import Frozen, KeyedState
-from strobe.protocol import Fragment, SnapshotId
+from strobe.protocol import Fragment, InFlight, SnapshotId
 from strobe.protocol.coordination import RecordingFailed
 from strobe.protocol.fragment import KEYED
 from strobe.protocol.log import ProcessRecord
@@ -37,6 +37,9 @@ class Capture:
         self.data = b""
         self.begun: asyncio.Future[SnapshotBegun] = asyncio.get_running_loop().create_future()
         self.fragment: asyncio.Future[Fragment] = asyncio.get_running_loop().create_future()
+        # What the channels held, from the end of the recording until it is stored; then no more.
+        self.in_flight: dict[str, list[InFlight]] = {}
+        self.writes_frames = False
         self.answer: FragmentStored | RecordingFailed | None = None
         self.task: asyncio.Task[None] | None = None
         self.patience: asyncio.TimerHandle | None = None

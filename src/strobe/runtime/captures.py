@@ -14,13 +14,15 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from strobe.declarations import require_small
 from strobe.errors import StrobeError
 from strobe.keyed_state import Frozen, KeyedState
 from strobe.protocol import Fragment, SnapshotId
 from strobe.protocol.coordination import RecordingFailed
 from strobe.protocol.events import SnapshotAborted
-from strobe.protocol.log import BlobRef, ProcessRecord
+from strobe.protocol.log import BlobRef, ProcessRecord, Section
 from strobe.runtime.capture import Base, Capture
 from strobe.runtime.control import FragmentStored, Recorded, SnapshotBegun
 from strobe.runtime.giving_way import GivingWay
@@ -69,9 +71,8 @@ class Captures:
             capture.begun.set_result(self._begun[snapshot])
         loop = asyncio.get_running_loop()
         capture.task = loop.create_task(self._store(capture))
-        capture.patience = loop.call_later(
-            self._host.settings.patience_s, self._timeline.attempt, partial(self._expire, snapshot)
-        )
+        expire = partial(self._timeline.run_between, partial(self._expire, snapshot))
+        capture.patience = loop.call_later(self._host.settings.patience_s, self._timeline.attempt, expire)
         if self._timeline.tracer is not None:
             self._timeline.tracer.recorded(str(snapshot), capture.captured.position)
         capture.pause_us = (time.perf_counter_ns() - started) // 1000
@@ -98,19 +99,31 @@ class Captures:
         """Every incoming channel is known to its end."""
         capture = self.open.get(fragment.snapshot)
         if capture is not None:
-            capture.fragment.set_result(fragment)
+            capture.in_flight = {channel: list(items) for channel, items in fragment.in_flight.items()}
+            capture.fragment.set_result(msgspec.structs.replace(fragment, in_flight={}))
+        self._timeline.recordings.changed()
+
+    def abandon(self, snapshot: SnapshotId, reason: str) -> None:
+        """Give `snapshot` up, say so, and free all that is held for it; between two events only."""
+        logger.warning("snapshot %s is given up: %s", snapshot, reason)
+        self._host.say(RecordingFailed(snapshot, self._host.name, reason))
+        capture = self.open.get(snapshot)
+        if capture is not None and capture.fragment.done():
+            self.drop(snapshot)  # the protocol has done its part
+        else:
+            self._timeline.tell(SnapshotAborted(snapshot))
 
     def drop(self, snapshot: SnapshotId) -> None:
         """Free all that is held for `snapshot`."""
         capture = self.open.pop(snapshot, None)
-        if capture is None:
-            return
-        if capture.task is not None:
-            capture.task.cancel()
-        if capture.patience is not None:
-            capture.patience.cancel()
-        if capture.frozen is not None:
-            capture.frozen.close()
+        if capture is not None:
+            if capture.task is not None:
+                capture.task.cancel()
+            if capture.patience is not None:
+                capture.patience.cancel()
+            if capture.frozen is not None:
+                capture.frozen.close()
+        self._timeline.recordings.changed()
 
     # From the coordinator
 
@@ -162,14 +175,12 @@ class Captures:
 
     def _expire(self, snapshot: SnapshotId) -> None:
         """No outcome has come for too long: the coordinator may never return (E7)."""
-        capture = self.open.get(snapshot)
-        if capture is None:
-            return
-        logger.warning("snapshot %s: no outcome for %g s, freeing it", snapshot, self._host.settings.patience_s)
-        if capture.fragment.done():
+        capture, reason = self.open.get(snapshot), f"no outcome for {self._host.settings.patience_s:g} s"
+        if capture is not None and isinstance(capture.answer, FragmentStored):
+            logger.warning("snapshot %s: %s, freeing it", snapshot, reason)  # it may still be committed
             self.drop(snapshot)
-        else:
-            self._timeline.tell(SnapshotAborted(snapshot))
+        elif capture is not None:
+            self.abandon(snapshot, reason)
 
     # In the background
 
@@ -231,15 +242,18 @@ class Captures:
     async def _hand_over(
         self, capture: Capture, begun: SnapshotBegun, state: BlobRef, deltas: tuple[BlobRef, ...], fragment: Fragment
     ) -> None:
-        pieces, sections = pack_frames(fragment.in_flight)
+        capture.writes_frames = True
 
-        def write(blobs: Blobs) -> BlobRef | None:
+        def write(blobs: Blobs) -> tuple[BlobRef | None, dict[str, Section]]:
+            pieces, sections = pack_frames(capture.in_flight)
             frames = blobs.write(begun.position, pieces, {}) if pieces else None
             blobs.sync(begun.position)
-            return frames
+            return frames, sections
 
         with self._way:
-            frames = await self._host.in_writer(write)
+            frames, sections = await self._host.in_writer(write)
+            capture.in_flight = {}
+            self._timeline.recordings.changed()
             await self._timeline.boundary.prepare(capture.sinks)
         captured = capture.captured
         require_small(self._host.name, captured.declared)

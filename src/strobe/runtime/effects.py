@@ -5,7 +5,6 @@ import logging
 from typing import TYPE_CHECKING, assert_never
 
 from strobe.errors import StrobeError
-from strobe.protocol import Fragment
 from strobe.protocol.coordination import Drained, SentCountsArrived
 from strobe.protocol.effects import (
     DeliverFrame,
@@ -59,10 +58,9 @@ class Effects:
             case SendView():
                 self._send_view(effect)
             case FinishFragment():
-                self._finish(effect.fragment)
+                timeline.captures.finish(effect.fragment)
             case DropRecording():
                 timeline.captures.drop(effect.snapshot)
-                timeline.recordings.changed()
             case ReportSentCounts():
                 timeline.host.say(SentCountsArrived(effect.snapshot, timeline.name, effect.counts))
             case ReportDrained():
@@ -82,10 +80,6 @@ class Effects:
                 raise AssertionError("the outbox numbers what is sent, and tells no event")
             case _:
                 assert_never(effect)
-
-    def _finish(self, fragment: Fragment) -> None:
-        self._timeline.captures.finish(fragment)
-        self._timeline.recordings.changed()
 
     def _send_view(self, effect: SendView) -> None:
         timeline = self._timeline

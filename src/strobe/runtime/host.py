@@ -46,7 +46,7 @@ from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
 from strobe.runtime.user_code import FAILURES, explain
-from strobe.runtime.wire import Hello, Refusal
+from strobe.runtime.wire import FrameRejected, Hello, Refusal
 from strobe.storage import Store
 from strobe.storage.blobs import Blobs, BlobWriter
 from strobe.storage.locating import canonical_url, run_directory
@@ -389,6 +389,8 @@ class Host:
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         try:
             self._living.take_frame(inlet, frame, wire_bytes)
+        except FrameRejected:
+            raise
         except FAILURES as error:  # a handler failed, or a peer broke the rules
             self.fail(error)
 
@@ -398,7 +400,7 @@ class Host:
         except FAILURES as error:
             self.fail(error)
 
-    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...]) -> None:
+    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         try:
             self._living.take_barrier(inlet, marker, overtaken)
         except FAILURES as error:

@@ -7,6 +7,8 @@ given for whole frames, when the process has received their messages; so the win
 import asyncio
 from typing import Protocol
 
+import msgspec
+
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame
 from strobe.runtime.open_frame import messages_bytes_max
@@ -26,13 +28,23 @@ class InletConnection(Protocol):
         """End the connection at once; nothing more comes from it."""
 
 
+class Overtaking(msgspec.Struct):
+    """A barrier that has come, and what it has overtaken as far as that has come; None where that is too much."""
+
+    marker: Marker
+    due: int
+    frames: list[Frame] | None
+    bytes: int = 0
+
+
 class Inlet:
     """One for each incoming channel, for as long as the epoch lasts."""
 
     __slots__ = (
         "_connection",
         "_grant_bytes",
-        "_overtaken",
+        "_overtaken_bytes_max",
+        "_overtaking",
         "_timer",
         "acknowledged",
         "channel",
@@ -59,8 +71,8 @@ class Inlet:
         self._grant_bytes = max(1, settings.window_bytes // 4)
         self._connection: InletConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # A barrier that has come, what it has overtaken as far as that has come, and how much that will be.
-        self._overtaken: tuple[Marker, list[Frame], int] | None = None
+        self._overtaken_bytes_max = settings.recording_bytes_max
+        self._overtaking: Overtaking | None = None
 
     @property
     def connected(self) -> bool:
@@ -86,6 +98,8 @@ class Inlet:
 
     def note_messages(self, wire_bytes: int) -> None:
         """Count a frame of messages that has come; raise FrameRejected where its source had no credit for it."""
+        if self._overtaking is not None:
+            self.refuse_within_barrier("MESSAGES")
         outstanding_bytes = self.received_bytes - self.granted_bytes
         if outstanding_bytes and outstanding_bytes + wire_bytes > self.window_bytes:
             raise FrameRejected(
@@ -94,6 +108,11 @@ class Inlet:
                 f"{outstanding_bytes} are taken",
             )
         self.received_bytes += wire_bytes
+
+    def take_back_messages(self, wire_bytes: int) -> None:
+        """The frame that was noted last is garbage: as if it had not come. Its source may send it again."""
+        self.received_bytes -= wire_bytes
+        self.last_sequence -= 1
 
     def consumed(self, wire_bytes: int) -> None:
         """The process has received the messages of a frame of `wire_bytes`: its source may send as much again."""
@@ -105,24 +124,35 @@ class Inlet:
 
     def begin_barrier(self, marker: Marker, count: int) -> None:
         """A barrier has come, and `count` frames that it has overtaken follow."""
-        self._refuse_within_barrier("another BARRIER frame")
-        self._overtaken = (marker, [], count)
+        if count < 0:
+            raise FrameRejected("wrong body", f"a BARRIER frame on {self.channel} that has overtaken {count} frames")
+        self._overtaking = Overtaking(marker, count, [])
 
     def add_overtaken(self, frame: Frame) -> None:
-        if self._overtaken is None:
+        """Keep a frame that the barrier has overtaken: there is no credit for these, only the bound of recording."""
+        overtaking = self._overtaking
+        if overtaking is None:
             raise FrameRejected("unexpected kind", f"an OVERTAKEN frame without a barrier on {self.channel}")
-        self._overtaken[1].append(frame)
+        overtaking.due -= 1
+        overtaking.bytes += len(frame.body)
+        if overtaking.bytes > self._overtaken_bytes_max:
+            overtaking.frames = None
+        elif overtaking.frames is not None:
+            overtaking.frames.append(frame)
 
-    def take_barrier(self) -> tuple[Marker, tuple[Frame, ...]] | None:
-        """Return the barrier that is complete now, if one is."""
-        if self._overtaken is None or len(self._overtaken[1]) < self._overtaken[2]:
+    def take_barrier(self) -> tuple[Marker, tuple[Frame, ...] | None] | None:
+        """Return the barrier that is complete now, if one is, and what it has overtaken; None: more than may be."""
+        overtaking = self._overtaking
+        if overtaking is None or overtaking.due:
             return None
-        (marker, frames, _), self._overtaken = self._overtaken, None
-        return marker, tuple(frames)
+        self._overtaking = None
+        return overtaking.marker, None if overtaking.frames is None else tuple(overtaking.frames)
 
-    def _refuse_within_barrier(self, what: str) -> None:
-        if self._overtaken is not None:
-            raise FrameRejected("unexpected kind", f"{what} among what a barrier has overtaken on {self.channel}")
+    def refuse_within_barrier(self, kind: str) -> None:
+        """Raise FrameRejected where a frame of this kind comes among what a barrier has overtaken."""
+        if self._overtaking is not None:
+            problem = f"a {kind} frame on {self.channel} among the {self._overtaking.due} that a barrier has overtaken"
+            raise FrameRejected("unexpected kind", problem)
 
     def acknowledge_soon(self) -> None:
         """Tell the source before long how far it has come, so that it keeps nothing in vain."""

@@ -172,7 +172,11 @@ class LinkConnection(asyncio.BufferedProtocol):
                     check_messages(count, body)
                 inlet.note_messages(wire_bytes)
                 inlet.last_sequence = sequence
-                take_frame(inlet, Frame(first, count, body, index, view_number), wire_bytes)
+                try:
+                    take_frame(inlet, Frame(first, count, body, index, view_number), wire_bytes)
+                except FrameRejected:
+                    inlet.take_back_messages(wire_bytes)
+                    raise
                 if self._inlet is None:  # the node has dropped this connection
                     break
             else:
@@ -195,6 +199,8 @@ class LinkConnection(asyncio.BufferedProtocol):
     def _take_control(self, inlet: Inlet, kind: int, sequence: int, frame: Frame) -> None:
         if kind in (HELLO, WELCOME, REFUSED, CREDIT):
             raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {inlet.channel}")
+        if kind != OVERTAKEN:
+            inlet.refuse_within_barrier(KINDS[kind])
         if kind in (BARRIER, OVERTAKEN):
             self._take_barrier(inlet, kind, sequence, frame)
             return

@@ -36,11 +36,14 @@ class Gate(Protocol):
         """Return the inlet of the channel that `hello` names: the same one for as long as the epoch lasts."""
 
     def take_frame(self, inlet: "Inlet", frame: Frame, wire_bytes: int) -> None:
-        """Take messages from the link; when the process has received them, `inlet.consumed(wire_bytes)` is called."""
+        """Take messages from the link; when the process has received them, `inlet.consumed(wire_bytes)` is called.
+
+        Raise FrameRejected, with nothing changed, where no messages can be read in it.
+        """
 
     def take_marker(self, inlet: "Inlet", marker: Marker) -> None: ...
 
-    def take_barrier(self, inlet: "Inlet", marker: Marker, overtaken: tuple[Frame, ...]) -> None:
+    def take_barrier(self, inlet: "Inlet", marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         """Take a barrier, with copies of what it has overtaken at its sender."""
 
     def take_view(self, inlet: "Inlet", view: View, sent_count: int) -> None: ...

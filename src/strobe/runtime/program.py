@@ -12,7 +12,7 @@ from strobe.declarations import Declaring, declare
 from strobe.errors import TransportError, UsageError
 from strobe.process import Process, System
 from strobe.protocol import Frame, LocalState
-from strobe.runtime.application import Application, Captured, decode_frame
+from strobe.runtime.application import Application, Captured, decode_frame, unpack_frame
 from strobe.storage.states import decode_captured, encode_captured
 
 if TYPE_CHECKING:
@@ -98,8 +98,11 @@ class Program(Application):
     def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         self.inputs, self.outputs = inputs, outputs
 
-    def deliver(self, channel: str, frame: Frame, consumed: int) -> None:
-        messages = decode_frame(self._decode, self.name, channel, frame)[consumed:]
+    def unpack(self, channel: str, frame: Frame) -> list[Any]:
+        return unpack_frame(self._decode, self.name, channel, frame)
+
+    def deliver(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
+        messages = (messages or decode_frame(self._decode, self.name, channel, frame))[consumed:]
         self.position += len(messages)
         self._hand_over((channel, messages))
 

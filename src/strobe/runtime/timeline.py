@@ -30,10 +30,11 @@ from strobe.protocol.events import (
     SnapshotRequested,
     ViewReceived,
 )
-from strobe.runtime.barriers import Barriers, Waiting
+from strobe.runtime.barriers import Barriers
 from strobe.runtime.boundary import Boundary
 from strobe.runtime.captures import Captures
 from strobe.runtime.effects import Effects
+from strobe.runtime.inbox import Inbox, Waiting
 from strobe.runtime.inlet import Inlet
 from strobe.runtime.lookout import Lookout
 from strobe.runtime.orders import obey
@@ -79,9 +80,9 @@ class Timeline:
             self.outbox.counted, self.outbox.on_seal = self.application, self.tracer.sent
         self.inlets: dict[tuple[str, int], Inlet] = {}
         self._targets: dict[str, str] = {}
-        self.inbox: deque[Waiting] = deque()
+        self.inbox = Inbox()
         self.barriers = Barriers(self)
-        self._held = self.barriers.held
+        self._held = self.inbox.held
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
         self._loop = asyncio.get_running_loop()
@@ -185,14 +186,15 @@ class Timeline:
         return self.application.ready and not self.outbox.full
 
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
-        """Take a frame from the wire: at once if nothing waits."""
+        """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""
+        messages = self.application.unpack(inlet.channel, frame)
         if self.inbox or not self.may_deliver or inlet.channel in self._held:
             receive = self._receiver(inlet.channel, frame, 0, inlet, wire_bytes)
             self._wait(Waiting(True, receive, inlet.channel, frame))
         elif not self.closed:
             self.outbox.flush_follows = True  # by `Host.taken`
             if self.protocol.take_plain(inlet.channel, frame):
-                self.application.deliver(inlet.channel, frame, 0)
+                self.application.deliver(inlet.channel, frame, 0, messages)
                 if self.protocol.open:  # a handler has asked for a snapshot, inside this frame
                     self.recordings.arrived(frame)
             else:
@@ -210,6 +212,7 @@ class Timeline:
         if self._burst <= BURST:
             Timeline.take_frame(self, inlet, frame, wire_bytes)
         else:
+            self.application.unpack(inlet.channel, frame)
             self._wait(Waiting(True, self._receiver(inlet.channel, frame, 0, inlet, wire_bytes), inlet.channel, frame))
             self.pump_soon()
 
@@ -219,13 +222,17 @@ class Timeline:
         self.lookout.came()
 
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
-        if self.protocol.barriers:
+        if self.protocol.overtakes:
             self.barriers.arrived(inlet.channel, marker)
         self._take_control(inlet.channel, MarkerReceived(inlet.channel, marker))
 
-    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...]) -> None:
+    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         """Take a barrier from the wire that has overtaken these frames there; it overtakes all that waits here."""
-        self.barriers.arrived(inlet.channel, marker, overtaken, overtakes=True)
+        if overtaken is None:
+            reason = f"a barrier on {inlet.channel} has overtaken more than recording_bytes_max allows"
+            self.run_between(lambda: self.captures.abandon(marker.snapshot, reason))
+        else:
+            self.barriers.arrived(inlet.channel, marker, overtaken, overtakes=True)
 
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
         self._take_control(inlet.channel, ViewReceived(inlet.channel, view, sent_count))
@@ -262,8 +269,7 @@ class Timeline:
 
     def _wait(self, waiting: Waiting) -> None:
         if not self.closed:
-            held = self._held.get(waiting.channel) if waiting.channel is not None else None
-            (self.inbox if held is None else held).append(waiting)
+            self.inbox.append(waiting)
 
     def pump_soon(self) -> None:
         """Something has changed: take what waits, in the next turn of the loop."""
@@ -276,13 +282,12 @@ class Timeline:
         self._pumping = False
         while self._orders and self.application.quiet and not self.closed:
             self._orders.popleft()()
-        inbox, until_s = self.inbox, perf_counter() + SLICE_S
+        inbox, until_s = self.inbox, perf_counter() + SLICE_S  # empty where this timeline has ended
         for _ in range(SLICE):
-            if not inbox or self.closed:
+            waiting = inbox.next()
+            if waiting is None or not (self.may_deliver if waiting.needs_room else self.application.quiet):
                 return
-            if not (self.may_deliver if inbox[0].needs_room else self.application.quiet):
-                return
-            inbox.popleft().action()
+            inbox.take().action()
             if perf_counter() > until_s:
                 break
         self.pump_soon()
