@@ -202,6 +202,25 @@ class TestIngressLog:
         assert log.poll(10) == ["one"]
         log.close()
 
+    def test_R2_a_power_cut_that_takes_back_the_header_takes_back_nothing_that_was_read(self, path):
+        log = IngressLog(path)
+        first = log.append("one")
+        read = log.append_all(["two", "three"])
+        log.append("four")
+        log.close()
+        with path.open("r+b") as file:
+            write_mark(file.fileno(), first)
+        log.open(read)
+        assert log.poll(10) == []  # what follows was not read, and may not have been acknowledged
+        log.append("five")
+        assert log.poll(10) == ["four", "five"]
+        log.close()
+        with path.open("r+b") as file:
+            write_mark(file.fileno(), first)
+            os.pwrite(file.fileno(), b"X", first + 14)
+        with pytest.raises(UsageError, match="it was replaced or damaged"):
+            log.open(read)
+
     def test_damage_to_acknowledged_records_is_refused_by_reader_and_writer(self, path):
         log = IngressLog(path)
         log.append_all(["one", "two"])

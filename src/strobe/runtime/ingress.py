@@ -38,6 +38,8 @@ class IngressLog(Source):
         self._file: int | None = None
         self._offset = 0
         self._ends = [0]
+        # What was read before was durable then, whatever the header says now.
+        self._read_before = 0
 
     # Appending
 
@@ -61,6 +63,7 @@ class IngressLog(Source):
 
     def open(self, position: int) -> None:
         self._close_reader()
+        self._read_before = 0
         self._offset = position or BEGIN
         self._ends = [self._offset]
         if position == 0:
@@ -70,11 +73,12 @@ class IngressLog(Source):
                 f"ingress log {self.path} does not exist, but was read up to byte {position:,}; put it back"
             )
         durable = self._durable()
-        if durable < position:
+        if durable < position and not self._is_whole(durable, position):
             raise UsageError(
                 f"ingress log {self.path} ends at byte {durable:,}, but was read up to {position:,}: "
                 "it was replaced or damaged; put back the one that was read"
             )
+        self._read_before = position
 
     def poll(self, records_max: int) -> list[Any]:
         self._ends = [self._offset]
@@ -130,13 +134,18 @@ class IngressLog(Source):
                 raise UsageError(f"{self.path} is not an ingress log; give the path of one, or of a new file")
         return True
 
+    def _is_whole(self, durable: int, position: int) -> bool:
+        """Tell whether whole records lead to `position`: a power cut takes back the header, and not what it spoke of."""
+        assert self._file is not None
+        return any(end == position for _, end in records(self._file, durable, os.fstat(self._file).st_size))
+
     def _durable(self) -> int:
         assert self._file is not None
         # Reading and writing the mark do not exclude each other: one of the next readings is whole.
         for _ in range(1000):
             durable = read_mark(self._file)
             if durable is not None:
-                return durable
+                return max(durable, self._read_before)
         raise StrobeError(f"ingress log {self.path}: its header is damaged; open it for appending to mend it")
 
     def _decoded(self, payload: bytes) -> Any:
