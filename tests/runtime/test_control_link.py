@@ -6,6 +6,7 @@ import logging
 import pytest
 import uvloop
 
+from strobe.runtime import control_link
 from strobe.runtime.control import Stop, pack
 from strobe.runtime.control_link import ControlLink
 
@@ -74,3 +75,30 @@ def test_it_ends_also_where_the_coordinator_hangs_up_in_the_same_moment() -> Non
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(meet())
+
+
+def test_a_coordinator_that_reads_nothing_costs_its_nodes_a_bounded_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_link, "UNREAD_BYTES_MAX", 1 << 20)
+
+    async def meet() -> None:
+        met, over = asyncio.Semaphore(0), asyncio.Event()
+
+        async def read_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            met.release()
+            await over.wait()
+            writer.close()
+
+        async with await asyncio.start_server(read_nothing, "127.0.0.1", 0) as server:
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None)
+            link.start()
+            await met.acquire()
+            said = 0
+            while link.say(Stop(100_000 * "x")):
+                said += 1
+                await asyncio.sleep(0)
+            assert said > 10
+            await met.acquire()  # it comes again
+            over.set()
+            await link.close()
+
+    asyncio.run(meet())

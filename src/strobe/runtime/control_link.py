@@ -14,6 +14,8 @@ logger = logging.getLogger("strobe.node")
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 1.0
 CLOSE_S_MAX = 1.0
+UNREAD_BYTES_MAX = 64 << 20
+"""A coordinator that leaves so much unread hears nothing any more: it is greeted anew when it does."""
 
 
 class ControlLink:
@@ -39,6 +41,9 @@ class ControlLink:
     def say(self, message: Any) -> bool:
         """Send `message`; tell whether there was a connection to send it on."""
         if self._writer is None or self._writer.is_closing():
+            return False
+        if self._writer.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self._writer.transport.abort()
             return False
         self._writer.write(pack(message))
         return True
