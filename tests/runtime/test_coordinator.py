@@ -121,6 +121,25 @@ def test_P1_what_does_not_prove_is_aborted_with_the_reason(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
+def test_snapshots_that_are_aborted_again_and_again_are_a_trouble_until_one_is_committed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            wrong = {"b->a": FrontierRecord(1, "00" * 16)}
+            for _ in range(3):
+                assert coordinator.service.status().troubles == []
+                coordinator.coordinator.hear(SnapshotWanted())
+                await asyncio.gather(a.take_part(received=wrong), b.take_part())
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "snapshots"
+            assert "the last 3 snapshots were aborted" in trouble.problem
+            assert "the cut is inconsistent" in trouble.problem
+            await committed(coordinator, a, b)
+            assert coordinator.service.status().troubles == []
+
+    asyncio.run(scenario())
+
+
 def test_a_part_whose_blob_is_not_there_is_never_committed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:

@@ -102,7 +102,7 @@ class ChannelStatus(msgspec.Struct):
 
 
 class Trouble(msgspec.Struct):
-    """Something that needs a person: `kind` is store, credit, slow, missing, restore or halted."""
+    """Something that needs a person: `kind` is halted, store, restore, snapshots, credit, slow or missing."""
 
     kind: str
     problem: str

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import takewhile
 
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.log import Begin, ProcessRecord
@@ -92,6 +93,11 @@ class Progress:
         )
         self.finished.append(finished)
         return finished
+
+    def failing(self) -> list[FinishedSnapshot]:
+        """Return those that were aborted since the last commit, as far as they are kept, the oldest first."""
+        aborted = list(takewhile(lambda finished: finished.outcome == ABORTED, reversed(self.finished)))
+        return aborted[::-1]
 
     def open(self) -> list[OpenSnapshot]:
         return [

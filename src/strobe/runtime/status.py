@@ -16,6 +16,9 @@ MISSING = "missing"
 JOINING = "joining"
 LEAVING = "leaving"
 
+FAILING_MIN = 3
+"""So many snapshots that are aborted in a row need a person: something keeps them from completing."""
+
 _NO_REPORT = ChannelReport(sent=0, connected=False)
 
 
@@ -130,6 +133,11 @@ def troubles(watch: Watch) -> list[Trouble]:
         found.append(Trouble("store", coordinator.store.problem))
     if coordinator.refusal is not None:
         found.append(Trouble("restore", coordinator.refusal))
+    failing = coordinator.progress.failing()
+    if len(failing) >= FAILING_MIN:
+        newest = failing[-1]
+        problem = f"the last {len(failing)} snapshots were aborted; the newest, {newest.id}: {newest.reason}"
+        found.append(Trouble("snapshots", problem))
     found += [Trouble("credit", describe_cycle(cycle)) for cycle in watch.cycles]
     in_cycle = {channel.id for cycle in watch.cycles for channel in cycle}
     found += [
