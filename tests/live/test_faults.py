@@ -248,6 +248,49 @@ def test_E9_a_damaged_newest_snapshot_is_passed_over_after_a_crash_and_refused_w
         ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
 
 
+def test_E9_R2_below_released_output_a_system_whose_newest_snapshot_is_damaged_goes_on_as_a_fork_only(tmp_path):
+    """`strobe up` says why it cannot go on and how it could; what was released stays, and the fork's output is beside."""
+    output = tmp_path / "output"
+    output.mkdir()
+
+    def up(*options):
+        command = [
+            *PROGRAM,
+            "up",
+            f"{LEDGER}:with_sinks",
+            "--store",
+            "store",
+            "--for",
+            "2",
+            "--interval",
+            "0.2",
+            *options,
+        ]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    assert up()[0] == 0
+    *_, sound, newest = [name for _, name, _ in Store.open(tmp_path / "store").list()]
+    released = {name: (output / f"{name}.jsonl").read_bytes() for name in ledger.NAMES}
+    assert all(released.values())
+    damage(tmp_path / "store", newest, "b")
+    code, said = up()
+    assert code == 1
+    assert f"snapshot {newest} is corrupt" in said
+    assert f"snapshot {sound} lies below released output" in said
+    assert "--restore ID, with --fork" in said
+    code, said = up("--restore", newest, "--fork")
+    assert code != 0
+    assert f"snapshot {newest} is corrupt" in said
+    code, said = up("--restore", sound, "--fork")
+    assert code == 0, said
+    for name, before in released.items():
+        assert (output / f"{name}.jsonl").read_bytes() == before
+        [forked] = output.glob(f"{name}.jsonl.epoch-*")
+        assert forked.stat().st_size
+    assert up()[0] == 0  # and it goes on from there
+
+
 def damage(store, snapshot, name):
     """Change one byte of the state of process `name`."""
     opened = Store.open(store)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -148,8 +148,11 @@ class Supervisor:
         self._children: dict[str, Child] = {}
         self._lifeline, self._held = os.pipe()
 
-    def start(self) -> None:
-        """Start everything, and return when the coordinator answers. StoreError: the store cannot be used."""
+    def start(self, before_nodes: Callable[[Client], object] = lambda _: None) -> None:
+        """Start everything, and return when the coordinator answers. StoreError: the store cannot be used.
+
+        `before_nodes` is called when the coordinator is there, and nobody else yet.
+        """
         self._make_room()
         coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, "--store", self.store, *self.options])
         coordinator.start(self._lifeline)
@@ -157,6 +160,7 @@ class Supervisor:
         # Started again, it must be where its nodes and users look for it.
         coordinator.arguments = _with_options(coordinator.arguments, {"--listen": listen, "--api": api})
         self.client, self.listen = Client(api), listen
+        before_nodes(self.client)
         for name in self._names:
             self.add_node(name, listen)
 

@@ -47,6 +47,13 @@ def up(
             "--set", metavar="TABLE.KEY=VALUE", help="Any setting of system.toml, such as node.window_bytes=65536."
         ),
     ] = None,
+    restore: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Go on from this snapshot, and not from the newest that can be restored."),
+    ] = None,
+    fork: Annotated[
+        bool, typer.Option(help="With --restore: also below output that was released, which then goes on elsewhere.")
+    ] = False,
     json: JsonOption = False,
 ) -> int:
     """Run a coordinator and every process of a system on this machine, each as a program of its own.
@@ -59,7 +66,10 @@ def up(
     Examples:
       strobe up examples/bank.py:bank --store ./snapshots
       strobe up system.toml --interval 0.5 --for 60
+      strobe up system.toml --restore 000001-00000007 --fork
     """
+    if fork and restore is None:
+        raise UsageError("--fork goes with --restore ID")
     if seconds is not None and not seconds > 0:
         raise UsageError("--for takes a number of seconds above 0")
     with open_system(system) as source:
@@ -69,7 +79,7 @@ def up(
     ours = [name for name in processes if name not in programs]
     options = coordinator_options(live, interval, trace, settings or [])
     with beside_document(json), Supervisor(system, store or live.store, ours, options) as supervisor:
-        status = Session(supervisor, programs, quiet=json).run(seconds)
+        status = Session(supervisor, programs, quiet=json).run(seconds, restore, fork)
     if json:
         print_json(status)
     return 1 if status is not None and status.halted else 0
@@ -111,10 +121,13 @@ class Session:
         # Who has failed by itself, and was not told of yet: where all is stopped for that, the report says so.
         self._untold: list[Gone] = []
 
-    def run(self, seconds: float | None) -> Status | None:
-        """Run until the time is over or somebody interrupts; return how things stood at the end."""
+    def run(self, seconds: float | None, restore: str | None = None, fork: bool = False) -> Status | None:
+        """Run until the time is over or somebody interrupts; return how things stood at the end.
+
+        `restore`: from this snapshot on. It is asked for once, while there is nobody who would go on from another one.
+        """
         with interruptible() as interrupted:
-            self._supervisor.start()
+            self._supervisor.start(lambda client: client.restore(restore, fork) if restore is not None else None)
             note(f"running; logs are in {self._supervisor.logs}, the API at http://{self._supervisor.client.api}")
             for name in self._programs:
                 note(f"{name} is a program with its own loop: start it; its coordinator is {self._supervisor.listen}")

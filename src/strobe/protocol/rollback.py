@@ -172,7 +172,10 @@ class Rollback:
         elif self.wish.wanted is not None:
             self.wish.wanted = None
         else:
-            return self._halt(f"{self.wish.reason}, and no snapshot can be restored: {event.reason}")
+            return self._halt(
+                f"{self.wish.reason}, and no snapshot can be restored: {event.reason}. Put back what is damaged, or "
+                "start again from one that is sound (strobe up --restore ID, with --fork below released output)"
+            )
         return []
 
     def cannot_restore(self, event: CannotRestore, epoch: int) -> list[CoordinatorEffect]:
