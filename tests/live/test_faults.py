@@ -249,7 +249,7 @@ def test_E9_a_damaged_newest_snapshot_is_passed_over_after_a_crash_and_refused_w
 
 
 def test_E9_R2_below_released_output_a_system_whose_newest_snapshot_is_damaged_goes_on_as_a_fork_only(tmp_path):
-    """`strobe up` says why it cannot go on and how it could; what was released stays, and the fork's output is beside."""
+    """`strobe up` says why it cannot go on and how it could; what was released stays as it is."""
     output = tmp_path / "output"
     output.mkdir()
 

@@ -135,7 +135,7 @@ class IngressLog(Source):
         return True
 
     def _is_whole(self, durable: int, position: int) -> bool:
-        """Tell whether whole records lead to `position`: a power cut takes the header back, and not what it is about."""
+        """Tell whether whole records lead to `position`: a power cut takes the header back, not the records."""
         assert self._file is not None
         return any(end == position for _, end in records(self._file, durable, os.fstat(self._file).st_size))
 
