@@ -4,6 +4,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import msgspec
 from tests.cli.command_line import REPOSITORY, run
 from tests.live.harness import running, verify_all
 
@@ -24,7 +25,7 @@ def shop(listen):
 
 def test_R1_a_program_with_its_own_loop_is_photographed_killed_and_rolled_back(tmp_path):
     """R1, C7: its goods and the money of the till are always worth the same, whatever is killed."""
-    with running(tmp_path, str(SYSTEM), ("till",), "--interval", "0.2") as live:
+    with running(tmp_path, str(SYSTEM), ("till",), "--interval", "0.2", "--trace", "full") as live:
         listen = live.supervisor.listen
         with shop(listen) as first:
             live.wait_running()
@@ -48,6 +49,21 @@ def test_R1_a_program_with_its_own_loop_is_photographed_killed_and_rolled_back(t
     )
     assert verified.code == 0, verified
     assert "conserved: 1000" in verified.out
+    check_traces(tmp_path / "store")
+
+
+def check_traces(store):
+    """R4: what the program did is in the trace too, and fits what the till did; only it itself could do it again."""
+    for epoch in (1, 2, 3):
+        trace = store / "run" / "trace" / f"epoch-{epoch:06}"
+        verified = run("trace", "verify", trace, "--json")
+        assert verified.code == 0, verified
+        found = msgspec.json.decode(verified.out)
+        assert found["holds"], found
+        assert len(found["cuts"]) >= 2, found
+    replayed = run("trace", "replay", trace, "--system", SYSTEM)
+    assert replayed.code == 2
+    assert "process shop is a program with its own loop, and cannot be replayed" in replayed.err
 
 
 def test_the_example_has_less_than_eighty_lines():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from tests.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
 from tests.runtime.link_ends import EPOCH, Source, run, until
@@ -377,19 +378,54 @@ def test_R2_a_program_gets_the_records_of_a_source_as_one_list(tmp_path: Path) -
     run(scenario())
 
 
-def test_R4_there_is_no_trace_of_a_program_with_its_own_loop(tmp_path: Path) -> None:
-    """Nobody tells the recorder of its events; snapshots of it are taken all the same."""
+def test_R4_the_trace_of_a_program_says_by_which_event_each_message_was_sent(tmp_path: Path) -> None:
+    tracers: list[Any] = []
 
     async def scenario() -> None:
-        async with own_loop(tmp_path, trace="full") as own:
-            own.source.send(1)
+        async with own_loop(tmp_path, trace="ordinals") as own:
+            tracers.append(own.program.timeline.tracer)
+            own.node.send("b->a", "on its own")
+            own.source.send(1, 2)
             await own.node.__anext__()
+            own.node.send("b->a", "by the second")
+            with own.node.atomic():
+                own.node.send("b->a", "and so is this")
             own.record(1)
             asking = asyncio.create_task(own.node.__anext__())
             await own.link.hear(Recorded)
+            own.node.send("b->a", "behind the cut")
+            with own.node.atomic():
+                own.node.send("b->a", "with the next")
+                own.node.send("b->a", "one")
             asking.cancel()
 
     run(scenario())
+    tracers[0]._thread.shutdown()  # when all is written
+    lines = lines_of(tmp_path / "store" / "run" / "trace" / "epoch-000003" / "b")
+    assert [line for line in lines if line[1] == "send"] == [
+        (1, "send", 1),
+        (3, "send", 2),
+        (3, "send", 3),
+        (4, "send", 4),
+        (5, "send", 5),
+        (5, "send", 6),
+    ]
+    assert [line for line in lines if line[1] in ("receive", "record")] == [
+        (2, "receive", 1),
+        (3, "receive", 2),
+        (3, "record", None),
+    ]
+
+
+def lines_of(segments: Path) -> list[tuple[int, str, int | None]]:
+    """Return position, kind and ordinal of every line of a trace."""
+    found = []
+    for path in sorted(segments.glob("*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            for number in range(row["count"]):
+                ordinal = None if row["ordinal"] is None else row["ordinal"] + number
+                found.append((row["position"] + number * row["step"], row["kind"], ordinal))
+    return found
 
 
 def test_E2_a_program_that_was_asked_to_leave_hands_over_what_it_holds(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import msgspec
 from strobe.causality.trace import Trace
 from strobe.cli.systems import open_system
 from strobe.errors import UsageError
+from strobe.process import System
 from strobe.protocol import Snapshot
+from strobe.runtime.system_file import ProgramWithOwnLoop
 from strobe.simulation.replay import compare_along, states_along
 from strobe.storage import Store
 from strobe.storage.header import HEADER
@@ -43,7 +45,7 @@ def complete_in(store: Store | None) -> frozenset[str]:
 def states_of(trace: Trace, system: str, store: Store | None) -> dict[str, list[Any]]:
     """Run `system` along all of `trace`; return the states that its processes were in."""
     with open_system(system) as source:
-        return states_along(source.load(), trace, _begun(trace, store))
+        return states_along(_runnable(source.load()), trace, _begun(trace, store))
 
 
 def replay(trace: Trace, system: str, store: Store | None) -> Replayed:
@@ -52,9 +54,17 @@ def replay(trace: Trace, system: str, store: Store | None) -> Replayed:
     recorded = [name for name in trace.snapshots() if name in complete_in(store)]
     snapshots = [store.load(name) for name in recorded] if store is not None else []
     with open_system(system) as source:
-        problems = compare_along(source.load(), trace, snapshots, begun)
+        problems = compare_along(_runnable(source.load()), trace, snapshots, begun)
     events = sum(trace.event_count(process) - trace.first_count(process) for process in trace.processes)
     return Replayed(events, sum(len(snapshot.fragments) for snapshot in snapshots), recorded, problems)
+
+
+def _runnable(system: System) -> System:
+    """Return `system`; raise UsageError where a process of it is no class that could be run here."""
+    for name, process in system.processes.items():
+        if isinstance(process, ProgramWithOwnLoop):
+            raise UsageError(f"process {name} is a program with its own loop, and cannot be replayed; verify the trace")
+    return system
 
 
 def _begun(trace: Trace, store: Store | None) -> Snapshot | None:

@@ -40,11 +40,11 @@ class Captured(msgspec.Struct):
 class Application(ABC):
     """Something with a state that takes messages. `position` counts its events.
 
-    `traced`: it tells the recorder of a trace what it does. Of records from outside it takes `records_at_once`.
+    It tells the recorder of a trace what it does, where there is one. Of records from outside it takes
+    `records_at_once`.
     """
 
     position: int = 0
-    traced: bool = True
     records_at_once: int = 1
 
     @property

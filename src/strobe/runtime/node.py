@@ -124,6 +124,7 @@ class Node:
         """Send `message`: it is sent when this returns; awaiting the result waits until there is room for more."""
         self._program.require_life()
         if self._program.timeline is not None:
+            self._program.count_own()
             self._program.timeline.outbox.send(channel, message)
         return _Room(self)
 
@@ -131,6 +132,7 @@ class Node:
         """Hand `record` to the sink of this process."""
         self._program.require_life()
         if self._program.timeline is not None:
+            self._program.count_own()
             self._program.timeline.boundary.emit(record)
 
     def snapshot(self) -> str | None:
@@ -152,6 +154,7 @@ class Node:
     def atomic(self) -> Iterator[None]:
         """Mark a stretch inside which no cut falls. There must be no await in it."""
         nested = not self._program.quiet
+        self._program.count_own()
         self._program.enter()
         try:
             yield

@@ -17,6 +17,7 @@ from strobe.storage.states import decode_captured, encode_captured
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
+    from strobe.runtime.tracing import Tracer
 
 Capture = Callable[[], Any]
 Restore = Callable[[Any], None]
@@ -24,9 +25,12 @@ Delivery = tuple[str, list[Any]]
 
 
 class Program(Application):
-    """The state of a program with its own loop. Nobody tells of its events, so there is no trace of them."""
+    """The state of a program with its own loop.
 
-    traced = False
+    Each message that it receives is an event, and what it sends until it asks again belongs to the last of them. What
+    it sends on its own is an event each, and so is `atomic`.
+    """
+
     records_at_once = 1 << 30
 
     def __init__(
@@ -103,11 +107,14 @@ class Program(Application):
 
     def deliver(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
         messages = (messages or decode_frame(self._decode, self.name, channel, frame))[consumed:]
+        if self._tracer is not None:
+            self._tracer.received(channel, frame.first_ordinal + consumed, len(messages), self.position + 1, None)
         self.position += len(messages)
         self._hand_over((channel, messages))
 
     def take(self, source: str, records: list[Any]) -> None:
-        self.position += len(records)
+        for record in records:
+            self._count(f"source {source}", record)
         self._hand_over((source, records))
 
     def _hand_over(self, delivery: Delivery) -> None:
@@ -117,7 +124,7 @@ class Program(Application):
 
     def leave(self, then: Callable[[], None]) -> None:
         """Let the program run its last event: asking gives nothing more, and the event is over when it says so."""
-        self.position += 1
+        self._count("leave")
         self._departed = then
         self.enter()
         self._end_asking()
@@ -140,9 +147,31 @@ class Program(Application):
 
     # Events
 
+    @property
+    def _tracer(self) -> "Tracer | None":
+        return self.timeline.tracer if self.timeline is not None else None
+
+    def _count(self, name: str, record: Any = None) -> None:
+        """One more event is next."""
+        self.position += 1
+        if self._tracer is not None:
+            self._tracer.event(self.position, name, None, record)
+
+    def count_own(self) -> None:
+        """What the program does now it does on its own, unless it is in an event."""
+        if not self._in_event:
+            self._count("own")
+            self._end_sending()
+
     def enter(self) -> None:
         self._in_event = True
         self._quiet.clear()
+        self._end_sending()
+
+    def _end_sending(self) -> None:
+        """What was sent up to now was sent by an event before this one."""
+        if self.timeline is not None:
+            self.timeline.outbox.next_event()
 
     def exit(self) -> None:
         """The event under way has ended: what waited for that may happen."""

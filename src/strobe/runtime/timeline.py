@@ -69,7 +69,7 @@ class Timeline:
         self.closed = False
         self.application = host.application
         self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
-        self.tracer = host.open_tracer(epoch, restored) if self.application.traced else None
+        self.tracer = host.open_tracer(epoch, restored)
         self.effects = Effects(self)
         self.lookout = Lookout(host.settings.spin_s)
         self.outbox = Outbox(host.name, self.protocol, host.settings)

@@ -95,10 +95,7 @@ def _find_segments(place: Path) -> dict[str, list[Segment]]:
 def _require_all(place: Path, traces: dict[str, list[Segment]]) -> None:
     named = {process for segments in traces.values() for process in segments[-1].header.processes}
     for process in sorted(named - traces.keys()):
-        raise UsageError(
-            f"{place} has no segments of process {process}; put them back, or wait until it writes one (a program with "
-            "its own loop writes none, and the trace of a system that has one cannot be verified)"
-        )
+        raise UsageError(f"{place} has no segments of process {process}; put them back, or wait until it writes one")
 
 
 def _find_ends(
