@@ -34,7 +34,7 @@ async def heard_everything(node: LoneNode) -> None:
 
 async def until_idle(node: LoneNode) -> None:
     """Wait until the writer thread has done all that it was given."""
-    await node.host.in_thread(lambda: None)
+    await node.host.writer.run(lambda: None)
 
 
 def unfinished(node: LoneNode) -> list[Path]:
@@ -133,14 +133,14 @@ def test_a_blob_that_was_being_opened_when_its_snapshot_was_aborted_is_not_left_
             state: KeyedState[int] = KeyedState(int)
             node.process.capture = lambda: state  # type: ignore[method-assign]
             opening, opened = threading.Event(), threading.Event()
-            open_blob = node.host.open_blob
+            open_blob = node.host.writer.open_blob
 
             def open_slowly(begin: int) -> Any:
                 opening.set()
                 assert opened.wait(20)
                 return open_blob(begin)
 
-            node.host.open_blob = open_slowly  # type: ignore[method-assign]
+            node.host.writer.open_blob = open_slowly  # type: ignore[method-assign]
             begun = await node.recorded()
             await until(opening.is_set)
             abort(node, begun.snapshot)

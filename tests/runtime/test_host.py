@@ -540,6 +540,6 @@ def test_a_peer_that_lost_the_last_word_is_let_in_again_to_hear_that_all_has_com
             spec = ChannelSpec("c->a", "c", "a")
             assert spec in first_view(system).channels
             hello = Hello(system=hosts[0].system, epoch=1, source="c", channel=spec.id, incarnation=spec.incarnation)
-            assert isinstance(hosts[0].admit(hello), Inlet)
+            assert isinstance(HostGate(hosts[0]).admit(hello), Inlet)
 
     run(scenario())

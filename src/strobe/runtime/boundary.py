@@ -106,9 +106,9 @@ class Boundary:
     async def prepare(self, positions: dict[str, int]) -> None:
         """Make what was emitted up to a cut durable, before its snapshot may commit."""
         for name, sink in self._sinks.items():
-            await self._timeline.host.in_thread(partial(sink.prepare, positions[name]))
+            await self._timeline.host.writer.run(partial(sink.prepare, positions[name]))
 
     def release(self, positions: dict[str, int]) -> None:
         """A snapshot committed: let out what it covers."""
         for name, sink in self._sinks.items():
-            self._timeline.host.do_later(partial(sink.release, positions[name]))
+            self._timeline.host.writer.later(partial(sink.release, positions[name]))

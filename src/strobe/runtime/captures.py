@@ -204,7 +204,8 @@ class Captures:
             reusable = {ref.blake3: ref for ref in (base.record.state,)} if base is not None else {}
             data = capture.data
             with self._way:
-                return await self._host.in_writer(lambda blobs: blobs.write(begun.position, [data], reusable)), ()
+                write = partial(_write_blob, begin=begun.position, data=data, reusable=reusable)
+                return await self._host.writer.with_blobs(write), ()
         since = self._delta_since(capture.frozen, base)
         with self._way:
             written = await self._write_frozen(capture.frozen, begun.position, since)
@@ -220,7 +221,7 @@ class Captures:
         return since if takes_delta(base.record, self._host.settings.delta_chain_max) else None
 
     async def _write_frozen(self, frozen: Frozen, begin: int, since: int | None) -> BlobRef:
-        opening = self._host.writer.submit(self._host.open_blob, begin)
+        opening = self._host.writer.submit(self._host.writer.open_blob, begin)
         try:
             writer = await asyncio.wrap_future(opening)
             waiting: list[bytes] = []
@@ -229,12 +230,12 @@ class Captures:
                 waiting.append(piece)
                 size += len(piece)
                 if size >= SLICE_BYTES:
-                    await self._host.in_thread(partial(writer.write, b"".join(waiting)))
+                    await self._host.writer.run(partial(writer.write, b"".join(waiting)))
                     waiting, size = [], 0
                 else:
                     await asyncio.sleep(0)
-            await self._host.in_thread(partial(writer.write, b"".join(waiting)))
-            return await self._host.in_thread(writer.finish)
+            await self._host.writer.run(partial(writer.write, b"".join(waiting)))
+            return await self._host.writer.run(writer.finish)
         except BaseException:
             self._host.writer.submit(_abandon, opening)  # behind what the thread still has to write
             raise
@@ -251,7 +252,7 @@ class Captures:
             return frames, sections
 
         with self._way:
-            frames, sections = await self._host.in_writer(write)
+            frames, sections = await self._host.writer.with_blobs(write)
             capture.in_flight = {}
             self._timeline.recordings.changed()
             await self._timeline.boundary.prepare(capture.sinks)
@@ -278,6 +279,10 @@ class Captures:
         record = self._host.sign(str(capture.snapshot), self._timeline.protocol.view, record)
         capture.answer = FragmentStored(capture.snapshot, self._host.name, fragment.view, record)
         self._host.say(capture.answer)
+
+
+def _write_blob(blobs: Blobs, begin: int, data: bytes, reusable: dict[str, BlobRef]) -> BlobRef:
+    return blobs.write(begin, [data], reusable)
 
 
 def _abandon(opening: "Future[BlobWriter]") -> None:

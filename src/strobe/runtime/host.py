@@ -11,7 +11,6 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +18,9 @@ import msgspec
 
 from strobe.errors import StrobeError, TransportError, UsageError
 from strobe.process import System
-from strobe.protocol import ChannelSpec, Frame, View
+from strobe.protocol import ChannelSpec, View
 from strobe.protocol.coordination import CannotRestore, LetGo, Released, TellBlank, TellRestore, TellSettled, TellView
-from strobe.protocol.events import Marker, SnapshotsSettled
+from strobe.protocol.events import SnapshotsSettled
 from strobe.protocol.log import ProcessRecord
 from strobe.protocol.systems import first_view
 from strobe.runtime.addresses import print_address
@@ -38,17 +37,15 @@ from strobe.runtime.control import (
 )
 from strobe.runtime.control_link import ControlLink
 from strobe.runtime.heartbeat import measure
-from strobe.runtime.inlet import Inlet
-from strobe.runtime.links import refuse_hello
+from strobe.runtime.host_gate import HostGate
 from strobe.runtime.listener import Listener
 from strobe.runtime.restoring import Restored, Unrestorable, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
 from strobe.runtime.user_code import FAILURES, explain
-from strobe.runtime.wire import FrameRejected, Hello, Refusal
+from strobe.runtime.writer_thread import WriterThread
 from strobe.storage import Store
-from strobe.storage.blobs import Blobs, BlobWriter
 from strobe.storage.locating import canonical_url, run_directory
 
 OPEN_AGAIN_S = 0.5
@@ -93,7 +90,7 @@ class Host:
         self.epoch = 0
         self.problem: str | None = None
         self.rejected: Mapping[str, int] = {}
-        self.writer = ThreadPoolExecutor(1, f"strobe-writer-{name}")
+        self.writer = WriterThread(name)
         self.started_s = time.monotonic()
         self._channels = _channels_of(system, name)
         self._instance = secrets.token_hex(8)
@@ -102,7 +99,6 @@ class Host:
         self._advertise = advertise or (socket.gethostname() if listen[0] in ("0.0.0.0", "::", "") else listen[0])
         self._store_given = store
         self._store = ""
-        self._blobs: Blobs | None = None
         self._sign = sign
         self._link = ControlLink(coordinator, self._greeting, self.hear)
         self._listener: Listener | None = None
@@ -133,7 +129,7 @@ class Host:
 
     async def _open_listener(self) -> Listener:
         try:
-            return await Listener.open(*self._listen, gate=self)
+            return await Listener.open(*self._listen, gate=HostGate(self))
         except OSError as error:
             place = print_address(*self._listen)
             raise TransportError(
@@ -146,7 +142,7 @@ class Host:
         if self._listener is not None:
             await self._listener.close()
         await self._link.close()
-        await asyncio.to_thread(self.writer.shutdown)  # the loop may be a program's own: it goes on turning
+        await self.writer.close()
 
     def end(self, code: int) -> None:
         if self._done is not None and not self._done.done():
@@ -228,7 +224,7 @@ class Host:
         self.system = welcome.system
         self.settings = welcome.settings
         self._current = welcome.epoch
-        self._store = canonical_url(self._store_given or welcome.store)
+        self._store = self.writer.store = canonical_url(self._store_given or welcome.store)
 
     def _refused(self, refused: Refused) -> None:
         if refused.final:
@@ -249,7 +245,7 @@ class Host:
     async def _release(self, positions: dict[str, int]) -> None:
         """Let out all the output of a process that has left, with its state or without (R2)."""
         try:
-            await self.in_thread(lambda: self._release_all(positions))
+            await self.writer.run(lambda: self._release_all(positions))
         except Exception as error:  # noqa: BLE001 -- it is done again when this node is started again
             self.fail(error)
         else:
@@ -325,7 +321,7 @@ class Host:
         """
         while not timeline.closed:
             try:
-                await self.in_thread(timeline.boundary.open)
+                await self.writer.run(timeline.boundary.open)
                 return
             except UsageError as error:
                 if restored is None:
@@ -345,7 +341,7 @@ class Host:
     async def _load(self, snapshot: str) -> Restored:
         await self.application.until_quiet()
         example = self.application.example()
-        return await self.in_thread(
+        return await self.writer.run(
             lambda: load_part(Store.open(self._store), snapshot, self.name, example, self._decode)
         )
 
@@ -376,77 +372,11 @@ class Host:
         self._instance = secrets.token_hex(8)
         self._link.reconnect()
 
-    # Links: what a listener asks of its gate
-
-    def admit(self, hello: Hello) -> Inlet | Refusal:
-        if not self.system:
-            return Refusal("not ready", final=False)
-        refusal = refuse_hello(hello, self.system, self.epoch)
-        if refusal is not None:
-            return refusal
-        return self.timeline.admit(hello) if self.timeline is not None else Refusal("not ready", final=False)
-
-    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
-        try:
-            self._living.take_frame(inlet, frame, wire_bytes)
-        except FrameRejected:
-            raise
-        except FAILURES as error:  # a handler failed, or a peer broke the rules
-            self.fail(error)
-
-    def take_marker(self, inlet: Inlet, marker: Marker) -> None:
-        try:
-            self._living.take_marker(inlet, marker)
-        except FAILURES as error:
-            self.fail(error)
-
-    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
-        try:
-            self._living.take_barrier(inlet, marker, overtaken)
-        except FAILURES as error:
-            self.fail(error)
-
-    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
-        try:
-            self._living.take_view(inlet, view, sent_count)
-        except FAILURES as error:
-            self.fail(error)
-
-    def taken(self) -> None:
-        if self.timeline is not None:
-            self.timeline.taken()
-
-    @property
-    def _living(self) -> Timeline:
-        assert self.timeline is not None, "links are dropped with their timeline"
-        return self.timeline
-
-    # Work beside the loop
+    # For the timeline
 
     @property
     def spill_place(self) -> Path:
         return run_directory(self._store) / "spill"
-
-    async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """Do `work` in the node's one thread for reading and writing, in order."""
-        return await asyncio.get_running_loop().run_in_executor(self.writer, work)
-
-    def do_later(self, work: Callable[[], None]) -> None:
-        """Do `work` in that thread some time; a failure is told and not fatal: it is done again with the next."""
-        self.writer.submit(work).add_done_callback(_tell_failure)
-
-    async def in_writer(self, work: Callable[[Blobs], Result]) -> Result:
-        """Do `work` on the store's blobs, in that thread."""
-        return await self.in_thread(lambda: work(self._open_blobs()))
-
-    def open_blob(self, begin: int) -> BlobWriter:
-        """Begin a blob of the snapshot that began there; for that thread."""
-        return self._open_blobs().open(begin)
-
-    def _open_blobs(self) -> Blobs:
-        if self._blobs is None:
-            self._blobs = Store.open(self._store).blobs
-        return self._blobs
 
     def open_tracer(self, epoch: int, restored: Restored | None) -> Tracer | None:
         return open_tracer(self, epoch, restored) if self.settings.trace != "off" else None
@@ -461,12 +391,6 @@ class Host:
                 self.say(measure(self))
         except Exception as error:  # noqa: BLE001 -- without a sign of life the node would count as failed anyway
             self.fail(error)
-
-
-def _tell_failure(done: "Future[None]") -> None:
-    error = done.exception()
-    if error is not None:
-        logger.warning("%s", explain(error))
 
 
 def _channels_of(system: System, name: str) -> tuple[ChannelSpec, ...]:

@@ -1,0 +1,66 @@
+"""What a listener asks of its node: whom to let in, and what to do with what has come."""
+
+from typing import TYPE_CHECKING
+
+from strobe.protocol import Frame, View
+from strobe.protocol.events import Marker
+from strobe.runtime.inlet import Inlet
+from strobe.runtime.links import refuse_hello
+from strobe.runtime.timeline import Timeline
+from strobe.runtime.user_code import FAILURES
+from strobe.runtime.wire import FrameRejected, Hello, Refusal
+
+if TYPE_CHECKING:
+    from strobe.runtime.host import Host
+
+
+class HostGate:
+    """The `Gate` of a host: hands on to its timeline. Where a handler fails, or a peer breaks the rules, it ends."""
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+
+    def admit(self, hello: Hello) -> Inlet | Refusal:
+        host = self._host
+        if not host.system:
+            return Refusal("not ready", final=False)
+        refusal = refuse_hello(hello, host.system, host.epoch)
+        if refusal is not None:
+            return refusal
+        return host.timeline.admit(hello) if host.timeline is not None else Refusal("not ready", final=False)
+
+    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+        try:
+            self._living.take_frame(inlet, frame, wire_bytes)
+        except FrameRejected:
+            raise
+        except FAILURES as error:
+            self._host.fail(error)
+
+    def take_marker(self, inlet: Inlet, marker: Marker) -> None:
+        try:
+            self._living.take_marker(inlet, marker)
+        except FAILURES as error:
+            self._host.fail(error)
+
+    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
+        try:
+            self._living.take_barrier(inlet, marker, overtaken)
+        except FAILURES as error:
+            self._host.fail(error)
+
+    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
+        try:
+            self._living.take_view(inlet, view, sent_count)
+        except FAILURES as error:
+            self._host.fail(error)
+
+    def taken(self) -> None:
+        if self._host.timeline is not None:
+            self._host.timeline.taken()
+
+    @property
+    def _living(self) -> Timeline:
+        timeline = self._host.timeline
+        assert timeline is not None, "links are dropped with their timeline"
+        return timeline

@@ -1,0 +1,58 @@
+"""A node's one thread for reading and writing: what is slow, in order, beside the loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from strobe.runtime.user_code import explain
+from strobe.storage import Store
+from strobe.storage.blobs import Blobs, BlobWriter
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger("strobe.node")
+
+
+class WriterThread:
+    """Does work in the order in which it is given; `store` is where blobs go."""
+
+    def __init__(self, name: str) -> None:
+        self.store = ""
+        self._blobs: Blobs | None = None
+        self._thread = ThreadPoolExecutor(1, f"strobe-writer-{name}")
+
+    def submit(self, work: Callable[..., Result], *arguments: object) -> "Future[Result]":
+        return self._thread.submit(work, *arguments)
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Do `work`, and return what it returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def with_blobs(self, work: Callable[[Blobs], Result]) -> Result:
+        """Do `work` on the store's blobs."""
+        return await self.run(lambda: work(self._open_blobs()))
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do `work` some time; a failure is told and not fatal: it is done again with the next."""
+        self.submit(work).add_done_callback(_tell_failure)
+
+    def open_blob(self, begin: int) -> BlobWriter:
+        """Begin a blob of the snapshot that began there; for this thread."""
+        return self._open_blobs().open(begin)
+
+    async def close(self) -> None:
+        """Wait until all is done; the loop may be a program's own, and goes on turning."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _open_blobs(self) -> Blobs:
+        if self._blobs is None:
+            self._blobs = Store.open(self.store).blobs
+        return self._blobs
+
+
+def _tell_failure(done: "Future[None]") -> None:
+    error = done.exception()
+    if error is not None:
+        logger.warning("%s", explain(error))
