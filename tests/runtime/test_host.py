@@ -29,6 +29,7 @@ from strobe.protocol.coordination import (
 from strobe.protocol.systems import first_view
 from strobe.runtime import boundary
 from strobe.runtime.control import Failed, FragmentStored, Heartbeat, Refused, Stop
+from strobe.runtime.host_gate import HostGate
 from strobe.runtime.inlet import Inlet
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
