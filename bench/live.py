@@ -19,7 +19,7 @@ from strobe.runtime.documents import COMMITTED
 
 COMMAND = "python -m bench live"
 _ROUNDS, _TURN_S = 9, 0.7
-_SNAPSHOT_ROUNDS, _SNAPSHOT_TURN_S = 5, 3.0
+_SNAPSHOT_ROUNDS, _SNAPSHOT_TURN_S = 7, 3.0
 _GAP_ROUNDS, _GAP_TURN_S = 4, 2.0
 _RING_ROUNDS, _RING_TURN_S = 7, 0.4
 _TAKE_TIMEOUT_S = 30.0
