@@ -152,6 +152,34 @@ class TestImpossibleClocks:
         assert str(error.value).count("\n  line ") == 3
         assert "the clocks in my.log are impossible, 3 problems" in str(error.value)
 
+    def test_a_line_is_named_once_for_each_reason_with_the_first_few_hosts(self) -> None:
+        """D7: of many hosts that each know of all others, every line is named, in a text no longer than the log."""
+        hosts = [f"host{number}" for number in range(60)]
+        seen = dict.fromkeys(hosts, 2)
+        events = [(host, {host: 1, **dict.fromkeys(hosts[place + 1 :], 2)}) for place, host in enumerate(hosts)]
+        events += [(host, {**seen, f"nobody{host}": 1, f"noone{host}": 1}) for host in hosts]
+        (execution,) = read_log(text := log_of(*events))
+        found = find_impossible(execution)
+        fine = 2 * len(hosts)  # the first event of the last host knows of nobody
+        assert {each.line for each in found} == {2 * number for number in range(1, len(events) + 1)} - {fine}
+        assert len(found) <= 5 * len(events)
+        assert sum(len(str(each)) for each in found) < len(text)
+        first = [each.problem for each in found if each.line == 2]
+        assert first == [
+            "it knows of event 2 of host1 (line 124), which knew 1 of nobodyhost1; here nobodyhost1 is missing; "
+            "event 2 of host1 (line 124), which knew 1 of noonehost1; here noonehost1 is missing; "
+            "event 2 of host2 (line 126), which knew 1 of nobodyhost2; here nobodyhost2 is missing and 115 more",
+            "received before it was sent: it knows of event 2 of host1 (line 124), event 2 of host2 (line 126), "
+            "event 2 of host3 (line 128) and 56 more, which know of it",
+        ]
+        assert any("it names the hosts nobodyhost0, noonehost0, which have no events" in each.problem for each in found)
+
+    def test_the_name_of_a_host_is_told_in_part_where_it_is_long(self) -> None:
+        long = "x" * 10_000
+        found = problems(("a", {"a": 1, long: 1}), ("b", {"a": 1, "b": 1}), ("c", {"a": 1, "c": 1}))
+        assert found.keys() == {1, 2, 3}
+        assert all(len(problem) < 500 for problem in found.values())
+
 
 @given(st.text(alphabet='ab {}":,0123-.e[]\\\n', max_size=80))
 def test_any_text_becomes_a_trace_or_is_refused(text: str) -> None:

@@ -54,7 +54,12 @@ def parents(event: Event, before: Event | None, by_tick: "dict[tuple[str, int], 
     ]
     if len(news) < 2:
         return news
-    return [one for one in news if not any(one is not other and _knows(other, one) for other in news)]
+    heard: list[Event] = []
+    for one in sorted(news, key=lambda one: -one.total):  # who knows more than another is not known by it
+        if not any(_knows(other, one) for other in heard):
+            heard.append(one)
+    chosen = set(map(id, heard))
+    return [one for one in news if id(one) in chosen]
 
 
 def _knows(event: Event, other: Event) -> bool:
