@@ -4,7 +4,8 @@
 
 When the computation that began at the root has ended everywhere, `terminated(ctx)` of the root's process is called, if
 it has that. A process counts as active while its `active()` says so, and while it has a timer pending. For each channel
-there must be one back, for the signals: `b->a` for `a->b`, or as `back` says. Nobody may join or leave meanwhile.
+there must be one back, for the signals: `b->a` for `a->b`, or as `back` says. Nobody can leave: what it owes, or is
+owed, would never be answered.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,6 +45,8 @@ class Detected(msgspec.Struct):
 
 class Detecting(Process):
     """A process under detection. `back` gives the channel for signals to each incoming one, where it is another."""
+
+    must_stay = "its termination is being detected, which would never end"
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class Detecting(Process):
         self._end(watched)
 
     def leave(self, ctx: Context) -> None:
-        raise UsageError(f"process {ctx.name!r} cannot leave: its termination is being detected, which would never end")
+        raise UsageError(f"process {ctx.name!r} cannot leave: {self.must_stay}")
 
     def capture(self) -> Detected:
         state = self.process.capture()

@@ -100,7 +100,12 @@ class Context(ABC):
 
 
 class Process:
-    """A process: a state, and handlers that run one at a time, to completion."""
+    """A process: a state, and handlers that run one at a time, to completion.
+
+    `must_stay` says why it may not leave the system, where that is so: whoever asks for that is refused with it.
+    """
+
+    must_stay: str = ""
 
     def start(self, ctx: Context) -> None:
         """Run once, first; not after a restore."""

@@ -3,12 +3,14 @@
 from itertools import pairwise
 
 import msgspec
+import pytest
 from tests.live import detected
 from tests.live.harness import complete_snapshots, running, wait_until
 from tests.simulation.predicate_runs import EXAMPLES
 
 from strobe.causality.pictures import picture_of
 from strobe.causality.predicates import deadlock, garbage, termination
+from strobe.runtime.client import RequestRefused
 
 PHILOSOPHERS = ("p0", "p1", "p2", "p3", "p4")
 
@@ -76,6 +78,17 @@ def test_G2_objects_that_really_are_referred_to_across_processes_are_not_garbage
 
 def timers_of(live):
     return [fragment.state.timers for fragment in live.last_snapshot().fragments.values()]
+
+
+def test_G4_a_process_whose_end_is_to_be_detected_cannot_leave_and_all_go_on(tmp_path):
+    with running(tmp_path, f"{detected.__file__}:tree", detected.NAMES, "--interval", "0.05") as live:
+        live.wait_running()
+        with pytest.raises(RequestRefused, match="process b cannot leave: its termination is being detected"):
+            live.client.leave("b")
+        ended = states(wait_for(live, termination))
+        assert {one.name for one in live.wait_running().processes} == set(detected.NAMES)
+        assert not live.gone
+    assert [one["state"]["announced"] for one in ended.values()] == [1, 0, 0]
 
 
 def test_G4_the_end_of_a_computation_is_announced_online_and_a_snapshot_shows_it_too(tmp_path):

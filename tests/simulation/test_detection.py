@@ -175,6 +175,12 @@ def test_a_process_under_detection_cannot_leave_nor_have_a_state_that_is_written
         detecting.leave(SimpleNamespace(name="b"))
 
 
+def test_nobody_leaves_in_a_world_of_faults():
+    world, _, found = run(3, faults=Faults(delay_us_max=3000, membership_every_us=5_000))
+    assert set(world.nodes) == set(NAMES)
+    assert found.holds
+
+
 def test_what_a_wrapped_process_declares_is_declared():
     class Waiting(Worker):
         def waits_for(self):

@@ -40,6 +40,8 @@ class Membership:
         # Who is leaving, and the number of the first view without it.
         self.leaving: dict[str, int] = {}
         self.outputs = frozenset(outputs)
+        # Who may not leave, and why.
+        self.staying: dict[str, str] = {}
         # Of those who leave with output: how far it goes, once it is durable and waits for a snapshot that covers it.
         self.staged: dict[str, dict[str, int]] = {}
         # Those who have left with output, as the newest complete snapshot has it.
@@ -63,7 +65,9 @@ class Membership:
         return process in self.view.members or process in self.leaving
 
     def want(self, change: Change) -> None:
-        """Note a change; raise UsageError where it makes no sense after those noted before."""
+        """Note a change; raise UsageError where it makes no sense after those noted before, or may not be."""
+        if isinstance(change, LeaveWanted) and change.process in self.staying:
+            raise UsageError(f"process {change.process} cannot leave: {self.staying[change.process]}")
         planned = self.view
         for earlier in (*([self.changing] if self.changing else []), *self.changes):
             with suppress(UsageError):  # another writer's change may have made it senseless: it will not be made

@@ -5,6 +5,11 @@ from strobe.protocol.registry import check_channels
 from strobe.protocol.view import ChannelSpec, View, check_hash
 
 
+def who_must_stay(system: System) -> dict[str, str]:
+    """Return the processes of `system` that may not leave it, and why."""
+    return {name: process.must_stay for name, process in system.processes.items() if process.must_stay}
+
+
 def first_view(system: System) -> View:
     """Return view 1 of `system`, or raise UsageError where its topology is wrong."""
     check_hash("the system", system.hash)

@@ -41,7 +41,8 @@ class Injector:
         self._every(faults.coordinator_crash_every_us, self._arm_coordinator_crash)
         self._every(faults.initiator_every_us, self._initiate)
         self._every(faults.rollback_every_us, self._roll_back)
-        if all(type(process).leave is not Process.leave for process in self.world.system.processes.values()):
+        processes = self.world.system.processes.values()
+        if all(type(process).leave is not Process.leave and not process.must_stay for process in processes):
             self._every(faults.membership_every_us, self._change_membership)
 
     def stop(self) -> None:

@@ -124,6 +124,16 @@ def test_a_leave_takes_the_process_and_its_channels_out() -> None:
     assert desk.views()[-1] == View(3, ("p", "q", "r"), RING.channels)
 
 
+def test_a_leave_of_one_who_must_stay_is_refused_and_changes_nothing() -> None:
+    desk = joined()
+    desk.brain.membership.staying = {"s": "somebody counts on it"}
+    with pytest.raises(UsageError, match="process s cannot leave: somebody counts on it"):
+        desk.hears(LeaveWanted("s"))
+    desk.hears(SnapshotWanted())
+    assert desk.last_begun()
+    assert len(desk.views()) == 1
+
+
 def test_a_leaver_is_let_go_when_it_and_all_others_have_drained_and_not_before() -> None:
     desk = joined()
     effects = desk.hears(LeaveWanted("s"))
