@@ -76,6 +76,34 @@ def test_G2_objects_that_really_are_referred_to_across_processes_are_not_garbage
     assert all(before <= after for before, after in pairwise(lost))
 
 
+def test_G2_objects_that_everybody_really_has_let_go_of_are_garbage_cycles_and_all(tmp_path):
+    system = f"{EXAMPLES / 'objects.py'}:forgotten"
+    with running(tmp_path, system, tuple("abc"), "--interval", "0.05") as live:
+        live.wait_running()
+        live.wait("the end of all steps", lambda _: not any(timers_of(live)))
+        last = live.last_snapshot()
+    lost = [set(found.garbage) for found in found_in(tmp_path / "store", garbage)]
+    assert lost[-1] == {name for heap in states(last).values() for name in heap["objects"]} != set()
+    assert all(before <= after for before, after in pairwise(lost))
+
+
+def test_G2_workers_that_never_rest_are_never_said_to_have_ended_though_all_is_done(tmp_path):
+    """G2: no task is left anywhere, and nobody is active; but somebody always asks, or will."""
+    with running(tmp_path, f"{EXAMPLES / 'stealing.py'}:restless", tuple("abcd"), "--interval", "0.05") as live:
+        live.wait_running()
+        live.wait("the end of all work", lambda _: done_in(live.last_snapshot()) == 200)
+        live.wait_committed(5)
+        last = live.last_snapshot()
+    assert done_in(last) == 200
+    assert not termination(picture_of(last)).active
+    for predicate in (termination, deadlock):
+        assert not any(found.holds for found in found_in(tmp_path / "store", predicate))
+
+
+def done_in(snapshot):
+    return sum(bench["done"] for bench in states(snapshot).values())
+
+
 def timers_of(live):
     return [fragment.state.timers for fragment in live.last_snapshot().fragments.values()]
 
