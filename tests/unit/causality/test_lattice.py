@@ -1,6 +1,7 @@
 """The lattice of consistent cuts, held against the definitions: every cut, and what held at some or on every way."""
 
 import sys
+import tracemalloc
 
 import msgspec
 import pytest
@@ -171,6 +172,28 @@ class TestConjunctions:
         assert found.answer is False
         assert found.path is not None
         assert len(found.path) == 40 * 50
+
+    def test_a_long_chain_of_guards_shares_its_beginnings(self) -> None:
+        """Two processes hand a token to each other, and each fulfils its condition while it has it. So at every cut one
+        of them does not; the way along them takes memory that grows with its length, and not with its square."""
+        turns, lines = 2000, list[Internal | Send | Receive]()
+        for turn in range(turns):
+            place, other = ("a", "b") if turn % 2 == 0 else ("b", "a")
+            first = turn // 2 * 2 + 1
+            begins = Receive(place, first, other + place, (turn + 1) // 2) if turn else Internal(place, first)
+            lines += [
+                msgspec.structs.replace(begins, payload=_told(x=1)),
+                Internal(place, first + 1, payload=_told(x=0)),
+            ]
+            lines.append(Send(place, first + 1, place + other, turn // 2 + 1))
+        channels = (ChannelSpec("ab", "a", "b"), ChannelSpec("ba", "b", "a"))
+        trace = Trace(header_of(View(1, ("a", "b"), channels)), lines)
+        tracemalloc.start()
+        found = definitely(trace, "a.x == 1 and b.x == 1")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (found.answer, len(found.path or ())) == (False, 2 * turns)
+        assert peak < 8 << 20
 
 
 def test_a_run_without_events_has_one_cut() -> None:

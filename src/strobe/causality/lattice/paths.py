@@ -3,7 +3,9 @@
 Such a way is what refutes *definitely*: an observer who saw the events in this order never saw the condition hold.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from strobe.causality.lattice.compiled import PLAIN, Kernels, compiled, require_numpy
@@ -23,6 +25,9 @@ Steps = list[int]
 
 _GUARDED_MAX = 100_000
 
+Way = tuple[States, "Way | None"]
+"""A cut, and how it was come to. Ways share their beginnings: many of them are open at once, and each may be long."""
+
 
 def guarded_path(run: Run, tables: Tables) -> Steps | None:
     """Return a way on which some process never fulfils its condition, at each cut; None where none was found.
@@ -32,8 +37,8 @@ def guarded_path(run: Run, tables: Tables) -> Steps | None:
     longest way ahead first. It finds one in few steps as a rule; it does not look at more than some thousands.
     """
     bad = {process: list(bad_stretches(table)) for process, table in tables.items()}
-    open_: list[tuple[int, Stretch, States, tuple[States, ...]]] = [
-        (process, own[0], run.bottom, ()) for process, own in bad.items() if own and own[0].first == 0
+    open_: list[tuple[int, Stretch, States, Way | None]] = [
+        (process, own[0], run.bottom, None) for process, own in bad.items() if own and own[0].first == 0
     ]
     seen: set[tuple[int, int, States]] = set()
     while open_ and len(seen) < _GUARDED_MAX:
@@ -41,9 +46,9 @@ def guarded_path(run: Run, tables: Tables) -> Steps | None:
         if (process, stretch.first, states) in seen:
             continue
         seen.add((process, stretch.first, states))
-        way = (*before, states)
+        way: Way = states, before
         if stretch.last == run.lengths[process]:
-            return _steps_along(run, (*way, run.top))
+            return _steps_along(run, _cuts_of((run.top, way)))
         for other, own in bad.items():
             if other != process:
                 open_ += [(other, *entry, way) for entry in _handovers(run, process, stretch, states, other, own)]
@@ -55,14 +60,22 @@ def _handovers(
 ) -> list[tuple[Stretch, States]]:
     """Return the bad stretches of `other` that it can get to while `process` is in `stretch`, the farthest last."""
     found: list[tuple[Stretch, States]] = []
-    for later in own:
-        if later.last < states[other]:
-            continue
+    first = bisect_left(own, states[other], key=lambda stretch: stretch.last)
+    for later in islice(own, first, None):
         entered = run.with_past(states, other, max(later.first, states[other]))
         if entered[process] > stretch.last:
             break
         found.append((later, entered))
     return found
+
+
+def _cuts_of(way: Way) -> list[States]:
+    cuts: list[States] = []
+    following: Way | None = way
+    while following is not None:
+        states, following = following
+        cuts.append(states)
+    return cuts[::-1]
 
 
 def _steps_along(run: Run, way: Sequence[States]) -> Steps:
