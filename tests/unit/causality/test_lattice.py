@@ -35,9 +35,7 @@ from strobe.protocol.view import ChannelSpec, View
 @pytest.fixture(params=["plain", "compiled"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run with the kernels as they stand, or compiled from the first cut on."""
-    if request.param == "compiled":
-        monkeypatch.setattr(enumeration, "PLAIN_CUTS_MAX", 0)
-        monkeypatch.setattr(paths, "PLAIN_CUTS_MAX", 0)
+    monkeypatch.setattr(compiling, "is_loaded", lambda: request.param == "compiled")
     return str(request.param)
 
 
@@ -63,8 +61,9 @@ class TestEnumeration:
         assert counted.complete
         assert counted.cuts == len(all_cuts(trace))
 
-    def test_a_walk_goes_on_where_a_block_ends(self) -> None:
+    def test_a_walk_goes_on_where_a_block_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         # More cuts than fit into one block, of the plain kernels and of the compiled ones.
+        monkeypatch.setattr(compiling, "PLAIN_STEPS_MAX", 300_000)
         trace = grid(3, 29)
         assert count_cuts(trace).cuts == 30**3
         assert len({tuple(cut.values()) for cut in consistent_cuts(trace)}) == 30**3
@@ -244,7 +243,7 @@ def test_the_clock_kernel_computes_vector_clocks(trace: Trace) -> None:
 def test_large_traces_have_their_clocks_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = grid(2, 3)
     slow = Run(trace).clocks
-    monkeypatch.setattr("strobe.causality.lattice.run._EVENTS_IN_PYTHON_MAX", 0)
+    monkeypatch.setattr("strobe.causality.lattice.run._STEPS_IN_PYTHON_MAX", 0)
     assert Run(trace).clocks == slow
 
 
@@ -264,9 +263,42 @@ def test_kernels_are_compiled_without_a_cache_where_there_is_no_place_for_one(mo
     compiling.compiled.cache_clear()
 
 
+class TestTheChoiceOfKernels:
+    @pytest.fixture(autouse=True)
+    def _not_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(compiling, "is_loaded", lambda: False)
+
+    @pytest.mark.parametrize("width", [1, 8, 100, 1000, 3000])
+    def test_no_more_steps_are_made_uncompiled_than_its_import_is_worth(self, width: int) -> None:
+        cuts = compiling.plain_cuts_max(width)
+        assert cuts * width * width <= compiling.PLAIN_STEPS_MAX
+        assert cuts > 10_000 or width > 8
+        assert compiling.kernels_for(cuts - 1, width) is compiling.PLAIN or not cuts
+        assert compiling.kernels_for(cuts, width) is compiling.compiled()
+
+    def test_few_cuts_of_many_processes_are_looked_at_without_the_compiler(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "numba", None)
+        compiling.compiled.cache_clear()
+        assert count_cuts(grid(100, 0)).cuts == 1
+        assert count_cuts(grid(30, 1), 1000).cuts == 1000
+        compiling.compiled.cache_clear()
+
+    def test_once_compiled_they_are_taken_from_the_first_cut_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(compiling, "is_loaded", lambda: True)
+        assert compiling.kernels_for(0, 2) is compiling.compiled()
+
+
+def test_a_block_of_cuts_takes_no_more_memory_where_processes_are_many() -> None:
+    blocks = enumeration.LexicalWalk(Run(grid(2000, 1)), 1200).blocks()
+    assert max(block.nbytes for block in blocks) <= 1 << 24
+
+
 class TestWithoutTheExtra:
     def test_a_long_search_names_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "numba", None)
+        monkeypatch.setattr(compiling, "PLAIN_STEPS_MAX", 300_000)
         compiling.compiled.cache_clear()
         with pytest.raises(MissingExtra, match="strobe-snapshots\\[lattice\\]"):
             count_cuts(grid(3, 29))

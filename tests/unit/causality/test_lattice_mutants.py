@@ -6,7 +6,8 @@ from types import ModuleType
 import pytest
 from tests.unit.causality.small_lattices import wrong_clocks, wrong_conjunctions, wrong_levels, wrong_walks
 
-from strobe.causality.lattice import conjunctive, enumeration, kernels, paths
+from strobe.causality.lattice import compiled as compiling
+from strobe.causality.lattice import conjunctive, enumeration, kernels
 from strobe.causality.lattice.compiled import PLAIN, Kernels
 
 
@@ -30,7 +31,7 @@ def test_nothing_is_wrong_with_the_clocks_as_they_are() -> None:
 
 
 def test_a_walk_is_the_same_wherever_its_blocks_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enumeration, "PLAIN_CUTS_MAX", 0)
+    monkeypatch.setattr(compiling, "is_loaded", lambda: True)
     monkeypatch.setattr(enumeration, "_AT_ONCE", 2)
     assert not list(wrong_walks())
 
@@ -56,7 +57,8 @@ def test_a_walk_is_the_same_wherever_its_blocks_end(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_broken_walk_is_noticed(monkeypatch: pytest.MonkeyPatch, rule: str, broken: str) -> None:
-    monkeypatch.setattr(enumeration, "PLAIN", kernels_with(rule, broken))
+    monkeypatch.setattr(compiling, "is_loaded", lambda: False)
+    monkeypatch.setattr(compiling, "PLAIN", kernels_with(rule, broken))
     with pytest.raises((AssertionError, IndexError)):
         assert next(wrong_walks(), None) is None
 
@@ -72,7 +74,8 @@ def test_a_broken_walk_is_noticed(monkeypatch: pytest.MonkeyPatch, rule: str, br
     ],
 )
 def test_a_broken_step_between_levels_is_noticed(monkeypatch: pytest.MonkeyPatch, rule: str, broken: str) -> None:
-    monkeypatch.setattr(paths, "PLAIN", kernels_with(rule, broken))
+    monkeypatch.setattr(compiling, "is_loaded", lambda: False)
+    monkeypatch.setattr(compiling, "PLAIN", kernels_with(rule, broken))
     with pytest.raises((AssertionError, IndexError)):
         assert next(wrong_levels(), None) is None
 

@@ -26,6 +26,26 @@ class Kernels(NamedTuple):
 
 PLAIN = Kernels(kernels.lexical, kernels.successors, kernels.clock_rows)
 
+PLAIN_STEPS_MAX = 4_000_000
+"""A cut takes up to as many steps as the square of the processes, and some more. As many as this take, uncompiled, no
+longer than it takes to import the compiler, which is why short searches do without."""
+_STEPS_MIN = 64
+
+
+def plain_cuts_max(width: int) -> int:
+    """Return how many cuts of so many processes are looked at without the compiler."""
+    return 0 if is_loaded() else PLAIN_STEPS_MAX // (width * width + _STEPS_MIN)
+
+
+def kernels_for(examined: int, width: int) -> Kernels:
+    """Return the kernels for the next cuts, where `examined` were looked at already."""
+    return PLAIN if examined < plain_cuts_max(width) else compiled()
+
+
+def is_loaded() -> bool:
+    """Whether the compiler was imported already."""
+    return compiled.cache_info().currsize > 0
+
 
 @cache
 def compiled() -> Kernels:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from strobe.causality.lattice.compiled import PLAIN, Kernels, compiled, require_numpy
+from strobe.causality.lattice.compiled import kernels_for, plain_cuts_max, require_numpy
 from strobe.causality.lattice.run import Run
 from strobe.causality.trace import Trace
 
@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from strobe.causality.lattice.run import Integers
 
 CUTS_MAX = 100_000_000
-PLAIN_CUTS_MAX = 4_096
-"""So many are looked at without the compiler: they take less time than its import."""
 _AT_ONCE = 16_384
+_AT_ONCE_BYTES = 1 << 24
 
 Progress = Callable[[int], None]
 """Is told, now and then, how many cuts were looked at."""
@@ -54,6 +53,7 @@ class LexicalWalk:
         self.complete = False
         self._cuts_max = cuts_max
         self._progress = progress
+        self._at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // (8 * len(run.lengths) or 1)))
 
     def blocks(self) -> "Iterator[Integers]":
         """Yield the cuts in blocks of rows; a block is overwritten when the next is asked for."""
@@ -64,10 +64,10 @@ class LexicalWalk:
         limits = _limits(clocks, starts, lengths)
         cut, tops = np.zeros(width, np.int64), np.zeros(width, np.int64)
         floors = np.zeros((width, width), np.int64)
-        buffer = np.zeros((_AT_ONCE, width), np.int64)
+        buffer = np.zeros((self._at_once, width), np.int64)
         first = 1  # the least cut, which follows no other: the buffer begins as it
         while not self.complete and (room := self._room()) > 0:
-            kernel = self._kernels().lexical
+            kernel = kernels_for(self.examined, width).lexical
             found = first + kernel(clocks, starts, lengths, limits, cut, floors, tops, buffer[first:room])
             first = 0
             self.complete = bool((cut == lengths).all())
@@ -77,11 +77,9 @@ class LexicalWalk:
             if self._progress is not None:
                 self._progress(self.examined)
 
-    def _kernels(self) -> Kernels:
-        return PLAIN if self.examined < PLAIN_CUTS_MAX else compiled()
-
     def _room(self) -> int:
-        room = PLAIN_CUTS_MAX if self.examined < PLAIN_CUTS_MAX else _AT_ONCE
+        plain = plain_cuts_max(len(self.run.lengths)) - self.examined
+        room = min(plain, self._at_once) if plain > 0 else self._at_once
         return room if self._cuts_max is None else min(room, self._cuts_max - self.examined)
 
 

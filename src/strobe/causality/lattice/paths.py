@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from strobe.causality.lattice.compiled import PLAIN, Kernels, compiled, require_numpy
+from strobe.causality.lattice.compiled import kernels_for, require_numpy
 from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.conjunctive import Stretch, Tables, bad_stretches
-from strobe.causality.lattice.enumeration import PLAIN_CUTS_MAX, Progress
+from strobe.causality.lattice.enumeration import Progress
 from strobe.causality.lattice.run import Run, States
 
 if TYPE_CHECKING:
@@ -179,15 +179,12 @@ class LevelWalk:
             slots = np.full(1 << (2 * room).bit_length(), -1, np.int32)
             out = np.zeros((room, cuts.shape[1]), np.int64)
             parents, steps = np.zeros(room, np.int32), np.zeros(room, np.int32)
-            found = self._kernels().successors(*arrays, cuts, slots, out, parents, steps)
+            found = kernels_for(self.examined, cuts.shape[1]).successors(*arrays, cuts, slots, out, parents, steps)
             if found >= 0:
                 return out[:found], parents[:found], steps[:found]
             if room == room_max:
                 return None
             room = min(4 * room, room_max)
-
-    def _kernels(self) -> Kernels:
-        return PLAIN if self.examined < PLAIN_CUTS_MAX else compiled()
 
 
 def _way_back(came: "list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]") -> Steps:

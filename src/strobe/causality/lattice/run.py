@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 States = tuple[int, ...]
 """A cut as the lattice has it: the state of each process, in the order of the header."""
 
-_EVENTS_IN_PYTHON_MAX = 100_000
-"""Up to here, computing clocks takes less time than importing the compiler."""
+_STEPS_IN_PYTHON_MAX = 3_200_000
+"""An event takes a step for each process, and some more. So many take less time than importing the compiler."""
+_STEPS_MIN = 24
 
 
 class Run:
@@ -42,7 +43,7 @@ class Run:
     @cached_property
     def clocks(self) -> "list[array[int]]":
         """For each process the clocks of its states, one after the other: how many events of each process they need."""
-        if self.event_count > _EVENTS_IN_PYTHON_MAX:
+        if self.event_count * (len(self.processes) + _STEPS_MIN) > _STEPS_IN_PYTHON_MAX:
             try:
                 table, starts = clock_table(self.trace, compiled())
             except MissingExtra:
