@@ -125,6 +125,7 @@ def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
     [
         (["nothing.py:bank"], "cannot be read"),
         ([BANK, "--store", "ftp://host/snapshots"], "ftp:// is no kind of store"),
+        ([BANK, "--fork"], "--fork goes with --restore ID"),
         ([BANK, "--for", "0"], "--for takes a number of seconds above 0"),
         ([BANK, "--set", "node.colour=red"], "[node] has:"),
         ([BANK, "--set", "node.trace=everything"], "there is no trace 'everything'"),
@@ -154,7 +155,7 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
     seen = {}
 
     class Fake(Supervisor):
-        def start(self):
+        def start(self, before_nodes):
             seen["names"] = self._names
             self.listen = "127.0.0.1:7"
             self.client = SimpleNamespace(api="127.0.0.1:8", status=lambda: status_of(halted="enough"))
@@ -180,6 +181,10 @@ def test_ports_are_free_ones_unless_a_file_says_which():
         ]
 
 
+def failing(count):
+    return Trouble("snapshots", f"the last {count} were aborted")
+
+
 def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
     needed = []
     answers = iter(
@@ -188,7 +193,8 @@ def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
             status_of(
                 processes=[process_of("a", "missing")], troubles=[Trouble("slow", "channel a->b has waited 3.1 s")]
             ),
-            status_of(troubles=[Trouble("slow", "channel a->b has waited 3.6 s")]),
+            status_of(troubles=[Trouble("slow", "channel a->b has waited 3.6 s"), failing(3)]),
+            status_of(troubles=[failing(4)]),
             status_of(halted="it crashes again and again"),
         ]
     )
@@ -205,7 +211,7 @@ def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
     )
     session = Session(supervisor)
     session._look()
-    for _ in range(3):
+    for _ in range(4):
         for one in supervisor.tick():
             session._tell_gone(one)
         session._look()
@@ -214,6 +220,7 @@ def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
         "the coordinator does not answer; processes go on without it, and it is started again",
         "b was killed by SIGKILL; it is started again",
         "slow: channel a->b has waited 3.1 s",
+        "snapshots: the last 3 were aborted",
         "c has left",
     ]
     assert needed == ["a"]

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -281,6 +281,7 @@ def check_everything(system, store, output=None):
 
 def assert_nothing_left(store):
     """Nobody works on a store any more: nothing is spilled or unfinished, and what is not needed can be collected."""
+    assert not working_on(store), f"processes are left: {working_on(store)}"
     opened = Store.open(store)
     collect(opened)
     assert list((store / "tmp").iterdir()) == []
@@ -290,6 +291,17 @@ def assert_nothing_left(store):
     kept |= {one.position for one in opened.state().open.values()}
     found = {int(place.name) for place in (store / "blobs").iterdir()}
     assert found <= kept, f"blobs of no snapshot are left: {sorted(found - kept)}"
+
+
+def working_on(store):
+    """Return the programs that were started for a store and still run."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may have ended meanwhile, or be somebody else's
+            words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+            if str(store) in words:
+                found[entry.name] = " ".join(words)
+    return found
 
 
 def _blobs(manifest):

@@ -237,7 +237,17 @@ def sinks_of(*names):
     return {f"out-{name}": FileSink(output(name), process=name) for name in names}
 
 
+class Initiating(Clerk):
+    """Asks for a snapshot itself, in the middle of what it does."""
+
+    def receive(self, ctx, channel, note):
+        super().receive(ctx, channel, note)
+        if self.book.emitted % 200 == 0:
+            ctx.snapshot()
+
+
 ledger = wired({name: Clerk() for name in NAMES})
+initiating = wired({"a": Clerk(), "b": Initiating(), "c": Initiating()})
 ledger_unordered = wired({name: Clerk() for name in NAMES}, protocol="lai-yang", kind="unordered")
 keyed = wired({name: KeyedClerk() for name in NAMES})
 with_sinks = wired({name: Clerk() for name in NAMES}, sinks=sinks_of(*NAMES))

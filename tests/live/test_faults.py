@@ -254,22 +254,15 @@ def test_E9_R2_below_released_output_a_system_whose_newest_snapshot_is_damaged_g
     output.mkdir()
 
     def up(*options):
-        command = [
-            *PROGRAM,
-            "up",
-            f"{LEDGER}:with_sinks",
-            "--store",
-            "store",
-            "--for",
-            "2",
-            "--interval",
-            "0.2",
-            *options,
-        ]
+        command = [*PROGRAM, "up", f"{LEDGER}:with_sinks", "--store", "store", "--interval", "0.2", *options]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
-    assert up()[0] == 0
+    with running(
+        tmp_path, f"{LEDGER}:with_sinks", ledger.NAMES, environment={"STROBE_TEST_OUTPUT": str(output)}
+    ) as live:
+        live.wait_running()
+        live.wait_committed(3)
     *_, sound, newest = [name for _, name, _ in Store.open(tmp_path / "store").list()]
     released = {name: (output / f"{name}.jsonl").read_bytes() for name in ledger.NAMES}
     assert all(released.values())
@@ -278,17 +271,17 @@ def test_E9_R2_below_released_output_a_system_whose_newest_snapshot_is_damaged_g
     assert code == 1
     assert f"snapshot {newest} is corrupt" in said
     assert f"snapshot {sound} lies below released output" in said
-    assert "--restore ID, with --fork" in said
+    assert "strobe up --restore ID, or with --fork" in said
     code, said = up("--restore", newest, "--fork")
-    assert code != 0
+    assert code == 1
     assert f"snapshot {newest} is corrupt" in said
-    code, said = up("--restore", sound, "--fork")
+    code, said = up("--restore", sound, "--fork", "--for", "4")
     assert code == 0, said
     for name, before in released.items():
         assert (output / f"{name}.jsonl").read_bytes() == before
         [forked] = output.glob(f"{name}.jsonl.epoch-*")
         assert forked.stat().st_size
-    assert up()[0] == 0  # and it goes on from there
+    assert up("--for", "1")[0] == 0  # and it goes on from there
 
 
 def damage(store, snapshot, name):
@@ -395,6 +388,28 @@ def test_hundreds_of_snapshots_and_dozens_of_resets_leave_nothing_behind(tmp_pat
             assert now.threads <= before[who].threads + 1, (who, before[who], now)
         assert live.status().epoch == 1
     check_everything(ledger.mixed, tmp_path / "store")
+
+
+def test_R1_dozens_of_rollbacks_leave_nothing_behind_in_those_who_live_through_them(tmp_path):
+    """Each begins a new timeline; nothing of the old one stays."""
+    with running(tmp_path, f"{LEDGER}:keyed", ledger.NAMES, "--interval", "0.05") as live:
+        live.wait_running()
+        live.wait_committed(1)
+        roll_back(live, 10)
+        before = live.footprints()
+        roll_back(live, 25)
+        for who, now in live.footprints().items():
+            assert now.memory_bytes < before[who].memory_bytes + 12_000_000, (who, before[who], now)
+            assert now.descriptors <= before[who].descriptors + 8, (who, before[who], now)
+            assert now.threads <= before[who].threads + 1, (who, before[who], now)
+        assert live.gone == []
+    check_everything(ledger.keyed, tmp_path / "store")
+
+
+def roll_back(live, count):
+    for _ in range(count):
+        live.client.restore()
+        live.wait_running()
 
 
 def many(live, count):

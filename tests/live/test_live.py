@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from tests.live import ledger
-from tests.live.harness import LEDGER, running, verify_all
+from tests.live.harness import LEDGER, check_everything, running, verify_all, working_on
 
 from strobe.storage import Store
 
@@ -80,6 +80,17 @@ def test_a_process_that_is_frozen_for_a_while_comes_back_without_a_rollback(tmp_
         live.wait_committed(2)
         assert live.status().epoch == 1
         ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
+
+
+def test_processes_initiate_snapshots_themselves(tmp_path):
+    """Two of them, whenever they please, also at once; nobody else asks for any."""
+    with running(tmp_path, f"{LEDGER}:initiating", ledger.NAMES, "--interval", "0") as live:
+        live.wait_running()
+        live.wait_committed(5)
+        assert len(working_on(live.store)) == 4
+    initiators = {manifest.initiators for _, _, manifest in Store.open(tmp_path / "store").list()}
+    assert {name for names in initiators for name in names} == {"b", "c"}
+    check_everything(ledger.initiating, tmp_path / "store")
 
 
 def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):

@@ -6,6 +6,8 @@ import re
 from tests.cli.command_line import BANK, REPOSITORY, run
 from tests.live.harness import running, wait_until
 
+from strobe.runtime import IngressLog
+
 ORDERS = 60
 
 
@@ -49,6 +51,33 @@ def test_R2_every_order_is_taken_once_and_told_of_once_through_kills(tmp_path, m
             if part < 3:
                 order(part * ORDERS // 3, (part + 1) * ORDERS // 3)
                 live.kill("till")
+    told_of = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert told_of == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
+
+
+def test_R2_what_came_in_through_an_ingress_log_takes_effect_once_through_kills(tmp_path, monkeypatch):
+    """R2: it is appended while the system runs, is killed, and is rolled back to before it was read."""
+    text = (REPOSITORY / "docs" / "outside.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    shop = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0].replace("FileSource", "IngressLog")
+    (tmp_path / "shop.py").write_text(shop.replace("orders.jsonl", "orders.log"))
+    audit = tmp_path / "audit.jsonl"
+    door = IngressLog(tmp_path / "orders.log")
+
+    def told(count):
+        wait_until(f"{count} orders told of", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
+
+    with running(tmp_path, f"{tmp_path / 'shop.py'}:shop", ["till"], "--interval", "0.1") as live:
+        live.wait_running()
+        for number in range(ORDERS):
+            door.append({"item": str(number), "count": 1})
+            if number in (ORDERS // 3, ORDERS // 2):
+                live.kill("till")
+            if number == ORDERS - 10:
+                told(ORDERS - 9)
+                live.kill("till")
+        told(ORDERS)
+    door.close()
     told_of = [json.loads(line) for line in audit.read_text().splitlines()]
     assert told_of == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
 

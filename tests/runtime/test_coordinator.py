@@ -30,6 +30,7 @@ from strobe.runtime.control import (
     AddressBook,
     Failed,
     FragmentStored,
+    Heartbeat,
     Recorded,
     Refused,
     SnapshotBegun,
@@ -136,6 +137,19 @@ def test_snapshots_that_are_aborted_again_and_again_are_a_trouble_until_one_is_c
             assert "the cut is inconsistent" in trouble.problem
             await committed(coordinator, a, b)
             assert coordinator.service.status().troubles == []
+
+    asyncio.run(scenario())
+
+
+def test_a_channel_that_cannot_be_read_is_a_trouble(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            _, b = await both_alive(coordinator)
+            b.say(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, unreadable={"a->b": "a->b: the frame of message 2"}))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "unreadable"
+            assert "process b cannot read what comes on a->b: the frame of message 2" in trouble.problem
 
     asyncio.run(scenario())
 

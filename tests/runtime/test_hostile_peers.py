@@ -1,16 +1,19 @@
-"""What a peer sends that knows the system and its channels, and means no good: the node goes on."""
+"""What a peer sends that knows the system and its channels, and cannot be right: that connection ends, and no more."""
 
 import asyncio
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 from tests.runtime.link_ends import HELLO, NoNetwork, Target, marker, run, until
 from tests.runtime.lone_node import LoneNode, lone_node
+from tests.runtime.scripted import pair
 
 from strobe.protocol.coordination import RecordingFailed
 from strobe.runtime import wire
+from strobe.runtime.heartbeat import measure
 from strobe.runtime.link_connection import LinkConnection
 from strobe.runtime.listener import Listener
 from strobe.runtime.wire import ARRAY32, ARRAY_HEADER, HEADER, HEADER_BYTES, MAGIC, Welcome
@@ -56,9 +59,14 @@ class Hostile:
         self.writer.close()
 
 
-def test_a_body_that_cannot_be_read_ends_its_connection_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [Any, int, str | int, None])
+def test_a_body_that_cannot_be_read_ends_its_connection_and_nothing_else(tmp_path: Path, kind: Any) -> None:
+    """Whatever the process takes: that garbage has a value of another type before it ends does not make it readable."""
+
     async def scenario() -> None:
-        async with lone_node(tmp_path) as node:
+        system = pair()
+        system.decoder = msgspec.msgpack.Decoder(list[int | kind])  # type: ignore[valid-type]
+        async with lone_node(tmp_path, system) as node:
             sent = []
             for seed in SEEDS:
                 hostile = await Hostile.connect(node)
@@ -68,6 +76,21 @@ def test_a_body_that_cannot_be_read_ends_its_connection_and_nothing_else(tmp_pat
                 sent.append(seed)
                 await node.received(*sent)
             assert node.host.rejected["wrong body"] == len(SEEDS)
+            assert node.host.problem is None
+
+    run(scenario())
+
+
+def test_a_source_that_sends_what_cannot_be_read_again_and_again_is_a_trouble(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            node.source.send("readable")
+            await node.received("readable")
+            assert not measure(node.host).unreadable
+            node.source.outlet.write(bytearray(messages_frame(ARRAY_HEADER.pack(ARRAY32, 1) + NEVER_USED, 1, 0, 2)))
+            await until(lambda: measure(node.host).unreadable)
+            problem = measure(node.host).unreadable["a->b"]
+            assert problem.startswith("a->b: the frame of message 2 cannot be decoded")
             assert node.host.problem is None
 
     run(scenario())

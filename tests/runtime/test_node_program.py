@@ -378,6 +378,20 @@ def test_R2_a_program_gets_the_records_of_a_source_as_one_list(tmp_path: Path) -
     run(scenario())
 
 
+def test_E7_what_is_held_is_freed_also_where_the_program_is_in_an_event_that_does_not_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with own_loop(tmp_path, patience_s=0.05) as own:
+            asking = asyncio.create_task(own.node.__anext__())
+            own.record(1)
+            await own.link.hear(Recorded)
+            own.source.send(1)
+            await asking  # from now on it is in an event
+            await until(lambda: not own.program.timeline.captures.open)  # type: ignore[union-attr]
+            assert (await own.link.hear(RecordingFailed)).reason == "no outcome for 0.05 s"
+
+    run(scenario())
+
+
 def test_R4_the_trace_of_a_program_says_by_which_event_each_message_was_sent(tmp_path: Path) -> None:
     tracers: list[Any] = []
 

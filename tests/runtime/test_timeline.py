@@ -140,6 +140,22 @@ def test_the_loop_goes_on_turning_while_much_that_waited_is_taken(
     run(scenario())
 
 
+def test_a_process_that_has_failed_is_given_nothing_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            before = len(node.process.messages)
+            node.source.send("waits")
+            await until(lambda: node.timeline.inbox)
+            timeline = node.timeline
+            timeline._has_room("b->a")  # it would be taken in the next turn
+            node.host.fail(ValueError("enough"))
+            timeline.pump()
+            assert len(node.process.messages) == before
+
+    run(scenario())
+
+
 def test_when_the_slow_channel_ends_its_process_goes_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:

@@ -81,7 +81,7 @@ class Watch:
 
     def _show_troubles(self, troubles: list[Trouble]) -> None:
         """Tell of each trouble once while it lasts; for how long it has lasted changes all the time."""
-        lasting = {_SECONDS.sub("", trouble.problem): trouble for trouble in troubles}
+        lasting = {_lasting(trouble): trouble for trouble in troubles}
         for problem, trouble in lasting.items():
             if problem not in self._troubles:
                 self.tell(f"{trouble.kind}: {trouble.problem}")
@@ -90,6 +90,11 @@ class Watch:
     def _draw(self) -> None:
         if self._live is not None and self._status is not None:
             self._live.update(_picture(self._status, list(self._events)))
+
+
+def _lasting(trouble: Trouble) -> str:
+    """Return what stays the same of a trouble while it lasts."""
+    return trouble.kind if trouble.kind == "snapshots" else _SECONDS.sub("", trouble.problem)
 
 
 def rollback_text(rollback: RollbackReport) -> str:

@@ -173,8 +173,8 @@ class Rollback:
             self.wish.wanted = None
         else:
             return self._halt(
-                f"{self.wish.reason}, and no snapshot can be restored: {event.reason}. Put back what is damaged, or "
-                "start again from one that is sound (strobe up --restore ID, with --fork below released output)"
+                f"{self.wish.reason}, and no snapshot can be restored: {event.reason}. Mend what stands against it, or "
+                "start again from one that has nothing against it (strobe up --restore ID, or with --fork)"
             )
         return []
 

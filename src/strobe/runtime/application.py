@@ -118,14 +118,22 @@ def decode_frame(decode: Decode, process: str, channel: str, frame: Frame) -> li
 def unpack_frame(decode: Decode, process: str, channel: str, frame: Frame) -> list[Any]:
     """Return the messages of a frame from the wire; raise FrameRejected where it is garbage.
 
-    Messages that could be read, and are not what the process takes, are its peer's mistake: ProtocolViolation.
+    Messages that can be read, and are not what the process takes, are its peer's mistake: ProtocolViolation.
     """
     try:
         return decode_frame(decode, process, channel, frame)
     except ProtocolViolation as violation:
-        if isinstance(violation.__cause__, msgspec.ValidationError):
+        if isinstance(violation.__cause__, msgspec.ValidationError) and _can_be_read(frame):
             raise
         raise FrameRejected("wrong body", f"{channel}: {violation.problem}") from violation
+
+
+def _can_be_read(frame: Frame) -> bool:
+    """Tell whether `frame` has as many messages as it says, of whatever types."""
+    try:
+        return len(msgspec.msgpack.decode(frame.body)) == frame.count
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+        return False
 
 
 class LiveContext(Context):

@@ -49,8 +49,12 @@ class Barriers:
     def _tell_arrived(self, channel: str, marker: Marker, overtaken: tuple[Frame, ...], overtakes: bool) -> None:
         timeline = self._timeline
         waiting = tuple(timeline.inbox.frames(channel))
+        begun = marker.snapshot in timeline.protocol.open
         timeline.tell(BarrierArrived(channel, marker, waiting, overtaken, overtakes))
-        timeline.recordings.joined([*(item.frame for item in waiting), *overtaken])
+        if begun:
+            timeline.recordings.joined([*(item.frame for item in waiting), *overtaken])
+        else:
+            timeline.recordings.look()  # of other channels whose barrier had come too
 
     def _later(self, after_s: float, action: Callable[[SnapshotId], None], snapshot: SnapshotId) -> asyncio.TimerHandle:
         timeline = self._timeline

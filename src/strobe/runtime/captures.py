@@ -71,7 +71,7 @@ class Captures:
             capture.begun.set_result(self._begun[snapshot])
         loop = asyncio.get_running_loop()
         capture.task = loop.create_task(self._store(capture))
-        expire = partial(self._timeline.run_between, partial(self._expire, snapshot))
+        expire = partial(self._expire, snapshot)
         capture.patience = loop.call_later(self._host.settings.patience_s, self._timeline.attempt, expire)
         if self._timeline.tracer is not None:
             self._timeline.tracer.recorded(str(snapshot), capture.captured.position)
@@ -99,12 +99,13 @@ class Captures:
         """Every incoming channel is known to its end."""
         capture = self.open.get(fragment.snapshot)
         if capture is not None:
-            capture.in_flight = {channel: list(items) for channel, items in fragment.in_flight.items()}
+            if capture.answer is None:  # else it could not be stored
+                capture.in_flight = {channel: list(items) for channel, items in fragment.in_flight.items()}
             capture.fragment.set_result(msgspec.structs.replace(fragment, in_flight={}))
         self._timeline.recordings.changed()
 
     def abandon(self, snapshot: SnapshotId, reason: str) -> None:
-        """Give `snapshot` up, say so, and free all that is held for it; between two events only."""
+        """Give `snapshot` up, say so, and free all that is held for it: at any time, for it makes no cut."""
         logger.warning("snapshot %s is given up: %s", snapshot, reason)
         self._host.say(RecordingFailed(snapshot, self._host.name, reason))
         capture = self.open.get(snapshot)

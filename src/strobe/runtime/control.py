@@ -120,7 +120,10 @@ class ChannelReport(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """A sign of life, with what people want to see. Counters only ever go up within an instance."""
+    """A sign of life, with what people want to see. Counters only ever go up within an instance.
+
+    `unreadable`: what is wrong with what comes on a channel again and again.
+    """
 
     process: str
     epoch: int
@@ -134,6 +137,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     spilled_bytes: int = 0
     open_snapshots: int = 0
     log_lines: tuple[str, ...] = ()
+    unreadable: dict[str, str] = {}
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -102,7 +102,10 @@ class ChannelStatus(msgspec.Struct):
 
 
 class Trouble(msgspec.Struct):
-    """Something that needs a person: `kind` is halted, store, restore, snapshots, credit, slow or missing."""
+    """Something that needs a person.
+
+    `kind` is halted, store, restore, snapshots, credit, unreadable, slow or missing.
+    """
 
     kind: str
     problem: str

@@ -50,7 +50,7 @@ class Effects:
         timeline = self._timeline
         match effect:
             case DeliverFrame():
-                timeline.application.deliver(effect.channel, effect.frame, effect.consumed)
+                timeline.deliver(effect.channel, effect.frame, effect.consumed)
             case RecordState():
                 timeline.captures.record(effect.snapshot)
             case SendMarker():

@@ -31,6 +31,7 @@ def measure(host: "Host") -> Heartbeat:
         timeline.recordings.bytes,
         timeline.recordings.spilled_bytes,
         len(timeline.captures.open),
+        unreadable={inlet.channel: inlet.unreadable for inlet in timeline.inlets.values() if inlet.unreadable},
     )
 
 

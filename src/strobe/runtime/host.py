@@ -5,6 +5,7 @@ blank ──Register──► welcome ──TellRestore──► living ──Te
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -299,6 +300,8 @@ class Host:
             if isinstance(order, TellRestore) and order.restored is not None:
                 restored = await self._load(order.restored)
                 restored.fork = order.fork
+            # The timeline before held buffers, in cycles of too few objects for Python to look for them soon.
+            await self.writer.run(gc.collect)
             origin = restored.snapshot if restored is not None else "its beginning"
             logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
             # One that joins begins with no channels at all, and installs its first view like any other.

@@ -12,11 +12,14 @@ import msgspec
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame
 from strobe.runtime.open_frame import messages_bytes_max
+from strobe.runtime.recordings import FRAME_BYTES
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import FrameRejected, Welcome, credit_frame
 
 # Credit is told when a quarter of the window is due, and after this long at the latest.
 GRANT_AFTER_S = 0.01
+UNREADABLE_TIMES = 3
+"""Once may be a stranger's garbage; what comes so often is what its source has to say."""
 
 
 class InletConnection(Protocol):
@@ -46,6 +49,7 @@ class Inlet:
         "_overtaken_bytes_max",
         "_overtaking",
         "_timer",
+        "_unreadable",
         "acknowledged",
         "channel",
         "consumed_bytes",
@@ -73,6 +77,8 @@ class Inlet:
         self._timer: asyncio.TimerHandle | None = None
         self._overtaken_bytes_max = settings.recording_bytes_max
         self._overtaking: Overtaking | None = None
+        # The newest frame that was no good, how often it has come, and why.
+        self._unreadable = (0, 0, "")
 
     @property
     def connected(self) -> bool:
@@ -109,10 +115,18 @@ class Inlet:
             )
         self.received_bytes += wire_bytes
 
-    def take_back_messages(self, wire_bytes: int) -> None:
+    def take_back_messages(self, wire_bytes: int, problem: str) -> None:
         """The frame that was noted last is garbage: as if it had not come. Its source may send it again."""
+        times = self._unreadable[1] + 1 if self._unreadable[0] == self.last_sequence else 1
+        self._unreadable = self.last_sequence, times, problem
         self.received_bytes -= wire_bytes
         self.last_sequence -= 1
+
+    @property
+    def unreadable(self) -> str | None:
+        """What is wrong with the next frame, where its source sends it again and again and it cannot be read."""
+        sequence, times, problem = self._unreadable
+        return problem if sequence == self.last_sequence + 1 and times >= UNREADABLE_TIMES else None
 
     def consumed(self, wire_bytes: int) -> None:
         """The process has received the messages of a frame of `wire_bytes`: its source may send as much again."""
@@ -134,7 +148,7 @@ class Inlet:
         if overtaking is None:
             raise FrameRejected("unexpected kind", f"an OVERTAKEN frame without a barrier on {self.channel}")
         overtaking.due -= 1
-        overtaking.bytes += len(frame.body)
+        overtaking.bytes += len(frame.body) + FRAME_BYTES
         if overtaking.bytes > self._overtaken_bytes_max:
             overtaking.frames = None
         elif overtaking.frames is not None:

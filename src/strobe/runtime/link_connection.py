@@ -174,8 +174,8 @@ class LinkConnection(asyncio.BufferedProtocol):
                 inlet.last_sequence = sequence
                 try:
                     take_frame(inlet, Frame(first, count, body, index, view_number), wire_bytes)
-                except FrameRejected:
-                    inlet.take_back_messages(wire_bytes)
+                except FrameRejected as rejected:
+                    inlet.take_back_messages(wire_bytes, rejected.detail)
                     raise
                 if self._inlet is None:  # the node has dropped this connection
                     break

@@ -74,8 +74,9 @@ class Recordings:
         if self.bytes > 2 * quarter and worthwhile and fits and unspilled and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._spill_out(unspilled))
         elif self.bytes > self._memory_max:
-            beyond = ", faster than the disk takes it" if fits else f" and {self._disk_max:,} bytes of disk"
-            self._give_up(f"recording its channels took more than {self._memory_max:,} bytes of memory{beyond}")
+            disk = f" and {self._disk_max:,} bytes of disk" if not fits else ""
+            pace = ", faster than the disk takes it" if fits and self._task is not None else ""
+            self._give_up(f"recording its channels took more than {self._memory_max:,} bytes of memory{disk}{pace}")
         self._looked_at = max(2 * quarter, min(self._memory_max, self.bytes + quarter))
 
     def close(self) -> None:

@@ -139,6 +139,12 @@ def troubles(watch: Watch) -> list[Trouble]:
         problem = f"the last {len(failing)} snapshots were aborted; the newest, {newest.id}: {newest.reason}"
         found.append(Trouble("snapshots", problem))
     found += [Trouble("credit", describe_cycle(cycle)) for cycle in watch.cycles]
+    found += [
+        Trouble("unreadable", f"process {member.process} cannot read what comes on {problem}")
+        for member in coordinator.members.connected()
+        if member.heartbeat is not None
+        for problem in member.heartbeat.unreadable.values()
+    ]
     in_cycle = {channel.id for cycle in watch.cycles for channel in cycle}
     found += [
         Trouble("slow", f"channel {channel.id} has waited {waiting_s:.1f} s for {channel.target} to take more")

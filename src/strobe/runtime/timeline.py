@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -85,6 +85,7 @@ class Timeline:
         self._held = self.inbox.held
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
+        self._unpacked: tuple[Frame, list[Any]] | None = None
         self._loop = asyncio.get_running_loop()
         if self.protocol.overtakes:
             self._burst = 0
@@ -198,7 +199,9 @@ class Timeline:
                 if self.protocol.open:  # a handler has asked for a snapshot, inside this frame
                     self.recordings.arrived(frame)
             else:
+                self._unpacked = frame, messages
                 self._receive(inlet.channel, frame, 0)
+                self._unpacked = None
             inlet.consumed(wire_bytes)
 
     def _take_of_burst(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
@@ -282,15 +285,21 @@ class Timeline:
         self._pumping = False
         while self._orders and self.application.quiet and not self.closed:
             self._orders.popleft()()
-        inbox, until_s = self.inbox, perf_counter() + SLICE_S  # empty where this timeline has ended
+        inbox, until_s = self.inbox, perf_counter() + SLICE_S
         for _ in range(SLICE):
-            waiting = inbox.next()
+            waiting = inbox.next() if not self.closed else None
             if waiting is None or not (self.may_deliver if waiting.needs_room else self.application.quiet):
                 return
             inbox.take().action()
             if perf_counter() > until_s:
                 break
         self.pump_soon()
+
+    def deliver(self, channel: str, frame: Frame, consumed: int) -> None:
+        """Give the process the messages of `frame`, which may be unpacked already."""
+        unpacked = self._unpacked
+        messages = unpacked[1] if unpacked is not None and unpacked[0] is frame else None
+        self.application.deliver(channel, frame, consumed, messages)
 
     def _receive(self, channel: str, frame: Frame, consumed: int) -> None:
         protocol = self.protocol
