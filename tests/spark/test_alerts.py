@@ -4,15 +4,16 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from strobe.errors import UsageError
 from strobe.spark import alerts
-from strobe.spark.alerts import ATTEMPTS, Alert, AlertHooks, alert_hooks, alert_id
+from strobe.spark.alerts import AT_ONCE, ATTEMPTS, FAILED_MAX, TIMEOUT_S, Alert, AlertHooks, alert_hooks, alert_id
 
 ALERT = Alert(
     alert_id("store", "snapshot", "proof"), "store", "a->b: lost; $(touch x)", 3, "snapshot", "proof", "violated"
@@ -108,10 +109,45 @@ def test_a_hook_that_is_down_is_given_up_and_said_so(caplog: pytest.LogCaptureFi
     logger = alerts.log
     logger.propagate = True
     failing = AlertHooks((sys.executable, "-c", "import sys; sys.exit('no such pager')"))
-    assert failing.send([ALERT] * 10) == 10
-    assert "was not delivered after 3 attempts" in caplog.text
-    assert "no such pager" in caplog.text
-    assert "7 more alerts of this batch are not sent" in caplog.text
+    assert failing.send([ALERT] * 50) == 50
+    lines = [record.getMessage() for record in caplog.records]
+    tried = [line for line in lines if "was not delivered: " in line and "no such pager" in line]
+    assert FAILED_MAX <= len(tried) < FAILED_MAX + AT_ONCE
+    assert f"the alert hook fails: {50 - len(tried)} alerts of this batch are not sent" in caplog.text
+
+
+def test_a_webhook_that_never_answers_costs_a_time_in_all_and_not_one_for_each_alert(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D2: it holds up no verdicts but for that time, and what did not go out is said."""
+    monkeypatch.setattr(alerts, "BATCH_TIMEOUT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started_s = time.monotonic()
+        assert AlertHooks(webhook=f"http://127.0.0.1:{silent.getsockname()[1]}/").send([ALERT] * 1000) == 1000
+        assert time.monotonic() - started_s < TIMEOUT_S
+    assert "the alert hook is too slow: 1000 alerts of this batch are not sent; the tables have them" in caplog.text
+
+
+def test_several_alerts_are_under_way_at_once() -> None:
+    """Each is answered only when another one is there as well."""
+    both = threading.Barrier(2, timeout=TIMEOUT_S)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            both.wait()
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        assert AlertHooks(webhook=f"http://127.0.0.1:{running.server_port}/").send([ALERT] * 2) == 0
+        running.shutdown()
+        thread.join()
 
 
 @pytest.mark.parametrize(

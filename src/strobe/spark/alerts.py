@@ -4,14 +4,19 @@ An alert is one JSON object: on the standard input of the command, or as the bod
 verdict is written, and **at least once**: a pipeline that is killed between the two sends it again. Its `id` is always
 the same for the same finding, so that whoever receives it can tell. A hook that fails is tried again a few times, and
 then given up for this alert, with a line in the log; it never ends the stream, and the tables have everything.
+
+The next batch waits for the alerts of this one, so these have a time in all, and a few are under way at once: a hook
+that does not answer costs that time, however many alerts there are.
 """
 
 import logging
 import shlex
 import shutil
 import subprocess
+import threading
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -27,9 +32,12 @@ PAUSE_S = 0.5
 TIMEOUT_S = 10.0
 FAILED_MAX = 3
 """After so many alerts in a row that could not be delivered, the rest of the batch is given up: the hook is down."""
+AT_ONCE = 8
+BATCH_TIMEOUT_S = 30.0
+"""For all alerts of a batch: what has not gone out by then does not."""
 
-Deliver = Callable[[bytes], None]
-"""Hands over one alert; raises where that fails."""
+Deliver = Callable[[bytes, float], None]
+"""Hands over one alert within so many seconds; raises where that fails."""
 
 log = logging.getLogger("strobe.pipeline")
 
@@ -69,7 +77,9 @@ class AlertHooks(msgspec.Struct, frozen=True):
             hooks.append(partial(_run_command, self.command))
         if self.webhook:
             hooks.append(partial(_post, self.webhook))
-        return sum(_send_all(deliver, alerts) for deliver in hooks)
+        until_s = time.monotonic() + BATCH_TIMEOUT_S
+        under_way = [_Sending(deliver, alerts, until_s) for deliver in hooks]
+        return sum(sending.finish() for sending in under_way)
 
 
 def alert_hooks(command: str | None, webhook: str | None) -> AlertHooks:
@@ -99,46 +109,85 @@ def _words(command: str) -> tuple[str, ...]:
     return words
 
 
-def _send_all(deliver: Deliver, alerts: Sequence[Alert]) -> int:
-    failed = in_a_row = 0
-    for place, alert in enumerate(alerts):
-        if _delivered(deliver, alert):
-            in_a_row = 0
-            continue
-        failed += 1
-        in_a_row += 1
-        if in_a_row == FAILED_MAX and place + 1 < len(alerts):
-            left = len(alerts) - place - 1
-            log.warning("the alert hook fails: %d more alerts of this batch are not sent; the tables have them", left)
-            return failed + left
-    return failed
+class _Sending:
+    """The alerts of a batch on their way to one hook, a few at a time, no longer than until `until_s`."""
+
+    def __init__(self, deliver: Deliver, alerts: Sequence[Alert], until_s: float) -> None:
+        self._deliver = deliver
+        self._until_s = until_s
+        self._lock = threading.Lock()
+        self._waiting = deque(alerts)
+        self._undelivered = len(alerts)
+        self._failed = self._failed_in_a_row = 0
+        self._over = False
+        # One that is stuck in a hook must not keep the program from ending.
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in alerts[:AT_ONCE]]
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self) -> int:
+        """Wait for the end; return how many were given up, having said so."""
+        for thread in self._threads:
+            thread.join(max(0.0, self._until_s - time.monotonic()))
+        with self._lock:
+            self._over = True
+            undelivered, untold = self._undelivered, self._undelivered - self._failed
+        if untold:
+            problem = "is too slow" if time.monotonic() >= self._until_s else "fails"
+            log.warning(
+                "the alert hook %s: %d alerts of this batch are not sent; the tables have them", problem, untold
+            )
+        return undelivered
+
+    def _work(self) -> None:
+        while (alert := self._next()) is not None:
+            problem = self._problem_of(alert)
+            with self._lock:
+                if self._over:
+                    return
+                if problem is None:
+                    self._undelivered -= 1
+                    self._failed_in_a_row = 0
+                    continue
+                if time.monotonic() >= self._until_s:
+                    return  # it is counted among those that are not sent
+                self._failed += 1
+                self._failed_in_a_row += 1
+            log.warning("alert %s was not delivered: %s", alert.id, problem)
+
+    def _next(self) -> Alert | None:
+        with self._lock:
+            down = self._failed_in_a_row >= FAILED_MAX
+            return None if self._over or down or not self._waiting else self._waiting.popleft()
+
+    def _problem_of(self, alert: Alert) -> str | None:
+        """Deliver one; say why that cannot be done."""
+        body = msgspec.json.encode(alert) + b"\n"
+        problem = ""
+        for attempt in range(ATTEMPTS):
+            time.sleep(PAUSE_S * (2**attempt - 1))
+            left_s = self._until_s - time.monotonic()
+            if left_s <= 0:
+                break
+            try:
+                self._deliver(body, min(TIMEOUT_S, left_s))
+                return None
+            except Exception as error:  # noqa: BLE001 -- what answers need not speak HTTP; no hook ends the stream
+                problem = str(error) or type(error).__name__
+        return problem
 
 
-def _delivered(deliver: Deliver, alert: Alert) -> bool:
-    body = msgspec.json.encode(alert) + b"\n"
-    problem = ""
-    for attempt in range(ATTEMPTS):
-        time.sleep(PAUSE_S * (2**attempt - 1))
-        try:
-            deliver(body)
-            return True
-        except Exception as error:  # noqa: BLE001 -- what answers need not speak HTTP; no hook ends the stream
-            problem = str(error) or type(error).__name__
-    log.warning("alert %s was not delivered after %d attempts: %s", alert.id, ATTEMPTS, problem)
-    return False
-
-
-def _run_command(words: Sequence[str], body: bytes) -> None:
+def _run_command(words: Sequence[str], body: bytes, timeout_s: float) -> None:
     # Its output would mix with ours, where stdout is for one document.
-    done = subprocess.run(words, input=body, capture_output=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(words, input=body, capture_output=True, timeout=timeout_s, check=False)
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise OSError(f"{words[0]} ended with {done.returncode}{': ' + said[-1] if said else ''}")
 
 
-def _post(url: str, body: bytes) -> None:
+def _post(url: str, body: bytes, timeout_s: float) -> None:
     headers = {"Content-Type": "application/json"}
-    with _opener.open(urllib.request.Request(url, body, headers, method="POST"), timeout=TIMEOUT_S):
+    with _opener.open(urllib.request.Request(url, body, headers, method="POST"), timeout=timeout_s):
         pass
 
 
