@@ -5,7 +5,6 @@ halves of the batch, and halves of those, down to the snapshot that is to blame:
 reason, and the others the verdict they deserve.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -21,7 +20,7 @@ from strobe.spark.examine import REMOVED, UNREAD
 from strobe.spark.invariants import Invariant, problem_of
 from strobe.spark.outputs import Row
 from strobe.spark.snapshot_tables import tables_of_snapshots
-from strobe.spark.stored_bytes import StoredBytes, Unavailable
+from strobe.spark.stored_bytes import StoredBytes, Unavailable, unavailable_reason
 
 ROWS_MAX = 1000
 """Of the rows that violate an invariant in one snapshot, so many are kept; the verdict says how many there are."""
@@ -29,8 +28,6 @@ SUBJECTS_SHOWN = 5
 ERRORS_MAX = 20
 """An invariant that has failed on so many snapshots of a batch is not tried on the rest, one by one, for hours."""
 
-_TRANSIENT = re.compile(r"\bStoreError: (.*)")
-"""What a worker has raised who could not read the store now; what is damaged has other names."""
 _ROWS, _PLACE = "violating_rows", "place"
 
 
@@ -101,8 +98,8 @@ class _Evaluation:
         """Raise Unavailable where it is not the invariant's fault: what it reads could not be had."""
         if (absence := self._stored.absence()) is not None:
             raise Unavailable(f"store {self._stored.url}: {absence}") from error
-        if (transient := _TRANSIENT.search(str(error))) is not None:
-            raise Unavailable(transient[1]) from error
+        if (reason := unavailable_reason(error)) is not None:
+            raise Unavailable(reason) from error
 
     def _blame(self, check: str, snapshot_id: str, problem: str) -> None:
         if self._stored.is_removed(snapshot_id):

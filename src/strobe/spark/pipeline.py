@@ -5,7 +5,6 @@ cannot be done now is tried again: where the store has gone, or the disk with th
 the reason and is started anew, and Spark gives it the batch that it was at.
 """
 
-import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from strobe.spark.log_head import LogHead
 from strobe.spark.outputs import Outputs
 from strobe.spark.shipping import Carried, carried, is_remote, is_shipped, require_on_workers
 from strobe.spark.snapshot_tables import tasks_max
+from strobe.spark.stored_bytes import unavailable_reason
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import canonical_url, place_at
 
@@ -38,8 +38,6 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Between one try and the next, while nothing succeeds."""
 TRIES_ONCE = 5
 """With `once`, so many tries without any success are enough."""
-
-_UNAVAILABLE = re.compile(r"(?:Unavailable|StoreError): (.*)")
 
 
 class CarriedCommits(Carried, CommitsSource):
@@ -181,8 +179,8 @@ class Pipeline:
 
     def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:
         """Say what went wrong; raise it where trying again is of no use."""
-        known = _UNAVAILABLE.search(str(error))
-        reason = known[1] if known else problem_of(error)
+        known = unavailable_reason(error)
+        reason = known or problem_of(error)
         if (once and self._failures >= TRIES_ONCE) or (known is None and self._failures >= len(PAUSES_S)):
             raise MissingComponent(f"the pipeline cannot go on: {reason}") from error
         watch.trouble(f"{reason}; trying again")

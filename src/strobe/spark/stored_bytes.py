@@ -1,5 +1,6 @@
 """The bytes of committed snapshots as a worker reads them: entries and blobs, verified, and by position (S2)."""
 
+import re
 from typing import NamedTuple
 
 from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StoreFormatError, StrobeError
@@ -14,6 +15,7 @@ from strobe.storage.place import Place
 
 _NOTHING = memoryview(b"")
 _SOUND_MAX = 100_000
+_UNAVAILABLE = re.compile(r"\b(?:Unavailable|StoreError): (.*)")
 
 
 class Damage(NamedTuple):
@@ -34,6 +36,12 @@ class Unavailable(Exception):
 def is_transient(error: Exception) -> bool:
     """Tell whether `error` says nothing about a snapshot: only that its bytes could not be had now."""
     return isinstance(error, StoreError) and not isinstance(error, DAMAGE)
+
+
+def unavailable_reason(error: Exception) -> str | None:
+    """Say what could not be had now, where that is why Spark has failed: all it keeps of what Python raised is text."""
+    found = _UNAVAILABLE.search(str(error))
+    return found[1] if found else None
 
 
 def place_and_problem(error: Exception, place: str) -> tuple[str, str]:
