@@ -1,6 +1,5 @@
 """The pipeline: from commit to verdict, and a backlog against a loop over the same store in one Python process."""
 
-import os
 import shutil
 import statistics
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from bench.figures import Figure, at_least, at_most, cpu_of_tree_s, shown, wall_s
+from bench.spark_stores import unsynced
 from strobe.causality import verify
 from strobe.protocol.fragment import MSGPACK, Fragment, LocalState, Snapshot
 from strobe.protocol.frames import Frame, Frontier, InFlight, extend_fifo, seed_hash
@@ -64,14 +64,10 @@ def _commit(store: Store, snapshot: Snapshot) -> None:
 
 
 def _fill(path: Path, snapshots: int, processes: int) -> str:
-    """Make a store without waiting for the disk, which is not what is measured."""
-    sync, os.fsync = os.fsync, lambda _: None
-    try:
-        store = Store.create(path)
+    store = Store.create(path)
+    with unsynced():
         for counter in range(1, snapshots + 1):
             _commit(store, _snapshot(counter, processes))
-    finally:
-        os.fsync = sync
     return store.url
 
 
