@@ -1,7 +1,7 @@
 """One committed snapshot as the tables need it, whether its parts come from a store or are in memory."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Protocol
 
 from strobe.causality.pictures import Picture, Stance, make_picture, picture_of
@@ -12,6 +12,8 @@ from strobe.protocol.frames import InFlight
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, Manifest, ProcessRecord, Section
 from strobe.protocol.view import View
+from strobe.spark.ends import End, Ends
+from strobe.spark.view_columns import view_columns
 from strobe.storage.blobs import blob_name
 from strobe.storage.channel_frames import RECORD, unpack_frames
 from strobe.storage.manifests import to_state
@@ -32,15 +34,6 @@ def _unpack_nothing(sections: Sections) -> InFlightFrames:
 # Most processes have nothing in flight, and say so in the same words each time.
 _frame_counts = OncePerObject(_count_frames)
 _no_frames = OncePerObject(_unpack_nothing)
-
-
-class End(Protocol):
-    """A frontier; its hash is bytes, or hexadecimal as manifests have it."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def hash(self) -> bytes | str: ...
 
 
 class Recorded:
@@ -77,6 +70,15 @@ class CommittedSnapshot(Protocol):
     def state_bytes(self) -> int: ...
     @property
     def in_flight_bytes(self) -> int: ...
+    @property
+    def sent(self) -> Ends:
+        """What the senders of the channels recorded."""
+
+    @property
+    def received(self) -> Ends:
+        """What the receivers of the channels recorded."""
+
+    @property
     def recorded(self) -> dict[str, Recorded]:
         """What each process recorded, by the process that the snapshot says it is of."""
 
@@ -96,7 +98,26 @@ class CommittedSnapshot(Protocol):
         """Read every byte of the states; raise StoreError where one is wrong."""
 
 
-class StoredSnapshot:
+class _WithEnds:
+    """A snapshot whose ends are taken together once."""
+
+    view: View
+
+    @cached_property
+    def recorded(self) -> dict[str, Recorded]:
+        raise NotImplementedError
+
+    @cached_property
+    def sent(self) -> Ends:
+        return Ends({process: part.sent for process, part in self.recorded.items()}, view_columns[self.view].senders)
+
+    @cached_property
+    def received(self) -> Ends:
+        parts = {process: part.received for process, part in self.recorded.items()}
+        return Ends(parts, view_columns[self.view].receivers)
+
+
+class StoredSnapshot(_WithEnds):
     """A snapshot of a store: its manifest, and its blobs when they are asked for, verified."""
 
     def __init__(
@@ -121,6 +142,7 @@ class StoredSnapshot:
         sections = (section for record in self.manifest.processes.values() for section in record.in_flight.values())
         return sum(section.bytes - RECORD.size * section.frames for section in sections)
 
+    @cached_property
     def recorded(self) -> dict[str, Recorded]:
         return {
             process: Recorded(
@@ -164,7 +186,7 @@ class StoredSnapshot:
         return SnapshotCorrupt(self.id, f"{place}, of process {process}: {error}")
 
 
-class SnapshotInMemory:
+class SnapshotInMemory(_WithEnds):
     """A snapshot that is in no store; its position in the log is made up."""
 
     def __init__(self, snapshot: Snapshot, log_position: int) -> None:
@@ -175,6 +197,7 @@ class SnapshotInMemory:
         self.state_bytes, self.in_flight_bytes = snapshot.state_bytes, snapshot.in_flight_bytes
         self._snapshot, self._fragments = snapshot, snapshot.fragments
 
+    @cached_property
     def recorded(self) -> dict[str, Recorded]:
         return {
             process: Recorded(

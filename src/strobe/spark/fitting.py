@@ -1,7 +1,6 @@
 """Whether a snapshot can be said in columns at all: all of its bytes are right, and its numbers fit."""
 
 from collections.abc import Iterator
-from itertools import chain
 
 from strobe.errors import SnapshotError
 from strobe.protocol.view import View
@@ -38,18 +37,16 @@ def _numbers(snapshot: CommittedSnapshot) -> Iterator[tuple[str, int, int]]:
     yield "the time at which it was complete", snapshot.completed_us, COUNT_MAX
     for channel, incarnation in _reopened[snapshot.view]:
         yield f"the incarnation of channel {channel}", incarnation, COUNT_MAX
-    everyone = snapshot.recorded()
-    for process, recorded in everyone.items():
+    for process, recorded in snapshot.recorded.items():
         yield f"the view recorded by {process}", recorded.view, COUNT_MAX
-    sides = [ends for recorded in everyone.values() for ends in (recorded.sent, recorded.received)]
-    counts = [end.count for ends in sides for end in ends.values()]
-    if counts and not (min(counts) >= 0 and max(counts) <= COUNT_MAX):
-        for name, count in zip(chain.from_iterable(sides), counts, strict=True):
-            yield f"a count of channel {name}", count, COUNT_MAX
+    for ends in (snapshot.sent, snapshot.received):
+        if ends.counts.size and not (ends.counts.min() >= 0 and ends.counts.max() <= COUNT_MAX):
+            for name, count in zip(ends.names.channels, ends.counts.tolist(), strict=True):
+                yield f"a count of channel {name}", count, COUNT_MAX
     for process, position in snapshot.positions():
         yield f"the position of {process}", position, COUNT_MAX
     for _, channels in snapshot.frames():
-        for name, items in channels.items():
+        for name, items in channels.items() if any(channels.values()) else ():
             for item in items:
                 yield f"a first ordinal of channel {name}", item.frame.first_ordinal, COUNT_MAX
                 yield f"a message count of channel {name}", item.frame.count, MESSAGES_MAX

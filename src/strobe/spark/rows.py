@@ -82,14 +82,14 @@ def view_channels(snapshot: CommittedSnapshot) -> Rows:
 
 def fragments(snapshot: CommittedSnapshot, process: str | None) -> Rows:
     """`process` is where the snapshot has the fragment, `recorded_by` whose it says it is; a proof compares them."""
-    for name, part in snapshot.recorded().items():
+    for name, part in snapshot.recorded.items():
         if process in (None, name):
             yield [[snapshot.id], [name], [part.by], [part.snapshot], [part.view]], 0
 
 
 def channel_ends(snapshot: CommittedSnapshot, process: str | None) -> Rows:
     """What a process recorded of each channel; NULL where it has not."""
-    for name, part in snapshot.recorded().items():
+    for name, part in snapshot.recorded.items():
         channels = list(dict.fromkeys((*part.sent, *part.received, *part.in_flight)))
         if channels and process in (None, name):
             sent = [part.sent.get(channel) for channel in channels]

@@ -55,7 +55,7 @@ class TableReading:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._reader = CommitReader(request.url)
+        self._reader = CommitReader(request.url, encoded_ends=True)
         self._follower: Follower | None = None
 
     def rows(self, entry: Followed) -> list[tuple[Chunks, int]]:

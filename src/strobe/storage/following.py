@@ -42,12 +42,15 @@ class Followed(msgspec.Struct, frozen=True):
 
 
 class CommitReader:
-    """Reads commits by position, and their blobs: for workers, which are told by a follower where commits are."""
+    """Reads commits by position, and their blobs: for workers, which are told by a follower where commits are.
 
-    def __init__(self, url: str | Path) -> None:
+    `encoded_ends` is as for a CommitDecoder.
+    """
+
+    def __init__(self, url: str | Path, *, encoded_ends: bool = False) -> None:
         self.place = place_at(url)
         self.blobs = Blobs(self.place)
-        self._decoder = CommitDecoder()
+        self._decoder = CommitDecoder(encoded_ends=encoded_ends)
 
     def read_raw(self, position: int) -> bytes:
         """Return the bytes of the entry at `position` as they are; raise StoreError where it is missing."""

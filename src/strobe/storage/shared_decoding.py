@@ -5,12 +5,13 @@ was. What was decoded once from some bytes is given again for the same bytes, as
 something from it can remember that by the object (`OncePerObject`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from strobe.protocol.log import Commit, Manifest, ProcessRecord, Section
+from strobe.protocol.log import Commit, FrontierRecord, Manifest, ProcessRecord, Section
 from strobe.protocol.view import View
 from strobe.storage.entries import decode_document
 
@@ -37,22 +38,52 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
     return msgspec.field(default_factory=field.default_factory)
 
 
-_RawRecord = _with_raw(ProcessRecord, in_flight=msgspec.Raw)
-_RawManifest = _with_raw(Manifest, view=msgspec.Raw, processes=dict.__class_getitem__((str, _RawRecord)))
-_RawCommit = _with_raw(Commit, manifest=_RawManifest)
-_Document: Any = msgspec.defstruct(
-    "_Document", [("position", int), ("previous", str), ("entry", _RawCommit)], frozen=True
-)
+def _document_with(record: Any) -> Any:
+    manifest = _with_raw(Manifest, view=msgspec.Raw, processes=dict.__class_getitem__((str, record)))
+    commit = _with_raw(Commit, manifest=manifest)
+    return msgspec.defstruct("_Document", [("position", int), ("previous", str), ("entry", commit)], frozen=True)
 
-_IN_FLIGHT = ProcessRecord.__struct_fields__.index("in_flight")
+
+_Document = _document_with(_with_raw(ProcessRecord, in_flight=msgspec.Raw))
+_DocumentOfEncodedEnds = _document_with(
+    _with_raw(ProcessRecord, in_flight=msgspec.Raw, sent=msgspec.Raw, received=msgspec.Raw)
+)
+_decode_ends = msgspec.json.Decoder(dict[str, FrontierRecord]).decode
+
+_SENT, _RECEIVED, _IN_FLIGHT = map(ProcessRecord.__struct_fields__.index, ("sent", "received", "in_flight"))
 _VIEW, _PROCESSES = (Manifest.__struct_fields__.index(name) for name in ("view", "processes"))
 
 
-class CommitDecoder:
-    """Decodes commits of one store. It is for one thread, and what it returns is not to be changed."""
+class EncodedEnds(Mapping[str, FrontierRecord]):
+    """The frontiers of a process as they are written in `raw`; decoded, and found right or wrong, when looked at."""
 
-    def __init__(self) -> None:
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Document)
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+    @cached_property
+    def _decoded(self) -> dict[str, FrontierRecord]:
+        return _decode_ends(self.raw)
+
+    def __getitem__(self, channel: str) -> FrontierRecord:
+        return self._decoded[channel]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded)
+
+    def __len__(self) -> int:
+        return len(self._decoded)
+
+
+class CommitDecoder:
+    """Decodes commits of one store. It is for one thread, and what it returns is not to be changed.
+
+    With `encoded_ends`, what processes `sent` and `received` are EncodedEnds: for who can do without decoding them.
+    """
+
+    def __init__(self, *, encoded_ends: bool = False) -> None:
+        self._encoded_ends = encoded_ends
+        document: Any = _DocumentOfEncodedEnds if encoded_ends else _Document
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(document)
         self._views = _Shared(msgspec.json.Decoder(View).decode)
         self._sections = _Shared(msgspec.json.Decoder(dict[str, Section]).decode)
 
@@ -66,14 +97,16 @@ class CommitDecoder:
         document = self._decoder.decode(raw)
         entry = document.entry
         values = list(msgspec.structs.astuple(entry.manifest))
-        values[_VIEW] = self._views[values[_VIEW]]
-        values[_PROCESSES] = {name: self._record(record) for name, record in values[_PROCESSES].items()}
+        values[_VIEW] = self._views.get("", values[_VIEW])
+        values[_PROCESSES] = {name: self._record(name, record) for name, record in values[_PROCESSES].items()}
         commit = Commit(entry.snapshot, Manifest(*values), entry.at_us)
         return _Decoded(document.position, document.previous, commit)
 
-    def _record(self, record: Any) -> ProcessRecord:
+    def _record(self, name: str, record: Any) -> ProcessRecord:
         values = list(msgspec.structs.astuple(record))
-        values[_IN_FLIGHT] = self._sections[values[_IN_FLIGHT]]
+        values[_IN_FLIGHT] = self._sections.get(name, values[_IN_FLIGHT])
+        if self._encoded_ends:
+            values[_SENT], values[_RECEIVED] = EncodedEnds(bytes(values[_SENT])), EncodedEnds(bytes(values[_RECEIVED]))
         return ProcessRecord(*values)
 
 
@@ -89,14 +122,21 @@ class _Shared(Generic[Made]):
     def __init__(self, make: Callable[[bytes], Made]) -> None:
         self._make = make
         self._made: dict[bytes, Made] = {}
+        self._last: dict[str, tuple[bytes, Made]] = {}
 
-    def __getitem__(self, raw: msgspec.Raw) -> Made:
+    def get(self, whose: str, raw: msgspec.Raw) -> Made:
+        """Return what is made of `raw`. What is the same as the last time for `whose` is found by comparing alone."""
         data = bytes(raw)
+        last = self._last.get(whose)
+        if last is not None and last[0] == data:
+            return last[1]
+        if len(self._made) >= _KEPT_MAX:
+            self._made.clear()
+            self._last.clear()
         found = self._made.get(data)
         if found is None:
-            if len(self._made) >= _KEPT_MAX:
-                self._made.clear()
             found = self._made[data] = self._make(data)
+        self._last[whose] = data, found
         return found
 
 
