@@ -1,5 +1,6 @@
 """`format("strobe")`: tables of a store through Spark's own reader, in batches and as a stream."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.generate import good_snapshots
 from tests.spark.stores import commit, damage, store_with
 
+from strobe.errors import StoreFormatError
 from strobe.spark import columns as c
+from strobe.spark.source import StrobeReader
+from strobe.spark.source_options import SourceOptions
 from strobe.storage import Store
+from strobe.storage.disk import Disk
 from strobe.storage.entries import entry_name
 
 
@@ -75,6 +80,39 @@ def test_damage_is_an_error_of_its_snapshot_alone_and_named(spark: SparkSession,
         (None, 5, f"{store.url}/{entry_name(5)}"),
     ]
     assert ids_of(load(spark, store.url, "frontiers", verify="read")) == good | {str(snapshots[1].id)}
+
+
+def planned(url: str) -> list[str | None]:
+    """What the process that plans a query finds in the log."""
+    reader = StrobeReader(SourceOptions.parse({"path": url, "table": "snapshots"}))
+    return [entry.snapshot_id for group in reader.partitions() for entry in group.entries]
+
+
+def test_a_planner_that_has_read_the_log_reads_what_is_new_and_is_told_what_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2, D1: damage is found where it is and forgotten when it is mended; another store is read anew."""
+    first, second, third = good_snapshots(6, 3)
+    store = store_with(tmp_path / "store", [first])
+    assert planned(store.url) == [str(first.id)]
+    commit(store, second)
+    read: list[str] = []
+    read_file = Disk.read
+    monkeypatch.setattr(Disk, "read", lambda disk, name: read.append(name) or read_file(disk, name))
+    assert planned(store.url) == [str(first.id), str(second.id)]
+    assert entry_name(0) not in read
+    commit(store, third)
+    entry = tmp_path / "store" / entry_name(5)
+    good = entry.read_bytes()
+    damage(entry)
+    assert planned(store.url) == [str(first.id), str(second.id), None]
+    entry.write_bytes(good)
+    assert planned(store.url) == [str(first.id), str(second.id), str(third.id)]
+    (tmp_path / "store").rename(tmp_path / "moved")
+    assert planned(store_with(tmp_path / "store", [third]).url) == [str(third.id)]
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(StoreFormatError, match="does not exist"):
+        planned(store.url)
 
 
 class Streamed:

@@ -33,6 +33,8 @@ from strobe.storage.following import Followed, Follower
 
 FORMAT = "strobe"
 EVENTS = "events"
+FOLLOWERS_MAX = 8
+"""How many logs the planner remembers."""
 
 
 class Group(InputPartition):
@@ -81,9 +83,9 @@ class StrobeReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         if self.asked.request.table == EVENTS:
             return [TraceFile(str(path)) for path in traces_at(Path(self.asked.request.url))]
-        follower = Follower(self.asked.request.url)
-        end = follower.advance()
-        return list(partitions_of(self.asked, follower, 0, end if self.asked.until is None else self.asked.until))
+        follower = _follower_of(self.asked.request.url)
+        until = follower.end if self.asked.until is None else self.asked.until
+        return list(partitions_of(self.asked, follower, 0, until))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_group(self.asked, partition)
@@ -152,6 +154,30 @@ class StrobeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             self._opened = Follower(self.asked.request.url)
         return self._opened
+
+
+_followers: dict[str, Follower] = {}
+
+
+def _follower_of(url: str) -> Follower:
+    """Return one who has read all of the log. Spark keeps the process that plans, for a while: then only what is new.
+
+    One who has met damage is not kept: it may be mended by the next time.
+    """
+    follower = _followers.pop(url, None)
+    try:
+        if follower is not None:
+            follower.advance()
+    except StoreError:  # it has gone, or is another one now; who opens it anew is told
+        follower = None
+    if follower is None:
+        follower = Follower(url)
+        follower.advance()
+    if not follower.has_met_damage:
+        while len(_followers) >= FOLLOWERS_MAX:
+            _followers.pop(next(iter(_followers)))
+        _followers[url] = follower
+    return follower
 
 
 def partitions_of(asked: SourceOptions, follower: Follower, start: int, end: int) -> Iterator[Group]:

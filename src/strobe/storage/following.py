@@ -90,6 +90,11 @@ class Follower:
         """The position after the last entry that was read."""
         return self._state.next_position
 
+    @property
+    def has_met_damage(self) -> bool:
+        """Whether an entry could not be read, and was passed over for good."""
+        return bool(self._damaged)
+
     def advance(self) -> int:
         """Read what is new, and return the position after it. After a StoreError it can be tried again."""
         self._require_same_store()
