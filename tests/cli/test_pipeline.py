@@ -1,5 +1,7 @@
 """`strobe pipeline run`: its table, its document, its exit codes, and what it refuses."""
 
+import contextlib
+import io
 import json
 import re
 import signal
@@ -14,6 +16,7 @@ from tests.spark.pipelines import CONSERVATION
 from tests.spark.stores import damage
 from tests.storage.samples import commit, sample
 
+from strobe.cli import main
 from strobe.spark import stop_local_session
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
@@ -110,14 +113,90 @@ def test_the_help_shows_an_example():
     assert "strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts --once" in result.out
 
 
-def test_it_runs_until_it_is_interrupted_and_ends_cleanly(store, tmp_path):
+class Terminal(io.StringIO):
+    """A terminal on which somebody presses Ctrl-C when a line has all of `awaited`."""
+
+    def __init__(self, *awaited):
+        super().__init__()
+        self._awaited = awaited
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        if self._awaited and all(part in text for part in self._awaited):
+            self._awaited = ()
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+def test_progress_says_what_is_judged_and_how_far_behind_it_is_until_nothing_is(store, tmp_path):
+    """D2: what was judged before does not count, and what is judged and what is left are all there is."""
+    assert run(*words(store, tmp_path)).code == 0
+    for counter in range(4, 9):
+        commit(store, sample(counter))
+    on_terminal = [str(word) for word in words(store, tmp_path) if word != "--once"]
+    terminal = Terminal("5 snapshots judged", " 0 behind")
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(terminal):
+        assert main(on_terminal) == 130
+    shown = re.findall(
+        r"\x1b\[K(\d+) snapshots judged, (\d+) rows written, (\d+) behind; 0 do not hold", terminal.getvalue()
+    )
+    # It may be done before the log is first looked at.
+    assert set(shown) <= {("0", "0", "0"), ("0", "0", "5"), ("5", "15", "0")}
+    assert shown[-1] == ("5", "15", "0")
+    assert "5 snapshots judged, 15 verdicts" in out.getvalue()
+
+
+TALKATIVE = """
+import pathlib
+from strobe.spark import invariant
+
+print("read by", __name__)
+
+def through(batches):
+    for batch in batches:
+        print("in a worker")
+        yield batch
+
+@invariant
+def talkative(tables):
+    print("asked")
+    mark = pathlib.Path({mark!r})
+    mark.write_text(mark.read_text() + "x" if mark.exists() else "x")
+    if len(mark.read_text()) == 2:  # the first time is before anything runs
+        pathlib.Path({store!r}).rename({hidden!r})
+    snapshots = tables.snapshots.select("snapshot_id")
+    return snapshots.mapInArrow(through, snapshots.schema).where("false")
+"""
+
+
+def test_it_runs_until_it_is_interrupted_and_says_one_document_and_no_stack_trace_whatever_happens(store, tmp_path):
+    """D2: rules print, the store vanishes in the middle of a batch and comes back; stdout is for the document."""
+    hidden = tmp_path / "hidden"
+    (tmp_path / "rules").mkdir()
+    rule = TALKATIVE.format(mark=str(tmp_path / "mark"), store=store.url, hidden=str(hidden))
+    (tmp_path / "rules" / "talkative.py").write_text(rule)
     command = [sys.executable, "-m", "strobe.cli", *map(str, words(store, tmp_path, "--json"))]
     command.remove("--once")
+    command += ["--invariants", str(tmp_path / "rules")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    told = ""
+    while "trying again" not in told:
+        line = process.stderr.readline()
+        assert line, told
+        told += line
+    hidden.rename(store.url)
     while process.poll() is None and len(list((tmp_path / "to" / "verdicts").glob("batch-*"))) < 1:
         time.sleep(0.05)  # there is no event to wait for: it is another process
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
-    assert (process.returncode, err) == (130, "")
+    assert process.returncode == 130, told + err
     document = json.loads(out)
     assert (document["snapshots"], document["holds"], document["interrupted"]) == (3, True, True)
+    printed = ("read by invariants_talkative", "asked")
+    lines = [line for line in (told + err).splitlines() if line not in printed]
+    assert lines == [
+        line for line in lines if line.startswith(f"store {store.url}") and line.endswith("; trying again")
+    ]
+    assert lines
