@@ -20,6 +20,7 @@ from strobe.declarations import Declared, Waits
 from strobe.spark.invariants import read_invariants
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
+from strobe.storage.keys import create_keys
 from strobe.storage.manifests import blobs_of
 
 spark = conftest.spark
@@ -97,3 +98,23 @@ def test_D6_the_pipeline_gives_the_same_verdicts_wherever_it_runs(
     assert len(here["verdicts"]) > SNAPSHOTS
     assert here["violations"]
     assert here["quarantine"]
+
+
+def test_signatures_that_the_workers_cannot_check_are_one_line_before_anything_is_judged(
+    store: Store, tmp_path: Path
+) -> None:
+    """D6, P1: `cryptography` is not sent along, and a Python without it would fail on every snapshot."""
+    create_keys(tmp_path / "keys", ["a", "b", "c"])
+    words = ["--store", store.url, "--to", str(tmp_path / "to"), "--once", "--keys", str(tmp_path / "keys")]
+    python = bare_python(tmp_path / "python")
+    with connect_server(tmp_path, python) as url:
+        answer = subprocess.run(
+            [sys.executable, "-m", "strobe.cli", "pipeline", "run", *words, "--remote", url],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert answer.returncode == 3, answer.stderr
+    line = " ".join(answer.stderr.split())
+    assert line.startswith("error: the Python of the workers has no 'cryptography', which signatures are checked with")
+    assert not (tmp_path / "to" / "verdicts").exists()

@@ -28,6 +28,7 @@ NOT_THERE = (
     "xxhash",
     "blake3",
     "obstore",
+    "cryptography",
     "rich",
     "typer",
 )
