@@ -19,6 +19,7 @@ from strobe.runtime import FileSink
 from strobe.storage.states import decode_state
 
 NAMES = ("a", "b", "c")
+DIAMOND = ("a", "b", "c", "d")
 LEAVERS = ("a", "v", "w", "x", "y", "z")
 BUCKETS = 64
 
@@ -281,6 +282,16 @@ mixed_unordered = wired(
     kind="unordered",
     sinks=sinks_of("a", "c"),
 )
+
+
+def diamond(protocol):
+    """Return a dataflow of clerks, one of which joins two inputs."""
+    return System(
+        {name: Clerk() for name in DIAMOND}, [Channel(*pair) for pair in ("ab", "ac", "bd", "cd")], [Note], protocol
+    )
+
+
+diamond_aligned, diamond_unaligned, diamond_timed = map(diamond, ("aligned", "unaligned", "aligned-then-unaligned"))
 
 
 def read_state(state):

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.live.harness import running, verify_all
+from tests.live import ledger
+from tests.live.harness import LEDGER, check_everything, complete_snapshots, running, verify_all, wait_until
 
 from strobe.cli.systems import open_system
 from strobe.storage.states import decode_snapshot
@@ -34,3 +35,27 @@ def test_R1_a_dataflow_goes_back_after_a_kill_and_counts_every_word_once(tmp_pat
         snapshot = live.last_snapshot()
         assert check(system, snapshot) > 0
     assert verify_all(tmp_path / "store") >= 6
+
+
+@pytest.mark.parametrize("name", ["diamond_aligned", "diamond_unaligned", "diamond_timed"])
+def test_E2_an_operator_leaves_a_dataflow_and_joins_again_while_barriers_run(tmp_path, name):
+    """E2, V3, V4, V5: each snapshot is of one view, and has every message once; inputs held back are let go."""
+    settings = {"node.window_bytes": 4000, "node.alignment_s": 0.01}
+    with running(tmp_path, f"{LEDGER}:{name}", ledger.DIAMOND, "--interval", "0.02", settings=settings) as live:
+        live.wait_running()
+        live.wait_committed(2)
+        for _ in range(2):
+            live.client.leave("c")
+            live.wait("c to be out", lambda s: s.settled and {one.name for one in s.processes} == {"a", "b", "d"})
+            wait_until("its program to end", lambda: live.supervisor.pid("c") is None, between=live.tick)
+            live.wait_committed(1)
+            live.start_again("c")
+            live.wait("c to be in", lambda s: s.settled and [one.state for one in s.processes] == ["running"] * 4)
+            live.wait_committed(1)
+        live.wait_progress()
+        assert live.status().epoch == 1
+        assert {code for _, code in live.gone} == {0}
+    views = {snapshot.view.number: set(snapshot.fragments) for snapshot in complete_snapshots(tmp_path / "store")}
+    assert set(views) == {1, 2, 3, 4, 5}
+    assert all(("c" in members) == (number % 2 == 1) for number, members in views.items())
+    check_everything(getattr(ledger, name), tmp_path / "store")
