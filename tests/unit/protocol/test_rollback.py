@@ -4,8 +4,20 @@ import msgspec
 import pytest
 from tests.unit.protocol.desk import Desk, those, to
 from tests.unit.protocol.playbook import snapshot_id, view
+from tests.unit.protocol.rolling_back import (
+    JOIN_S,
+    RING,
+    S1,
+    S2,
+    SECOND,
+    chosen,
+    crash,
+    renumbered,
+    roll_back,
+    with_one_complete,
+)
 
-from strobe.protocol import Policy, SnapshotId, View
+from strobe.protocol import Policy, SnapshotId
 from strobe.protocol.coordination import (
     AppendLost,
     AskToRecord,
@@ -13,67 +25,23 @@ from strobe.protocol.coordination import (
     ChooseSnapshot,
     CommitFailed,
     CommitSnapshot,
-    CoordinatorEffect,
     Drained,
     EntryLogged,
     Halt,
-    JoinWanted,
     LeaveWanted,
-    LetGo,
     ProcessBlank,
     ProcessFailed,
     ProcessReturned,
     RecordingFailed,
     RestoreRefused,
     RestoreWanted,
-    SnapshotChosen,
     SnapshotStarted,
     SnapshotWanted,
-    TellBlank,
     TellOutcome,
     TellRestore,
     TellView,
 )
 from strobe.protocol.log import Abort, Begin, Commit, EpochStart, Pin, ViewChange
-from strobe.protocol.view import ChannelSpec
-
-RING = view("p>q", "q>r", "r>p")
-S1, S2 = snapshot_id(1), snapshot_id(2)
-JOIN_S = JoinWanted("s", (ChannelSpec("ps", "p", "s"), ChannelSpec("sp", "s", "p")))
-SECOND = 1_000_000
-
-
-def renumbered(of: View, number: int) -> View:
-    return msgspec.structs.replace(of, number=number)
-
-
-def with_one_complete(policy: Policy | None = None) -> Desk:
-    """A desk with S1 complete."""
-    desk = Desk(RING, policy)
-    desk.hears(SnapshotWanted())
-    desk.fragments(S1, "p", "q", "r")
-    return desk
-
-
-def crash(desk: Desk, *processes: str) -> list[CoordinatorEffect]:
-    """Processes lose their state and are there again."""
-    effects = []
-    for process in processes:
-        effects += desk.hears(ProcessFailed(process), ProcessBlank(process))
-    return effects
-
-
-def chosen(desk: Desk, snapshot: SnapshotId | None = S1, of: View | None = RING) -> list[CoordinatorEffect]:
-    return desk.hears(SnapshotChosen(str(snapshot) if snapshot else None, of if snapshot else None))
-
-
-def roll_back(desk: Desk, process: str, snapshot: SnapshotId | None = S1) -> list[CoordinatorEffect]:
-    """One whole rollback, with everybody restored at its end."""
-    crash(desk, process)
-    effects = chosen(desk, snapshot)
-    desk.drained(desk.brain.view.number, *desk.brain.view.processes)
-    return effects
-
 
 # What makes everybody go back
 
@@ -331,169 +299,6 @@ def test_news_of_an_older_epoch_is_ignored() -> None:
     desk.hears(Drained("p", 1), EntryLogged(EpochStart(2, 0)))
     assert len(desk.log) == before
     assert desk.brain.epoch == 2
-
-
-# Who is told
-
-
-def test_who_is_away_is_told_when_it_comes_back() -> None:
-    desk = with_one_complete()
-    desk.hears(ProcessFailed("q"), ProcessFailed("r"), ProcessBlank("q"))
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    assert those(desk.hears(ProcessBlank("r", epoch=1)), TellRestore) == [
-        TellRestore("r", 2, renumbered(RING, 2), str(S1))
-    ]
-    assert len(desk.epochs()) == 1
-
-
-def test_one_that_comes_while_a_rollback_is_to_come_is_told_with_the_others() -> None:
-    desk = with_one_complete()
-    desk.hears(ProcessFailed("r"))
-    crash(desk, "q")
-    assert those(crash(desk, "r"), TellRestore) == []
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q", "r"]
-
-
-def test_a_crash_after_being_told_causes_another_rollback() -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
-    chosen(desk)
-    assert those(crash(desk, "q"), ChooseSnapshot) == [ChooseSnapshot(None)]
-    chosen(desk)
-    assert [entry.epoch for entry in desk.epochs()] == [2, 3]
-    assert desk.brain.view.number == 3
-
-
-def test_a_crash_while_the_epoch_is_on_its_way_causes_no_other() -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
-    desk.slow = True
-    chosen(desk)
-    crash(desk, "r")
-    desk.slow = False
-    assert [order.process for order in those(desk.write(), TellRestore)] == ["p", "q", "r"]
-    assert len(desk.epochs()) == 1
-
-
-def test_one_that_joined_later_is_told_to_forget_all_and_joins_again() -> None:
-    desk = with_one_complete()
-    desk.hears(JOIN_S)
-    desk.drained(2, "p", "q", "r", "s")
-    crash(desk, "q")
-    effects = chosen(desk)
-    assert those(effects, TellBlank) == [TellBlank("s")]
-    assert desk.brain.view == renumbered(RING, 3)
-    desk.drained(3, "p", "q", "r")
-    desk.hears(JOIN_S)
-    joined = desk.views()[-1]
-    assert joined.number == 4
-    assert {spec.incarnation for spec in joined.channels if "s" in (spec.source, spec.target)} == {4}
-
-
-def test_one_that_joined_later_and_was_away_is_told_when_it_comes_back() -> None:
-    desk = with_one_complete()
-    desk.hears(JOIN_S)
-    desk.drained(2, "p", "q", "r", "s")
-    desk.hears(ProcessFailed("s"))
-    roll_back(desk, "q")
-    assert those(desk.hears(ProcessBlank("s", epoch=1)), TellBlank) == [TellBlank("s")]
-
-
-def test_one_that_lost_its_state_while_it_joined_takes_everybody_back() -> None:
-    desk = with_one_complete()
-    desk.hears(JOIN_S)
-    assert those(crash(desk, "s"), ChooseSnapshot) == [ChooseSnapshot(None)]
-
-
-def test_a_join_that_was_waiting_is_asked_for_again() -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
-    desk.hears(JOIN_S)
-    assert those(chosen(desk), TellBlank) == [TellBlank("s")]
-    desk.drained(2, "p", "q", "r")
-    assert desk.views() == []
-
-
-def test_a_leave_that_was_undone_is_made_again() -> None:
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    crash(desk, "q")
-    chosen(desk)
-    assert desk.brain.view == renumbered(RING, 3)
-    desk.drained(3, "p", "q", "r")
-    assert desk.views()[-1].processes == ("p", "q")
-
-
-def test_one_that_has_left_for_good_and_is_needed_again_just_has_to_come() -> None:
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    assert those(desk.drained(2, "p", "q", "r"), LetGo) == [LetGo("r")]
-    crash(desk, "q")
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    desk.drained(3, "p", "q")
-    assert not desk.brain.settled
-    assert those(desk.hears(ProcessBlank("r")), TellRestore) == [TellRestore("r", 2, renumbered(RING, 3), str(S1))]
-    desk.drained(3, "r")
-    assert desk.brain.settled
-
-
-def test_one_that_has_left_and_said_so_twice_is_not_taken_for_there() -> None:
-    """R1: else it would be told to restore where nobody hears it, and its return would take everybody back again."""
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q", "r", "r")
-    crash(desk, "q")
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    effects = desk.hears(ProcessBlank("r"))
-    assert those(effects, ChooseSnapshot) == []
-    assert [order.process for order in those(effects, TellRestore)] == ["r"]
-
-
-def test_one_that_was_leaving_and_comes_back_blank_may_go_if_all_it_sent_was_received() -> None:
-    """E2: nobody needs its state any more; a former coordinator may have let it go, which is not in the log."""
-    desk = Desk(RING)
-    desk.hears(LeaveWanted("r"))
-    desk.restart()
-    desk.drained(2, "p", "q")
-    effects = desk.hears(ProcessBlank("r"))
-    assert those(effects, LetGo) == [LetGo("r")]
-    assert those(effects, ChooseSnapshot) == []
-    assert desk.brain.membership.everyone == ("p", "q")
-
-
-def test_one_that_was_leaving_and_comes_back_blank_before_that_takes_everybody_back() -> None:
-    desk = Desk(RING)
-    desk.hears(LeaveWanted("r"))
-    desk.restart()
-    desk.drained(2, "p")
-    assert those(desk.hears(ProcessBlank("r")), ChooseSnapshot) == [ChooseSnapshot(None)]
-
-
-def test_one_that_was_leaving_and_is_in_no_restored_view_may_go() -> None:
-    desk = Desk(RING)
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q")  # r has not reported itself yet
-    desk.hears(SnapshotWanted())
-    desk.fragments(S1, "p", "q", view=2)
-    crash(desk, "q")
-    effects = chosen(desk, S1, desk.brain.view)
-    assert those(effects, LetGo) == [LetGo("r")]
-    assert {order.process for order in those(effects, TellRestore)} == {"p", "q"}
-
-
-def test_a_leaver_that_loses_its_state_before_it_is_let_go_takes_everybody_back() -> None:
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    assert those(crash(desk, "r"), ChooseSnapshot) == [ChooseSnapshot(None)]
-
-
-def test_the_joins_after_the_first_view_are_undone_by_a_start_from_the_beginning() -> None:
-    desk = Desk(RING)
-    desk.hears(JOIN_S)
-    desk.drained(2, "p", "q", "r", "s")
-    crash(desk, "q")
-    assert those(chosen(desk, None), TellBlank) == [TellBlank("s")]
-    assert desk.brain.view == renumbered(RING, 3)
 
 
 # Coordinators that come back
