@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -10,6 +11,8 @@ from strobe import Channel, Process, System
 FRAMES = "STROBE_BENCH_FRAMES"
 """How many messages the source sends when the file of this name is there; each is a frame of its own."""
 GATE = "STROBE_BENCH_GATE"
+SENT = ".sent"
+"""The file of that name and this is there when the source has sent them all."""
 SERVICE_S = 0.0003
 
 
@@ -41,6 +44,7 @@ class Bursting(Counted):
         for _ in range(int(os.environ[FRAMES])):
             self.count.messages += 1
             ctx.send("source->slow", self.count.messages)
+        Path(os.environ[GATE] + SENT).touch()
 
 
 class Slow(Counted):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from bench.barrier_systems import FRAMES, GATE, SERVICE_S
+from bench.barrier_systems import FRAMES, GATE, SENT, SERVICE_S
 from bench.figures import Figure, at_most, shown
 from strobe import Channel, Process, System
 from strobe.cli.supervisor import Supervisor
@@ -59,7 +59,8 @@ def completion(name: str, frames: int, folder: Path) -> tuple[float, int]:
             _await_settled(system)
             system.client.take(timeout_s=_PATIENCE_S)  # the first one opens files and makes directories
             gate.touch()
-            time.sleep(0.05)  # ten times as long as the source takes to look
+            while not gate.with_name(gate.name + SENT).exists():  # no cut falls into the event that sends them
+                time.sleep(0.001)
             started_s = time.perf_counter()
             taken = system.client.take(timeout_s=_PATIENCE_S)
             took_s = time.perf_counter() - started_s
