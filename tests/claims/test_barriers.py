@@ -66,14 +66,17 @@ def test_V4_completion_does_not_wait_for_queues(monkeypatch):
     assert len(complete["aligned-then-unaligned"]) > 5
 
 
-@pytest.mark.parametrize("name", ["diamond-aligned", "diamond-unaligned", "join-timed"])
+@pytest.mark.parametrize("name", ["diamond-aligned", "diamond-unaligned", "join-timed-twice"])
 def test_P3_every_interleaving_of_barriers_on_a_join_is_right(name):
     explored = explore(scenario(name))
     assert explored.problem == ""
-    assert explored.states > 5_000
+    assert explored.states > 1_500
+    assert explored.ends > 50
 
 
-@pytest.mark.parametrize("name", ["recorded-before-alignment", "delivered-early", "forgotten-at-sender"])
+@pytest.mark.parametrize(
+    "name", ["recorded-before-alignment", "delivered-early", "forgotten-at-sender", "forgotten-when-time-is-over"]
+)
 def test_P4_barriers_with_a_broken_rule_are_caught(name):
     broken = mutant(name)
     assert caught_by(broken) == set(broken.caught_by)

@@ -41,3 +41,12 @@ class HeldForGood(AlignedThenUnaligned):
 
     def _turn(self, snapshot: SnapshotId) -> list[Effect]:
         return [effect for effect in super()._turn(snapshot) if not isinstance(effect, ResumeChannel)]
+
+
+class ForgottenWhenTimeIsOver(AlignedThenUnaligned):
+    """T2 broken: what waits before a barrier that has reached the machine is not part of the channel's state."""
+
+    def _close(self, snapshot: SnapshotId) -> list[Effect]:
+        recording = self.open[snapshot]
+        recording.pending -= self.arrived.pop(snapshot, {}).keys()
+        return self._finish(recording)

@@ -27,6 +27,7 @@ from strobe.simulation.barrier_mutants import (
     DeliveredEarly,
     ForgottenAtReceiver,
     ForgottenAtSender,
+    ForgottenWhenTimeIsOver,
     HeldForGood,
     RecordedBeforeAlignment,
 )
@@ -424,6 +425,13 @@ MUTANTS = (
         (FREED,),
         HeldForGood,
         explored_on="join-timed",
+    ),
+    Mutant(
+        "forgotten-when-time-is-over",
+        "T2: what waits before a barrier that has come is overtaken",
+        (PROOF, EXACT, TOTAL),
+        ForgottenWhenTimeIsOver,
+        explored_on="join-timed-twice",
     ),
 )
 

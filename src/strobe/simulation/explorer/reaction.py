@@ -48,7 +48,8 @@ class Reaction:
                 case ResumeChannel():
                     self.local.held -= {effect.channel}
                 case SetAlignmentTimer():
-                    self.local.timers |= {effect.snapshot}
+                    if self.local.machine.process in (self.space.scenario.impatient or self.space.processes):
+                        self.local.timers |= {effect.snapshot}
                 case DeliverFrame():
                     self._receive(effect.channel, effect.frame)
                 case RecordState():

@@ -23,7 +23,8 @@ class Scenario(msgspec.Struct, frozen=True):
     holds, for each snapshot, the processes that initiate it (under Lai-Yang every process is asked in any case). With
     `crash`, any one process crashes at any step: what cannot complete is aborted once and retried once. With
     `rollback`, everybody goes back at any step, once, and the snapshots are taken again. With `reorder`, FIFO channels
-    break their promise, for a mutant that does not look.
+    break their promise, for a mutant that does not look. Where alignment has a time, that may be over at any step, at
+    the `impatient` processes; for others it takes for ever.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Scenario(msgspec.Struct, frozen=True):
     rollback: bool = False
     reorder: bool = False
     large: bool = False
+    impatient: tuple[str, ...] = ()
 
     def reordering(self) -> "Scenario":
         """Return the same scenario on channels that break their promise."""
@@ -45,7 +47,8 @@ class Scenario(msgspec.Struct, frozen=True):
         crash = ", one crash anywhere" if self.crash else ", one rollback anywhere" if self.rollback else ""
         who = " and ".join("+".join(initiators) for initiators in self.snapshots)
         messages = "one message" if self.messages == 1 else f"up to {self.messages} messages"
-        return f"{self.protocol}, {messages} a process, snapshots from {who}{crash}"
+        times = f", time-outs at {'+'.join(self.impatient)}" if self.impatient else ""
+        return f"{self.protocol}, {messages} a process, snapshots from {who}{times}{crash}"
 
 
 def _view(processes: str, edges: str, kind: str) -> View:
@@ -116,7 +119,8 @@ def _rollbacks(protocol: str) -> list[Scenario]:
 def _barriers(protocol: str) -> list[Scenario]:
     """Return a diamond of four, whose last process joins two inputs; and the join alone.
 
-    A time that may be over at any step makes many states: with it, only the join is small.
+    A time that may be over at any step, at everybody, makes many states. Of two snapshots that overlap at a join it
+    would be millions: there it is over at the join alone, whose inputs are held back.
     """
     short, timed, aligned = _BARRIERS[protocol], protocol == AlignedThenUnaligned.name, protocol == Aligned.name
     pair, join, diamond = (
@@ -126,10 +130,11 @@ def _barriers(protocol: str) -> list[Scenario]:
     found = [
         smallest(protocol),
         Scenario(f"join-{short}", protocol, join, 1 if timed else 2, from_both),
+        Scenario(f"join-{short}-twice", protocol, join, 1, from_both * 2, impatient=("c",) if timed else ()),
         Scenario(f"pair-{short}-twice", protocol, pair, 1 if timed else 2, _FROM_A * 2),
         Scenario(f"pair-{short}-crash", protocol, pair, 2, _FROM_A, crash=True),
         Scenario(f"join-{short}-rollback", protocol, join, 1, from_both, rollback=True, large=timed),
-        Scenario(f"diamond-{short}", protocol, diamond, 2 if aligned else 1, _FROM_A, large=timed),
+        Scenario(f"diamond-{short}", protocol, diamond, 2 if aligned else 1, _FROM_A),
     ]
     if not timed:
         found += [

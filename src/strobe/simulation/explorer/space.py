@@ -26,10 +26,10 @@ from strobe.protocol.events import (
     FrameReceived,
     MessagesSent,
     Restarted,
-    SentCountRelayed,
     SnapshotAborted,
     SnapshotRequested,
 )
+from strobe.simulation.explorer.commuting import taken_first
 from strobe.simulation.explorer.going_back import gone_back
 from strobe.simulation.explorer.machines import canonical, copy_of
 from strobe.simulation.explorer.queues import overtaking, takeable
@@ -103,13 +103,16 @@ class Action(msgspec.Struct, frozen=True):
 class Space:
     """All that can happen in a scenario.
 
-    With `merge` off, equal states of a process are kept apart and every event is run anew: slow, and there to be
-    compared with.
+    With `merge` off, equal states of a process are kept apart and every event is run anew; with `reduce` off, also what
+    commutes with all else is tried in every order: slow, and there to be compared with.
     """
 
-    def __init__(self, scenario: Scenario, protocol_class: Any = None, *, merge: bool = True) -> None:
+    def __init__(
+        self, scenario: Scenario, protocol_class: Any = None, *, merge: bool = True, reduce: bool = True
+    ) -> None:
         self.scenario = scenario
         self.merge = merge
+        self.reduce = reduce
         self.protocol_class = protocol_class or PROTOCOLS[scenario.protocol]
         view = scenario.view
         self.processes = view.processes
@@ -125,6 +128,8 @@ class Space:
         self.handles = 0
         self._steps: dict[tuple[int, Any], Step] = {}
         self._moves: dict[tuple[int, int], tuple[tuple[Any, int, bool], ...]] = {}
+        # By process, its state and the fragments handed over: whether it has recorded everything.
+        self.recorded: dict[tuple[int, int, int], bool] = {}
         self.first_channel = len(self.processes)
         # With barriers that overtake, what waits at senders is apart from what is on the way.
         self.overtaking = self.protocol_class.overtakes
@@ -153,17 +158,17 @@ class Space:
 
     def successors(self, state: Global) -> Iterator[tuple[Action, Global]]:
         """Yield everything that may happen in `state`, with what it leads to."""
-        if state[-1]:
-            alone = self._commuting(state)
-            if alone is not None:
-                yield alone
-                return
-        yield from self._sends(state)
-        yield from self._deliveries(state)
+        first = taken_first(self, state) if self.reduce else []
+        if first:
+            yield from first
+            return
+        for place in range(len(self.processes)):
+            yield from self.sends(state, place)
+        yield from self.deliveries(state)
         yield from self._controls(state)
         if self.overtaking:
-            yield from self._forwards(state)
-            yield from self._timeouts(state)
+            yield from self.forwards(state)
+            yield from self.timeouts(state)
         if self.scenario.crash and state[-1] == 0:
             yield from self._crashes(state)
         if self.scenario.rollback and state[-1] == 0:
@@ -172,15 +177,14 @@ class Space:
 
     # What may happen
 
-    def _sends(self, state: Global) -> Iterator[tuple[Action, Global]]:
-        for place, process in enumerate(self.processes):
-            local = self.locals.values[state[place]]
-            if sum(local.sent.values()) < self.scenario.messages:
-                for channel in local.sent:
-                    step = self._step(state[place], ("send", channel))
-                    yield Action("send", process, channel), self._apply(state, place, step)
+    def sends(self, state: Global, place: int) -> Iterator[tuple[Action, Global]]:
+        local = self.locals.values[state[place]]
+        if sum(local.sent.values()) < self.scenario.messages:
+            for channel in local.sent:
+                step = self._step(state[place], ("send", channel))
+                yield Action("send", self.processes[place], channel), self._apply(state, place, step)
 
-    def _deliveries(self, state: Global) -> Iterator[tuple[Action, Global]]:
+    def deliveries(self, state: Global) -> Iterator[tuple[Action, Global]]:
         for number, target in enumerate(self.targets):
             at = self.first_channel + number
             held = self.channels[number] in self.locals.values[state[target]].held
@@ -218,7 +222,7 @@ class Space:
             for event, rest, waits in takeable(tuple(self.items.values[item] for item in queue))
         )
 
-    def _forwards(self, state: Global) -> Iterator[tuple[Action, Global]]:
+    def forwards(self, state: Global) -> Iterator[tuple[Action, Global]]:
         """Let the first thing that waits at the sender of each channel go on its way."""
         for number, spec in enumerate(self.scenario.view.channels):
             waiting = self.contents.values[state[self.outbox_at + number]]
@@ -229,7 +233,7 @@ class Space:
                 after[at] = self.contents.number((*self.contents.values[after[at]], waiting[0]))
                 yield Action("forward", spec.source, spec.id), tuple(after)
 
-    def _timeouts(self, state: Global) -> Iterator[tuple[Action, Global]]:
+    def timeouts(self, state: Global) -> Iterator[tuple[Action, Global]]:
         for place, process in enumerate(self.processes):
             for snapshot in self.locals.values[state[place]].timers:
                 event = AlignmentTimedOut(snapshot)
@@ -241,9 +245,9 @@ class Space:
     def _controls(self, state: Global) -> Iterator[tuple[Action, Global]]:
         for place in range(len(self.processes)):
             if self.contents.values[state[self.control_at + place]]:
-                yield self._control(state, place)
+                yield self.control(state, place)
 
-    def _control(self, state: Global, place: int) -> tuple[Action, Global]:
+    def control(self, state: Global, place: int) -> tuple[Action, Global]:
         """Give a process the first of its orders."""
         at = self.control_at + place
         queue = self.contents.values[state[at]]
@@ -251,22 +255,6 @@ class Space:
         after = (*state[:at], self.contents.number(queue[1:]), *state[at + 1 :])
         action = Action("control", self.processes[place], event=event)
         return action, self._apply(after, place, self._step(state[place], event))
-
-    def _commuting(self, state: Global) -> tuple[Action, Global] | None:
-        """After the crash, return a relayed count that its process can take now and that commutes with all else.
-
-        Once the process has recorded the cut (or dropped it), a count only says how many messages there were; what
-        comes after it comes out the same whether it is taken now or later, so one order stands for all. Before the
-        crash that would hide orders: a crash may fall between the count and what follows.
-        """
-        for place in range(len(self.processes)):
-            queue = self.contents.values[state[self.control_at + place]]
-            event = self.items.values[queue[0]] if queue else None
-            if isinstance(event, SentCountRelayed):
-                machine = self.locals.values[state[place]].machine
-                if machine.index >= event.snapshot.counter:
-                    return self._control(state, place)
-        return None
 
     def _crashes(self, state: Global) -> Iterator[tuple[Action, Global]]:
         """Crash each process in turn: what it has not handed over is aborted, and retried under a new id."""

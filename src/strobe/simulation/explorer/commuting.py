@@ -1,0 +1,110 @@
+"""What commutes with all else, and is therefore taken at once: one order of such steps stands for all (P3).
+
+Steps are taken before all others where nothing that can happen before them changes what they do, and they change
+nothing of what that does; where they stay possible until they are taken; and where nobody records anything by them.
+Every end, and every snapshot that there can be, is then still come to: the orders that are left out differ from one
+that is kept by swaps of such steps alone. There are, by what a process has still to record:
+
+- *Counts* (Lai-Yang). Once a process has recorded the cut (or dropped it), a relayed count only says how many messages
+  there were. Before a crash that is to come this would hide orders: it may fall between the count and what follows.
+- *What is ignored*: a barrier that leaves a process that has recorded everything as it was.
+- *What is received* by a process that has recorded everything, on a channel whose barriers have come: nobody asks any
+  more what it has received.
+- *Time-outs of what is over*: they change nothing but that the time does not run any more, or send barriers to those
+  only who have handed over everything.
+- *What is sent, and goes on its way*, from a process that will not send a barrier any more: there is nobody to overtake
+  it, and it is received whenever its receiver likes.
+
+All but the first are for barriers that overtake, where neither a crash nor a rollback can come: either makes processes
+record anew. That nothing is hidden is tested by comparing with the whole (`tests/simulation/test_explorer.py`).
+"""
+
+from typing import TYPE_CHECKING
+
+from strobe.protocol.events import FrameReceived, SentCountRelayed
+
+if TYPE_CHECKING:
+    from strobe.simulation.explorer.space import Action, Global, Space
+
+Steps = list[tuple["Action", "Global"]]
+
+
+def taken_first(space: "Space", state: "Global") -> Steps:
+    """Return the steps that can be taken before all others, with what they lead to; none where there are none."""
+    if state[-1]:
+        return _count(space, state)
+    if not space.overtaking or space.scenario.crash or space.scenario.rollback:
+        return []
+    recorded = {place for place in range(len(space.processes)) if _has_recorded(space, state, place)}
+    if not recorded:
+        return []
+    return (
+        _ignored_or_received(space, state, recorded)
+        or _time_out(space, state, recorded)
+        or _sent(space, state, recorded)
+    )
+
+
+def _count(space: "Space", state: "Global") -> Steps:
+    for place in range(len(space.processes)):
+        queue = space.contents.values[state[space.control_at + place]]
+        event = space.items.values[queue[0]] if queue else None
+        if isinstance(event, SentCountRelayed):
+            machine = space.locals.values[state[place]].machine
+            if machine.index >= event.snapshot.counter:
+                return [space.control(state, place)]
+    return []
+
+
+def _ignored_or_received(space: "Space", state: "Global", recorded: set[int]) -> Steps:
+    for action, after in space.deliveries(state):
+        place = space.processes.index(action.process)
+        if place not in recorded:
+            continue
+        if isinstance(action.event, FrameReceived):
+            recordings = space.locals.values[state[place]].machine.open.values()
+            if not any(action.channel in recording.pending for recording in recordings):
+                return [(action, after)]
+        elif after[place] == state[place]:
+            return [(action, after)]
+    return []
+
+
+def _time_out(space: "Space", state: "Global", recorded: set[int]) -> Steps:
+    for action, after in space.timeouts(state):
+        place = space.processes.index(action.process)
+        if place in recorded:
+            changed = [at for at in range(len(state)) if state[at] != after[at]]
+            targets = {target for at, target in enumerate(space.targets) if space.first_channel + at in changed}
+            if all(_is_done(space, state, target) for target in targets):
+                return [(action, after)]
+    return []
+
+
+def _sent(space: "Space", state: "Global", recorded: set[int]) -> Steps:
+    silent = {place for place in recorded if not space.locals.values[state[place]].timers}
+    for action, after in space.forwards(state):
+        if space.processes.index(action.process) in silent:
+            return [(action, after)]
+    for place in silent:
+        found = list(space.sends(state, place))
+        if found:
+            return found
+    return []
+
+
+def _has_recorded(space: "Space", state: "Global", place: int) -> bool:
+    """Whether a process has recorded its state for every snapshot there will be."""
+    key = place, state[place], state[-2]
+    known = space.recorded.get(key)
+    if known is None:
+        captured = space.locals.values[state[place]].captured
+        handed = dict(space.collections.values[state[-2]])
+        known = all(one in captured or space.slot(number, place) in handed for number, one in enumerate(space.ids))
+        space.recorded[key] = known
+    return known
+
+
+def _is_done(space: "Space", state: "Global", place: int) -> bool:
+    """Whether it has handed over all that it recorded, too."""
+    return not space.locals.values[state[place]].captured and _has_recorded(space, state, place)
