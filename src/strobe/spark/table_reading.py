@@ -5,6 +5,7 @@ read. One that was removed meanwhile gives no row at all.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +21,7 @@ from strobe.storage.following import CommitReader, Followed, Follower
 
 VERIFY_SNAPSHOT = "snapshot"
 VERIFY_READ = "read"
+READERS_MAX = 4
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -50,12 +52,18 @@ def _commits(url: str, entries: Iterable[Followed]) -> Rows:
         yield [[entry.position], [entry.snapshot_id], [f"{url}/{entry.name}"], [entry.problem]], 0
 
 
+@lru_cache(READERS_MAX)
+def _reader(url: str) -> CommitReader:
+    """Return a reader, for all tasks of a worker: what it has learnt of the views is of use to the next."""
+    return CommitReader(url, encoded_ends=True)
+
+
 class TableReading:
     """One worker's reading of one table."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._reader = CommitReader(request.url, encoded_ends=True)
+        self._reader = _reader(request.url)
         self._follower: Follower | None = None
 
     def rows(self, entry: Followed) -> list[tuple[Chunks, int]]:
