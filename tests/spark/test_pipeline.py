@@ -30,6 +30,7 @@ from strobe.storage.blobs import blob_name
 from strobe.storage.entries import entry_name
 from strobe.storage.keys import create_keys, read_public_keys
 from strobe.storage.manifests import blobs_of
+from strobe.storage.sealed import UNSEALED, seal
 
 replace = msgspec.structs.replace
 
@@ -75,7 +76,7 @@ def test_the_proof_of_every_snapshot_is_recomputed_by_workers_from_the_stored_by
 
 
 def test_what_is_damaged_is_quarantined_by_name_and_the_rest_is_judged(spark: SparkSession, tmp_path: Path) -> None:
-    """S2, D2: a flipped byte, a blob cut short, one that is missing, and two entries of the log that cannot be read."""
+    """S2, D2: a flipped byte, a blob cut short, one that is missing; an entry that is damaged, one of a later kind."""
     store = samples(tmp_path / "store", 7)
     begin(store, 9)  # it is open, and so it is not seen
     entries = {name: position for position, name, _ in store.list()}
@@ -85,6 +86,9 @@ def test_what_is_damaged_is_quarantined_by_name_and_the_rest_is_judged(spark: Sp
     paths[1].write_bytes(paths[1].read_bytes()[:-1])
     paths[2].unlink()
     damage(Path(store.url) / entry_name(entries[id_of(4)]))
+    end = store.state().next_position
+    newer = {"blake3": UNSEALED, "position": end, "previous": UNSEALED, "entry": {"type": "merge"}}
+    (Path(store.url) / entry_name(end)).write_bytes(seal(msgspec.json.encode(newer) + b"\n")[0])
     to = tmp_path / "to"
     judge_once(spark, store.url, to, drift_window=0, **invariants_in(tmp_path / "rules", conservation_sql=CONSERVATION))
     found = verdicts(to)
@@ -92,10 +96,11 @@ def test_what_is_damaged_is_quarantined_by_name_and_the_rest_is_judged(spark: Sp
     assert [found[id_of(counter), "conservation"] for counter in (1, 2, 3, 5, 6, 7)] == ["error"] * 3 + ["holds"] * 3
     assert len(found) == 12
     quarantined = reasons(to, "quarantine", "uri")
-    assert len(quarantined) == 4
+    assert len(quarantined) == 5
     for counter, problem in enumerate(("do not match", "bytes instead of", "is missing"), start=1):
         assert problem in quarantined[id_of(counter), str(paths[counter - 1])]
     assert "checksum" in quarantined[None, f"{store.url}/{entry_name(entries[id_of(4)])}"]
+    assert "a newer Strobe may have written it" in quarantined[None, f"{store.url}/{entry_name(end)}"]
 
 
 def test_the_second_run_judges_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
