@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from strobe.causality.pictures import Picture
-from strobe.declarations import Waits
+from strobe.causality.waiting import Waiting
 from strobe.protocol.view import finishing_order
 
 NAMED_MAX = 10
@@ -109,91 +109,39 @@ class Garbage(msgspec.Struct, frozen=True):
 
 def deadlock(picture: Picture) -> Deadlock:
     """Return who is deadlocked in `picture`, and how that can be seen."""
-    can_proceed = _can_proceed(picture, timeouts_end=True)
-    stuck = sorted(picture.stances.keys() - can_proceed)
-    waits = {process: tuple(sorted(_unmet(picture, process, can_proceed))) for process in stuck}
-    needed = {process: _needed(picture, process, can_proceed) for process in stuck}
-    at_most = picture.stances.keys() - _can_proceed(picture, timeouts_end=False)
-    return Deadlock(waits, tuple(_closed_components(needed)), tuple(sorted(at_most - waits.keys())))
+    waiting = Waiting(picture, timeouts_end=True)
+    waits = {process: tuple(sorted(waiting.in_vain(process))) for process in waiting.stuck}
+    needed = {process: sorted(waiting.needed(process)) for process in waits}
+    at_most = Waiting(picture, timeouts_end=False).stuck if waiting.times_out else ()
+    until_timeout = tuple(process for process in at_most if process not in waits)
+    return Deadlock(waits, tuple(_closed_components(needed)), until_timeout)
 
 
 def termination(picture: Picture) -> Termination:
     """Return what can still happen in `picture`."""
-    stances = sorted(picture.stances.items())
+    stances = picture.stances.items()
     return Termination(
-        tuple(process for process, stance in stances if stance.declared.active),
-        {process: stance.timers for process, stance in stances if stance.timers},
+        tuple(sorted(process for process, stance in stances if stance.declared.active)),
+        dict(sorted((process, stance.timers) for process, stance in stances if stance.timers)),
         dict(sorted(picture.in_flight.items())),
     )
 
 
 def garbage(picture: Picture) -> Garbage:
     """Return what cannot be reached in `picture` any more."""
-    references: dict[str, list[str]] = {}
+    references: dict[str, tuple[str, ...]] = {}
     for stance in picture.stances.values():
         for holder, names in stance.declared.references.items():
-            references.setdefault(holder, []).extend(names)
+            references[holder] = references[holder] + names if holder in references else names
     reached = {process for process, stance in picture.stances.items() if stance.awake}
     reached |= picture.receiving | picture.carried
     following = list(reached)
-    while following:
-        new = set(references.get(following.pop(), ())) - reached
-        reached |= new
-        following += new
+    for name in following:  # which grows meanwhile
+        for other in references.get(name, ()):
+            if other not in reached:
+                reached.add(other)
+                following.append(other)
     return Garbage(tuple(sorted(references.keys() - reached)), len(references))
-
-
-def _can_proceed(picture: Picture, *, timeouts_end: bool) -> set[str]:
-    """Return the least fixed point: round by round, those whose wait is met by those found before."""
-    waiting = {process: stance.declared.waits for process, stance in picture.stances.items()}
-    found = {process for process, waits in waiting.items() if waits is None}
-    behind: dict[str, set[str]] = {}
-    for process, waits in waiting.items():
-        for name in _members(waits):
-            behind.setdefault(name, set()).add(process)
-    candidates = waiting.keys() - found
-    while candidates:
-        new = {process for process in candidates if _is_met(picture, process, waiting[process], found, timeouts_end)}
-        found |= new
-        candidates = {process for name in new for process in behind.get(name, ())} - found
-    return found
-
-
-def _is_met(picture: Picture, process: str, waits: Waits | str | None, found: set[str], timeouts_end: bool) -> bool:
-    if waits is None:
-        return True
-    if isinstance(waits, str):
-        return waits in found or picture.need_not_count(process, waits)
-    if (waits.times_out and timeouts_end) or not waits.processes:
-        return True
-    met = (_is_met(picture, process, member, found, timeouts_end) for member in waits.processes)
-    return any(met) if waits.any_suffices else all(met)
-
-
-def _members(waits: Waits | str | None) -> Iterator[str]:
-    if isinstance(waits, Waits):
-        for member in waits.processes:
-            yield from _members(member)
-    elif waits is not None:
-        yield waits
-
-
-def _unmet(picture: Picture, process: str, can_proceed: set[str]) -> set[str]:
-    """Return for whom `process` waits in vain."""
-    names = set(_members(picture.stances[process].declared.waits))
-    return {name for name in names - can_proceed if not picture.need_not_count(process, name)}
-
-
-def _needed(picture: Picture, process: str, can_proceed: set[str]) -> list[str]:
-    """Return as few of those as show that the wait is not met: of all of several, the first that is not."""
-
-    def needed(waits: Waits | str | None) -> list[str]:
-        if not isinstance(waits, Waits):
-            return [waits] if waits is not None else []
-        unmet = [one for one in waits.processes if not _is_met(picture, process, one, can_proceed, timeouts_end=True)]
-        return [name for one in (unmet if waits.any_suffices else unmet[:1]) for name in needed(one)]
-
-    return sorted(set(needed(picture.stances[process].declared.waits)))
 
 
 def _closed_components(successors: dict[str, list[str]]) -> Iterator[tuple[str, ...]]:
@@ -206,7 +154,7 @@ def _closed_components(successors: dict[str, list[str]]) -> Iterator[tuple[str, 
     # Backwards, in decreasing order of finishing times: what was not reached yet lies where nothing leads out.
     for name in reversed(finishing_order(sorted(successors), predecessors)):
         if name not in covered:
-            covered.update(finishing_order([name], predecessors))
+            finishing_order([name], predecessors, covered)
             first = min(finishing_order([name], successors))
             yield tuple(reversed(finishing_order([first], successors)))
 

@@ -125,7 +125,7 @@ def initiators(view: View, chosen: Iterable[str] = ()) -> tuple[str, ...]:
     for process in reversed(finishing_order(sorted(view.processes), successors)):
         if process not in covered:
             found.append(process)
-            covered.update(finishing_order([process], successors))
+            finishing_order([process], successors, covered)
     return tuple(found)
 
 
@@ -152,9 +152,12 @@ def find_cycle(view: View) -> tuple[str, ...]:
     return ()
 
 
-def finishing_order(starts: Iterable[str], successors: dict[str, list[str]]) -> list[str]:
-    """Return every process reachable from `starts`, in the order in which a depth-first search leaves them."""
-    seen: set[str] = set()
+def finishing_order(starts: Iterable[str], successors: dict[str, list[str]], seen: set[str] | None = None) -> list[str]:
+    """Return every process reachable from `starts`, in the order in which a depth-first search leaves them.
+
+    Those that were `seen` before, and what is behind them, are passed over; those that are found are added there.
+    """
+    seen = set() if seen is None else seen
     finished: list[str] = []
     for start in starts:
         if start in seen:
@@ -163,11 +166,12 @@ def finishing_order(starts: Iterable[str], successors: dict[str, list[str]]) -> 
         stack = [(start, iter(successors[start]))]
         while stack:
             process, following = stack[-1]
-            unseen = next((successor for successor in following if successor not in seen), None)
-            if unseen is None:
+            for successor in following:
+                if successor not in seen:
+                    seen.add(successor)
+                    stack.append((successor, iter(successors[successor])))
+                    break
+            else:
                 finished.append(process)
                 stack.pop()
-            else:
-                seen.add(unseen)
-                stack.append((unseen, iter(successors[unseen])))
     return finished

@@ -1,6 +1,6 @@
 """Stable predicates on pictures made by hand, and against definitions that are too slow for anything else (G2)."""
 
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -87,6 +87,23 @@ def test_waits_that_time_out_are_said_not_to_be_stable():
 
 def test_nothing_is_known_of_a_process_that_is_not_in_the_view():
     assert not deadlock(waiting(a=Waits.all("elsewhere"))).holds
+
+
+def test_one_who_waits_for_all_of_many_that_are_freed_one_by_one_is_looked_at_once_for_each():
+    """G2: in time proportional to the waits. With their square, this would take minutes."""
+    names = [f"p{number}" for number in range(30_000)]
+    waits = dict.fromkeys(names[:1]) | {name: Waits.all(before) for before, name in pairwise(names)}
+    waits |= {f"{name}-and-back": Waits.all("all") for name in names[:5000]}
+    assert not deadlock(waiting(**waits, all=Waits.all(*names))).holds
+    found = deadlock(waiting(**waits, all=Waits.all(*names, "all")))
+    assert len(found.processes) == 5001
+    assert found.cores == (("all",),)
+
+
+def test_deadlocks_that_others_wait_behind_are_each_looked_at_once():
+    cycles = {f"p{n}": Waits.all(f"p{n ^ 1}") for n in range(6000)}
+    tail = {f"t{n}": Waits.all(f"t{n + 1}") for n in range(6000)} | {"t6000": Waits.any(*cycles)}
+    assert len(deadlock(waiting(**cycles, **tail)).cores) == 3000
 
 
 # Against the definition: the least set is the intersection of all that are closed

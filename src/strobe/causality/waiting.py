@@ -1,0 +1,137 @@
+"""Who can proceed in a picture (G2): the least fixed point of its waits, in time proportional to their size.
+
+Each wait, and each wait within one, is a *term*, which lacks some of its members: one where any suffices, else all. A
+process that is found to be able to proceed is counted off in the terms that have it as a member; a term that lacks
+nothing is met, and is counted off in the one above it, or lets its process proceed. So every member is looked at once.
+"""
+
+from collections.abc import Iterator
+from typing import Union
+
+from strobe.causality.pictures import Picture
+from strobe.declarations import Waits
+
+Member = Union[str, "_Term"]
+
+
+class _Term:
+    """What a process waits for, or a part of that. `above` is the term that it is a member of."""
+
+    __slots__ = ("above", "any_suffices", "lacks", "members", "process")
+
+    def __init__(self, process: str, waits: Waits, above: "_Term | None") -> None:
+        self.process = process
+        self.above = above
+        self.any_suffices = waits.any_suffices
+        self.members: tuple[Member, ...] = ()
+        self.lacks = 1 if waits.any_suffices else len(waits.processes)
+
+
+class Waiting:
+    """All waits of a picture, and who can proceed all the same; `times_out` says whether any wait does."""
+
+    def __init__(self, picture: Picture, *, timeouts_end: bool) -> None:
+        self._picture = picture
+        self._timeouts_end = timeouts_end
+        self._terms: dict[str, _Term] = {}
+        self._behind: dict[str, list[_Term]] = {}
+        self._met: list[_Term] = []
+        self.times_out = False
+        found: list[str] = []
+        for process, stance in picture.stances.items():
+            if stance.declared.waits is None:
+                found.append(process)
+            else:
+                self._terms[process] = self._term(process, stance.declared.waits)
+        self.can_proceed = self._least(found)
+
+    @property
+    def stuck(self) -> list[str]:
+        """Those who cannot proceed."""
+        return sorted(self._terms.keys() - self.can_proceed)
+
+    def in_vain(self, process: str) -> set[str]:
+        """Return for whom `process` waits, and will not be met by."""
+        return {name for name in _names(self._terms[process]) if not self._is_met(process, name)}
+
+    def needed(self, process: str) -> set[str]:
+        """Return as few of those as show that the wait is not met: of all of several, the first that is not."""
+        found: set[str] = set()
+        open_: list[Member] = [self._terms[process]]
+        while open_:
+            member = open_.pop()
+            if isinstance(member, str):
+                found.add(member)
+            else:
+                unmet = (one for one in member.members if not self._is_met(process, one))
+                open_ += unmet if member.any_suffices else [next(unmet)]
+        return found
+
+    def _term(self, process: str, waits: Waits) -> _Term:
+        """Return the term of a wait, with those within it."""
+        outermost = _Term(process, waits, None)
+        open_ = [(waits, outermost)]
+        for part, term in open_:  # which grows meanwhile
+            members: list[Member] = []
+            for one in part.processes:
+                if isinstance(one, Waits):
+                    inner = _Term(process, one, term)
+                    open_.append((one, inner))
+                    members.append(inner)
+                else:
+                    members.append(one)
+            term.members = tuple(members)
+            self._count(part, term)
+        return outermost
+
+    def _count(self, waits: Waits, term: _Term) -> None:
+        """Count off what need not be waited for, and note where the rest will be."""
+        for member in term.members:
+            if isinstance(member, str):
+                if self._picture.need_not_count(term.process, member):
+                    term.lacks -= 1
+                else:
+                    self._behind.setdefault(member, []).append(term)
+        self.times_out |= waits.times_out
+        if not term.members or (waits.times_out and self._timeouts_end):
+            term.lacks = 0
+        if term.lacks <= 0:
+            self._met.append(term)
+
+    def _least(self, found: list[str]) -> set[str]:
+        """Return who can proceed: those `found`, and all whose wait is met by those found before."""
+        self._let_proceed(found)
+        for process in found:  # which grows meanwhile
+            for term in self._behind.get(process, ()):
+                self._count_off(term)
+            self._let_proceed(found)
+        return set(found)
+
+    def _let_proceed(self, found: list[str]) -> None:
+        while self._met:
+            term = self._met.pop()
+            if term.above is None:
+                found.append(term.process)
+            else:
+                self._count_off(term.above)
+
+    def _count_off(self, term: _Term) -> None:
+        term.lacks -= 1
+        if term.lacks == 0:
+            self._met.append(term)
+
+    def _is_met(self, process: str, member: Member) -> bool:
+        if isinstance(member, str):
+            return member in self.can_proceed or self._picture.need_not_count(process, member)
+        return member.lacks <= 0
+
+
+def _names(term: _Term) -> Iterator[str]:
+    """Yield the processes that are members of a term, or of one within it."""
+    open_: list[Member] = [term]
+    while open_:
+        member = open_.pop()
+        if isinstance(member, str):
+            yield member
+        else:
+            open_ += member.members
