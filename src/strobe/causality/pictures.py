@@ -40,7 +40,8 @@ class Picture(msgspec.Struct, frozen=True):
 
     `in_flight` counts messages, by channel, where there are any; `receiving` are the processes that they go to.
     `granted` are the waits that a message in flight will end, `asked` those whose request has not been received,
-    `carried` the names that messages in flight refer to.
+    `carried` the names that messages in flight refer to. `sends_to` says of those who declare no references whom they
+    have channels to: they may send there at any time.
     """
 
     stances: dict[str, Stance]
@@ -49,6 +50,7 @@ class Picture(msgspec.Struct, frozen=True):
     granted: frozenset[Waiting] = frozenset()
     asked: frozenset[Waiting] = frozenset()
     carried: frozenset[str] = frozenset()
+    sends_to: dict[str, set[str]] = {}
 
     @property
     def declares(self) -> bool:
@@ -81,8 +83,11 @@ def make_picture(
     granted: set[Waiting] = set()
     asked: set[Waiting] = set()
     carried: set[str] = set()
+    sends_to: dict[str, set[str]] = {}
     for channel in view.channels:
         source, target = channel.source, channel.target
+        if not stances[source].declared.references:
+            sends_to.setdefault(source, set()).add(target)
         frames = recorded.get(target, {}).get(channel.id, ())
         count = sum(item.frame.count - item.consumed for item in frames)
         if count:
@@ -92,7 +97,15 @@ def make_picture(
             granted.update((target, name) for name in _meant(message, rule.grants, source))
             asked.update((name, target) for name in _meant(message, rule.requests, source))
             carried.update(_names(message, rule.references))
-    return Picture(stances, in_flight, frozenset(receiving), frozenset(granted), frozenset(asked), frozenset(carried))
+    return Picture(
+        stances,
+        in_flight,
+        frozenset(receiving),
+        frozenset(granted),
+        frozenset(asked),
+        frozenset(carried),
+        sends_to,
+    )
 
 
 def _declaring(

@@ -10,12 +10,14 @@ only until then is named apart, because that is not stable.
 Termination. No process is active, none has a timer pending, and no message is in flight: nothing can happen any more.
 
 Garbage. Of all that declares what it refers to, what cannot be reached from a process that can still act: one that is
-active, has a timer pending or a message in flight to it. What a message in flight refers to is reachable too. That is
-stable as long as names are only handed on, and not made up.
+active, has a timer pending or a message in flight to it. What a message in flight refers to is reachable too. Of a
+process that declares no references nothing is known but its channels: it reaches whoever is at the end of them. That is
+stable as long as names are only handed on and not made up, and who declares references sends only to whom it refers to.
 """
 
 import enum
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -137,7 +139,7 @@ def garbage(picture: Picture) -> Garbage:
     reached |= picture.receiving | picture.carried
     following = list(reached)
     for name in following:  # which grows meanwhile
-        for other in references.get(name, ()):
+        for other in chain(references.get(name, ()), picture.sends_to.get(name, ())):
             if other not in reached:
                 reached.add(other)
                 following.append(other)

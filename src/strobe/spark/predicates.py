@@ -57,12 +57,20 @@ def garbage(tables: Tables | SnapshotTables) -> DataFrame:
     references = tables.declared_references.localCheckpoint()
     held = references.where(sf.col(c.HOLDER).isNotNull())
     edges = held.where(sf.col(c.NAME).isNotNull()).select(c.SNAPSHOT_ID, sf.col(c.HOLDER).alias(_TARGET), c.NAME)
+    edges = edges.union(_sends_to(tables.view_channels, held)).localCheckpoint()
     awake = sf.col(c.ACTIVE) | (sf.col(c.TIMERS) > 0) | (sf.col(c.IN_FLIGHT) > 0)
     roots = tables.activity.where(awake).select(c.SNAPSHOT_ID, sf.col(c.PROCESS).alias(c.NAME))
     carried = references.where(sf.col(c.HOLDER).isNull()).select(c.SNAPSHOT_ID, c.NAME)
     reached = _reachable(roots.union(carried).distinct(), edges)
     things = held.select(c.SNAPSHOT_ID, sf.col(c.HOLDER).alias(c.NAME)).distinct()
     return things.join(reached, [c.SNAPSHOT_ID, c.NAME], "left_anti")
+
+
+def _sends_to(channels: DataFrame, held: DataFrame) -> DataFrame:
+    """Return the channels of those who declare no references, as if they were that."""
+    declaring = held.select(c.SNAPSHOT_ID, sf.col(c.PROCESS).alias(c.SOURCE)).distinct()
+    silent = channels.join(declaring, [c.SNAPSHOT_ID, c.SOURCE], "left_anti")
+    return silent.select(c.SNAPSHOT_ID, sf.col(c.SOURCE).alias(_TARGET), sf.col(c.TARGET).alias(c.NAME))
 
 
 def _towards(members: DataFrame, stuck: DataFrame) -> DataFrame:

@@ -40,6 +40,7 @@ def test_messages_are_counted_and_say_nothing_where_their_receiver_has_recorded_
         {"a": Stance(Declared(messages=RULES), 1), "b": Stance(NOTHING), "c": Stance(NOTHING)},
         {"a->b": 3},
         frozenset("b"),
+        sends_to={"a": {"b"}, "b": {"a", "c"}},
     )
 
 

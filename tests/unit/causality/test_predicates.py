@@ -209,3 +209,13 @@ def test_who_declares_no_references_cannot_be_garbage():
     idle = Picture({name: Stance(Declared(active=False)) for name in "ab"})
     assert garbage(idle).garbage == ()
     assert str(garbage(idle)) == "nothing declares what it refers to"
+
+
+def test_who_declares_no_references_may_send_on_all_of_its_channels():
+    """G2: a client that says nothing of whom it knows keeps the server alive that waits for it, and what that holds."""
+    server = Stance(Declared(active=False, references={"server": ("x",), "x": (), "y": ()}))
+    stances = {"client": Stance(), "relay": Stance(Declared(active=False)), "server": server}
+    picture = Picture(stances, sends_to={"client": {"relay"}, "relay": {"server"}})
+    assert garbage(picture).garbage == ("y",)
+    asleep = replaced(picture, stances={**stances, "client": Stance(Declared(active=False))})
+    assert garbage(asleep).garbage == ("server", "x", "y")
