@@ -5,6 +5,7 @@ import pytest
 
 from strobe.protocol import PROTOCOLS, AlignedThenUnaligned, ChandyLamport, LaiYang
 from strobe.protocol.effects import ResumeChannel
+from strobe.protocol.events import MessagesSent
 from strobe.simulation.barrier_mutants import ForgottenWhenTimeIsOver, HeldForGood
 from strobe.simulation.explorer import Space, explore, scenario, scenarios, smallest
 from strobe.simulation.explorer.replay import play
@@ -91,6 +92,20 @@ def test_a_mutant_has_a_counterexample_that_can_be_played(mutant):
     assert explored.problem
     stage = play(explored.scenario, mutant.protocol_class, explored.path)
     assert len(stage.moments) >= len(explored.path)
+
+
+@pytest.mark.parametrize(
+    "mutant", [m for m in MUTANTS if m.explored_on and "timed" in m.explored_on], ids=lambda m: m.name
+)
+def test_a_counterexample_is_played_with_every_step_once_and_nothing_else(mutant, monkeypatch):
+    """A barrier that goes on its way reaches its machine in a step of its own, or not at all."""
+    explored = explore(scenario(mutant.explored_on), mutant.protocol_class)
+    told = []
+    handle = mutant.protocol_class.handle
+    monkeypatch.setattr(mutant.protocol_class, "handle", lambda self, event: told.append(event) or handle(self, event))
+    play(explored.scenario, mutant.protocol_class, explored.path)
+    expected = [action.event for action in explored.path if action.kind in ("deliver", "control", "timeout")]
+    assert [event for event in told if not isinstance(event, MessagesSent)] == expected
 
 
 def test_a_counterexample_is_a_shortest_one():

@@ -39,11 +39,11 @@ class BarrierStage(Stage):
 
     # What a script does
 
-    def forward(self, channel: str) -> None:
+    def forward(self, channel: str, *, arrives: bool = True) -> None:
         """Let the first thing that waits at the sender of `channel` go on its way; a barrier arrives at once."""
         item = self.outboxes[channel].pop(0)
         self.wires[channel].append(item)
-        if isinstance(item, MarkerReceived):
+        if isinstance(item, MarkerReceived) and arrives:
             self.arrive(channel)
 
     def arrive(self, channel: str) -> None:

@@ -24,7 +24,7 @@ def play(scenario: Scenario, protocol_class: Any, path: Sequence[Action]) -> Sta
         elif action.kind == "deliver":
             stage.take_item(action.channel, action.event)
         elif isinstance(stage, BarrierStage) and action.kind == "forward":
-            stage.forward(action.channel)
+            stage.forward(action.channel, arrives=False)  # that is a step of its own, which may come later
         elif action.kind == "crash":
             stage.crash(action.process)
         elif action.kind == "rollback":
