@@ -105,4 +105,8 @@ def test_states_come_from_a_replay_of_a_full_trace(tmp_path):
     everything = "a.balance + b.balance + c.balance + d.balance"
     assert run("trace", "lattice", trace, "--system", BANK, "--possibly", f"{everything} > 800").code == 1
     assert run("trace", "lattice", trace, "--system", BANK, "--definitely", f"{everything} < 800").code == 0
-    refused(run("trace", "lattice", trace, "--possibly", "a.balance == 200"), "tells no 'balance' of a")
+    refused(
+        run("trace", "lattice", trace, "--possibly", "a.balance == 200"),
+        "tells no 'balance' of a",
+        "replay a full trace: --system",
+    )

@@ -58,6 +58,8 @@ class Variables:
                 problem = f"the trace tells no variables of {process}; replay a full trace to have them (--system)"
                 raise ExpressionError(self._text, variable.column, problem)
             problem = f"the trace tells no {variable.path[0]!r} of {process}"
+            if self._states is None:
+                problem += " (for the fields of its state, replay a full trace: --system)"
             raise self._unknown(variable, problem, variable.path[0], tuple(fields))
 
     def _unknown(self, leaf: Variable | Count, problem: str, name: str, known: Sequence[str]) -> ExpressionError:
