@@ -284,14 +284,17 @@ mixed_unordered = wired(
 )
 
 
-def diamond(protocol):
+def diamond(protocol, sinks=None):
     """Return a dataflow of clerks, one of which joins two inputs."""
-    return System(
-        {name: Clerk() for name in DIAMOND}, [Channel(*pair) for pair in ("ab", "ac", "bd", "cd")], [Note], protocol
-    )
+    channels = [Channel(*pair) for pair in ("ab", "ac", "bd", "cd")]
+    return System({name: Clerk() for name in DIAMOND}, channels, [Note], protocol, sinks=sinks)
 
 
-diamond_aligned, diamond_unaligned, diamond_timed = map(diamond, ("aligned", "unaligned", "aligned-then-unaligned"))
+BARRIERS = ("aligned", "unaligned", "aligned-then-unaligned")
+diamond_aligned, diamond_unaligned, diamond_timed = map(diamond, BARRIERS)
+with_sinks_aligned, with_sinks_overtaking, with_sinks_timed = (
+    diamond(protocol, sinks_of("c", "d")) for protocol in BARRIERS
+)
 
 
 def read_state(state):

@@ -59,3 +59,25 @@ def test_E2_an_operator_leaves_a_dataflow_and_joins_again_while_barriers_run(tmp
     assert set(views) == {1, 2, 3, 4, 5}
     assert all(("c" in members) == (number % 2 == 1) for number, members in views.items())
     check_everything(getattr(ledger, name), tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", ["with_sinks_aligned", "with_sinks_overtaking", "with_sinks_timed"])
+def test_R2_what_a_dataflow_emits_is_released_once_whoever_is_killed(tmp_path, name):
+    """R2, R1, V3, V4, V5: by an operator and by the last of a diamond, byte for byte what its snapshots cover."""
+    output = tmp_path / "output"
+    output.mkdir()
+    settings = {"node.window_bytes": 4000, "node.alignment_s": 0.01}
+    environment = {"STROBE_TEST_OUTPUT": str(output)}
+    options = ("--interval", "0.05")
+    with running(
+        tmp_path, f"{LEDGER}:{name}", ledger.DIAMOND, *options, settings=settings, environment=environment
+    ) as live:
+        live.wait_running()
+        for victim in ("d", "a"):
+            live.wait_committed(2)
+            epoch = live.status().epoch
+            live.kill(victim)
+            live.wait_rolled_back(epoch)
+        live.wait_committed(2)
+    checked = check_everything(getattr(ledger, name), tmp_path / "store", output)
+    assert checked.lines > 0
