@@ -28,6 +28,7 @@ NAMES = (
     "spark_read",
     "pipeline",
     "lattice",
+    "predicates",
 )
 
 
