@@ -12,7 +12,6 @@ from strobe.cli.lifeline import follow_lifeline
 from strobe.cli.live import LiveSystem, SystemArgument, load_live, with_settings
 from strobe.cli.logs import start_logging
 from strobe.cli.systems import open_system
-from strobe.protocol.systems import who_must_stay
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.loops import run_loop
 
@@ -85,7 +84,6 @@ def coordinator(
         # What has an option of its own counts by that: `strobe up` pins the ports of one that it starts again.
         live = _with_given(with_settings(load_live(source), settings or []), given)
         made = Coordinator(live.system, store or live.store, live.coordinator, live.node, live.retention, events)
-    made.brain.membership.staying = who_must_stay(live.system)
     return run_loop(_run(made))
 
 

@@ -28,7 +28,7 @@ from strobe.protocol.coordination import (
     WakeAt,
 )
 from strobe.protocol.log import Begin, EpochStart
-from strobe.protocol.systems import first_view
+from strobe.protocol.systems import first_view, who_must_stay
 from strobe.runtime.choosing import Topology
 from strobe.runtime.chronicle import Chronicle
 from strobe.runtime.clock import Clock
@@ -79,6 +79,7 @@ class Coordinator:
             recovering=True,
             outputs={sink.process for sink in system.sinks.values()},
         )
+        self.brain.membership.staying = who_must_stay(system)
         # What the log says as far as the brain has heard it, and how many entries of others were among that.
         self.state = LogState()
         self.foreign = 0
