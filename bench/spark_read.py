@@ -31,7 +31,7 @@ from strobe.storage.following import Follower
 COMMAND = "python -m bench spark_read"
 ROUNDS = 5
 GOAL = 500_000
-_RAW_TIMES = 8
+_RAW_TIMES = 40
 
 
 class Case(NamedTuple):
@@ -155,7 +155,7 @@ def _raw_limit(spark: SparkSession, case: Case) -> Figure:
 
     rows = raw().count()
     taken = [_take(lambda: _consume(raw())).wall_s for _ in range(ROUNDS)]
-    name = "  raw limit: the same columns from a source that makes 5 snapshots and repeats them 8 times"
+    name = f"  raw limit: the same columns from a source that makes 5 snapshots and repeats them {_RAW_TIMES} times"
     return shown(name, rows / statistics.median(taken), "rows/s", COMMAND)
 
 
