@@ -92,6 +92,8 @@ def settings(app_name: str, scratch: Path, long_running: bool = False) -> dict[s
         # The same timestamps on every machine.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Streams ask what is new 100 times a second by default, of a log that is looked at 10 times a second.
+        "spark.sql.streaming.pollingDelay": "100ms",
         # Off by default, and then even one who asks format("strobe") for it by its option is refused.
         "spark.sql.python.filterPushdown.enabled": "true",
         # Queries here take seconds, and most of the Java side of that is warming up: the quick compiler halves it.
