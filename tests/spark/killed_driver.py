@@ -3,6 +3,7 @@
 python killed_driver.py STORE TO INVARIANTS ALERTS [MOMENT BATCH]
 
 The moment is right after a step; or IN_JOB, while the workers examine; or IN_WRITE, with a file written half.
+Spark starts at once, and the pipeline when there is a line on stdin: so that one starts while another one runs.
 """
 
 import os
@@ -40,7 +41,9 @@ def main(store: str, to: str, invariants: str, alerts: str, *kill_at: str) -> No
         drift_window=3,
         snapshots_per_batch=BATCH_SNAPSHOTS,
     )
-    pipeline = Pipeline(local_session(), store, to, options)
+    spark = local_session()
+    sys.stdin.readline()
+    pipeline = Pipeline(spark, store, to, options)
     pipeline.on_step = at
     pipeline.run(once=True)
 

@@ -4,6 +4,8 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -38,16 +40,32 @@ def store_of_nine(root: Path) -> Store:
     return store
 
 
+@contextmanager
+def driver(words: list[str], moment: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """Start one, which waits for a line; it is gone in the end."""
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*words, *moment], start_new_session=True, text=True, **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_D2_verdicts_after_many_kills_are_those_of_an_uninterrupted_run(spark: SparkSession, tmp_path: Path) -> None:
     store = store_of_nine(tmp_path / "store")
     rules, alerts, to = tmp_path / "rules", tmp_path / "alerts", tmp_path / "to"
     rules.mkdir()
     (rules / "conservation.sql").write_text(CONSERVATION)
     words = [sys.executable, killed_driver.__file__, store.url, str(to), str(rules), str(alerts)]
-    for step, batch_id in KILLS:
-        killed = subprocess.run([*words, step, str(batch_id)], start_new_session=True, capture_output=True, check=False)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    subprocess.run(words, check=True)
+    moments = [[step, str(batch_id)] for step, batch_id in KILLS]
+    with ExitStack() as drivers:
+        following = drivers.enter_context(driver(words, moments[0]))
+        for moment in [*moments[1:], []]:
+            running, following = following, drivers.enter_context(driver(words, moment))
+            _, err = running.communicate("go\n")
+            assert running.returncode == -signal.SIGKILL, err
+        _, err = following.communicate("go\n")
+        assert following.returncode == 0, err
     judge_once(spark, store.url, tmp_path / "whole", invariants=tuple(read_invariants(rules)), drift_window=3)
     assert written(to) == written(tmp_path / "whole")
     sent = [json.loads(line)["id"] for line in alerts.read_text().splitlines()]
