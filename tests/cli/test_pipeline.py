@@ -92,8 +92,8 @@ def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules):
     refused(run(*words(store, tmp_path, "--alert-command", "no-such-program")), "no program")
     refused(run(*words(store, tmp_path, "--alert-webhook", "ftp://x")), "is not an address")
     refused(run(*words(store, tmp_path, "--drift-window", "1")), "compares a snapshot with nothing")
-    to_objects = ["pipeline", "run", "--store", store.url, "--to", "s3://bucket/verdicts"]
-    refused(run(*to_objects), "verdicts are written to a directory")
+    to_objects = ["pipeline", "run", "--store", store.url, "--to", "s3://bucket/verdicts", "--remote", "sc://host"]
+    refused(run(*to_objects), "a Spark Connect server judges on its own machine")
     refused(run(*words(store, tmp_path, "--view", tmp_path / "view.json")), "--keys")
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "thesis.txt").write_text("mine")

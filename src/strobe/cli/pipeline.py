@@ -29,7 +29,12 @@ _LOOK_AT_LOG_EVERY_S = 1.0
 @app.command()
 def run(
     store: StoreOption,
-    to: Annotated[str, typer.Option(metavar="DIR", help="Where verdicts, violations and quarantine are written.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR|URL", help="Where verdicts, violations and quarantine go: a directory, or in an object store."
+        ),
+    ],
     invariants: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Your invariants: *.sql and *.py; see docs/pipeline.md.")
     ] = None,
@@ -74,6 +79,7 @@ def run(
     from strobe.spark.invariants import read_invariants
     from strobe.spark.outputs import Outputs
     from strobe.spark.pipeline import Options, Pipeline
+    from strobe.storage.locating import is_object_url
 
     # Everything that can be refused is, before Spark takes its seconds to start.
     if drift_window == 1:
@@ -88,6 +94,11 @@ def run(
         predicates=tuple(dict.fromkeys(one.value for one in check or ())),
     )
     settings = _settings(conf or [])
+    if remote is not None and is_object_url(to):
+        raise UsageError(
+            f"{to}: a Spark Connect server judges on its own machine, and keeps its checkpoint there; give a path with "
+            "--to, on a file system that both share"
+        )
     Outputs(to).refuse_others()
     _quiet_logs()
     with interruptible() as interrupted, Progress() as progress, beside_document(json):

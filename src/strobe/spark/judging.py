@@ -64,9 +64,10 @@ def judge(plan: Plan, commits: DataFrame, batch_id: int, on_step: OnStep | None 
         if not _is_done(outputs, batch_id, commits):
             step(Step.BEGUN, batch_id)
             _write(outputs, batch_id, _judged(plan, commits, batch_id, step), step)
+        outputs.publish()
         _alert(plan, outputs, batch_id)
     except OSError as error:
-        raise Unavailable(f"{outputs.root} cannot be written to: {error.strerror or error}") from error
+        raise Unavailable(f"{outputs.to} cannot be written to: {error.strerror or error}") from error
     step(Step.ALERTED, batch_id)
 
 

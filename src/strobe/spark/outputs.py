@@ -9,6 +9,8 @@
 A batch is one file of each table. A file is written elsewhere, synced, and given its name in one step, so that a reader
 sees all of it or nothing. The verdicts come last: whoever sees a verdict sees what it is about, and a batch whose
 verdicts are there is done, however often Spark gives it to us again. Nothing is ever changed or written twice.
+
+Where TO is in an object store, this is a directory of the machine's, and what is done is copied from there.
 """
 
 import fcntl
@@ -26,7 +28,8 @@ import pyarrow.parquet as pq
 from strobe.errors import MissingComponent, UsageError
 from strobe.spark import columns as c
 from strobe.spark.commits import POSITION
-from strobe.storage.locating import is_object_url, locate
+from strobe.spark.publishing import Published
+from strobe.storage.locating import canonical_url, is_object_url, locate, run_directory
 
 VERDICTS, VIOLATIONS, QUARANTINE = "verdicts", "violations", "quarantine"
 TABLES = (VIOLATIONS, QUARANTINE, VERDICTS)
@@ -58,12 +61,14 @@ class Outputs:
     """The directory that a pipeline writes to; `claim` it before writing."""
 
     def __init__(self, to: str | Path) -> None:
+        self.published: Published | None = None
         if is_object_url(to):
-            raise UsageError(
-                f"{to}: verdicts are written to a directory, where Spark keeps its checkpoint too; give a path with "
-                "--to, on a file system that all hosts share if it runs on a cluster"
-            )
-        self.root = locate(to)
+            self.to = canonical_url(to)
+            self.root = run_directory(to) / "pipeline"
+            self.published = Published(self.to, self.root, TABLES, IDENTITY)
+        else:
+            self.root = locate(to)
+            self.to = str(self.root)
         self._lock: int | None = None
 
     @property
@@ -90,7 +95,17 @@ class Outputs:
                 f"another pipeline is writing to {self.root}; stop it first, or give this one a directory of its own"
             ) from None
         self._tidy()
+        try:
+            self.publish()  # what one that was killed has not
+        except OSError as error:
+            self.release()
+            raise MissingComponent(f"{self.to} cannot be written to: {error}") from error
         return self
+
+    def publish(self) -> None:
+        """Copy what is done to the object store, where there is one; OSError where that cannot be now."""
+        if self.published is not None:
+            self.published.publish()
 
     def _tidy(self) -> None:
         """Remove what a pipeline that was killed has left unfinished; give each table a file that says its columns."""
@@ -169,6 +184,8 @@ class Outputs:
         for table in (VERDICTS, QUARANTINE, VIOLATIONS):  # a batch without verdicts is not done
             for path in (self.root / table).glob("batch-*.parquet"):
                 if _batch_id(path) >= batch_id:
+                    if self.published is not None:
+                        self.published.forget([f"{table}/{path.name}"])
                     path.unlink()
             _sync(self.root / table)
 
@@ -214,6 +231,8 @@ class Outputs:
 
     def refuse_others(self) -> None:
         """Raise UsageError where this is not a directory of ours, or to become one."""
+        if self.published is not None:
+            self.published.refuse_others()
         if self.root.exists() and not self.root.is_dir():
             raise UsageError(f"{self.root} is not a directory; give a directory with --to")
         known = {*TABLES, CHECKPOINT, IDENTITY, LOCK, UNFINISHED}

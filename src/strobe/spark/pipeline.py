@@ -159,7 +159,7 @@ class Pipeline:
             watch.trouble(f"{self._head.problem}; trying again")
 
     def _start(self, store_id: str, once: bool) -> Any:
-        plan = Plan(str(self.outputs.root), self._examination(store_id), self.options.invariants, self.options.alerts)
+        plan = Plan(self.outputs.to, self._examination(store_id), self.options.invariants, self.options.alerts)
         on_step = self.on_step
 
         def judge_batch(commits: DataFrame, batch_id: int) -> None:

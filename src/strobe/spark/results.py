@@ -52,7 +52,7 @@ class Results:
     def document(self) -> dict[str, Any]:
         """Return all of it for `--json`."""
         return {
-            "to": str(self._outputs.root),
+            "to": self._outputs.to,
             "holds": self.holds,
             "snapshots": self.snapshots,
             "verdicts": self.rows,
