@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, running, verify_all, working_on
+from tests.live.harness import LEDGER, check_everything, running, verify_all, wait_until, working_on
 
 from strobe.storage import Store
 
@@ -86,11 +86,15 @@ def test_processes_initiate_snapshots_themselves(tmp_path):
     """Two of them, whenever they please, also at once; nobody else asks for any."""
     with running(tmp_path, f"{LEDGER}:initiating", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
-        live.wait_committed(5)
+        wait_until("snapshots of both", lambda: initiators(live.store) >= {"b", "c"}, between=live.tick)
         assert len(working_on(live.store)) == 4
-    initiators = {manifest.initiators for _, _, manifest in Store.open(tmp_path / "store").list()}
-    assert {name for names in initiators for name in names} == {"b", "c"}
+    assert initiators(tmp_path / "store") == {"b", "c"}
     check_everything(ledger.initiating, tmp_path / "store")
+
+
+def initiators(store):
+    """Return who has initiated a complete snapshot."""
+    return {name for _, _, manifest in Store.open(store).list() for name in manifest.initiators}
 
 
 def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):
