@@ -62,14 +62,18 @@ def test_G2_polite_philosophers_and_workers_that_really_run_end_and_are_never_sa
             assert sum(bench["done"] for bench in states(ended).values()) == 200
 
 
-def test_G2_objects_that_really_are_referred_to_across_processes_are_not_garbage(tmp_path):
-    system = f"{EXAMPLES / 'objects.py'}:remembered"
-    with running(tmp_path, system, tuple("abc"), "--interval", "0.05") as live:
+def objects_to_their_end(directory, system):
+    """Run the objects until no timer is left; return the last snapshot, its objects, and what was garbage in each."""
+    with running(directory, f"{EXAMPLES / 'objects.py'}:{system}", tuple("abc"), "--interval", "0.05") as live:
         live.wait_running()
         live.wait("the end of all steps", lambda _: not any(timers_of(live)))
         last = live.last_snapshot()
-    lost = [set(found.garbage) for found in found_in(tmp_path / "store", garbage)]
-    objects = {name for heap in states(last).values() for name in heap["objects"]}
+    lost = [set(found.garbage) for found in found_in(directory / "store", garbage)]
+    return last, {name for heap in states(last).values() for name in heap["objects"]}, lost
+
+
+def test_G2_objects_that_really_are_referred_to_across_processes_are_not_garbage(tmp_path):
+    last, objects, lost = objects_to_their_end(tmp_path, "remembered")
     (kept,) = states(last)["a"]["roots"]
     assert lost[-1] < objects
     assert kept not in lost[-1]
@@ -77,13 +81,8 @@ def test_G2_objects_that_really_are_referred_to_across_processes_are_not_garbage
 
 
 def test_G2_objects_that_everybody_really_has_let_go_of_are_garbage_cycles_and_all(tmp_path):
-    system = f"{EXAMPLES / 'objects.py'}:forgotten"
-    with running(tmp_path, system, tuple("abc"), "--interval", "0.05") as live:
-        live.wait_running()
-        live.wait("the end of all steps", lambda _: not any(timers_of(live)))
-        last = live.last_snapshot()
-    lost = [set(found.garbage) for found in found_in(tmp_path / "store", garbage)]
-    assert lost[-1] == {name for heap in states(last).values() for name in heap["objects"]} != set()
+    _, objects, lost = objects_to_their_end(tmp_path, "forgotten")
+    assert lost[-1] == objects != set()
     assert all(before <= after for before, after in pairwise(lost))
 
 

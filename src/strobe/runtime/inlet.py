@@ -12,7 +12,7 @@ import msgspec
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame
 from strobe.runtime.open_frame import messages_bytes_max
-from strobe.runtime.recordings import FRAME_BYTES
+from strobe.runtime.recordings import held_bytes
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import FrameRejected, Welcome, credit_frame
 
@@ -148,7 +148,7 @@ class Inlet:
         if overtaking is None:
             raise FrameRejected("unexpected kind", f"an OVERTAKEN frame without a barrier on {self.channel}")
         overtaking.due -= 1
-        overtaking.bytes += len(frame.body) + FRAME_BYTES
+        overtaking.bytes += held_bytes(frame)
         if overtaking.bytes > self._overtaken_bytes_max:
             overtaking.frames = None
         elif overtaking.frames is not None:

@@ -27,6 +27,11 @@ FRAME_BYTES = 400
 _PIECES_MAX = 1000  # of one call to the system, which takes no more than 1024
 
 
+def held_bytes(frame: Frame) -> int:
+    """Return what `frame` takes in memory for as long as a recording holds it."""
+    return len(frame.body) + FRAME_BYTES
+
+
 class Recordings:
     """Watches over the recordings of one process: those that are open, and those that are being stored."""
 
@@ -49,19 +54,17 @@ class Recordings:
 
     def arrived(self, frame: Frame) -> None:
         """A frame came while something is being recorded."""
-        self.bytes += len(frame.body) + FRAME_BYTES
-        if self.bytes > self._looked_at:
-            self.look()
+        self.joined((frame,))
 
     def joined(self, frames: Iterable[Frame]) -> None:
         """These may have become part of a recording, all at once."""
-        self.bytes += sum(len(frame.body) + FRAME_BYTES for frame in frames)
+        self.bytes += sum(map(held_bytes, frames))
         if self.bytes > self._looked_at:
             self.look()
 
     def changed(self) -> None:
         """A recording has ended, or was stored."""
-        if self._maps or not any(True for _ in self._held()):
+        if self._maps or next(self._held(), None) is None:
             self._recount()
 
     def look(self) -> None:
@@ -90,8 +93,7 @@ class Recordings:
         self.spilled_bytes = sum(len(frame.body) for frame in on_disk)
         in_use = {id(cast(memoryview, frame.body).obj) for frame in on_disk}
         self._maps = {key: mapped for key, mapped in self._maps.items() if key in in_use}
-        bodies = sum(len(frame.body) for frame in frames.values()) - self.spilled_bytes
-        self.bytes = bodies + FRAME_BYTES * len(frames)
+        self.bytes = sum(map(held_bytes, frames.values())) - self.spilled_bytes
         written = {id(item.frame) for items in self._being_written() for item in items}
         return [frame for key, frame in frames.items() if key not in written and not self._is_spilled(frame)]
 
@@ -140,7 +142,7 @@ class Recordings:
         """Abort the snapshot that holds the most."""
         held: dict[SnapshotId, int] = {}
         for snapshot, items in self._held():
-            held[snapshot] = held.get(snapshot, 0) + sum(len(item.frame.body) + FRAME_BYTES for item in items)
+            held[snapshot] = held.get(snapshot, 0) + sum(held_bytes(item.frame) for item in items)
         if held:
             self._timeline.captures.abandon(max(held, key=lambda known: held[known]), reason)
         self._recount()
