@@ -128,8 +128,14 @@ def barrier(count: int, sent_count: int = 0) -> bytearray:
 
 
 def overtaken(ordinal: int, size: int = 10) -> bytearray:
-    body = msgspec.msgpack.encode([bytes(size)])
-    return bytearray(HEADER.pack(len(body), MAGIC, wire.OVERTAKEN, 1, 1, 0, ordinal, 0) + body)
+    return together([messages_frame(msgspec.msgpack.encode([bytes(size)]), 1, 0, ordinal)])
+
+
+def together(copies: list[bytes], count: int | None = None) -> bytearray:
+    """Return an OVERTAKEN frame of these copies, that says it has `count`."""
+    body = b"".join(copies)
+    count = len(copies) if count is None else count
+    return bytearray(HEADER.pack(len(body), MAGIC, wire.OVERTAKEN, count, 0, 0, 0, 0) + body)
 
 
 def plain(ordinal: int) -> bytearray:
@@ -145,6 +151,13 @@ def plain(ordinal: int) -> bytearray:
         ([barrier(2), barrier(2)], "unexpected kind"),
         ([barrier(1), wire.marker_frame(marker(2))], "unexpected kind"),
         ([barrier(0), overtaken(1)], "unexpected kind"),
+        ([barrier(1), together([bytes(plain(1)), bytes(plain(2))])], "unexpected kind"),
+        ([barrier(1), together([])], "wrong body"),
+        ([barrier(1), together([bytes(plain(1))], count=2)], "wrong body"),
+        ([barrier(1), together([bytes(plain(1)), b"rest"], count=1)], "wrong body"),
+        ([barrier(1), together([bytes(plain(1))[:-1]], count=1)], "wrong body"),
+        ([barrier(1), together([bytes(overtaken(1))], count=1)], "wrong body"),
+        ([barrier(1), together([messages_frame(b"\x92\x01", 1, 0, 1)])], "wrong body"),
     ],
 )
 def test_V4_a_barrier_that_breaks_the_rules_ends_its_connection(frames: list[bytearray], reason: str) -> None:

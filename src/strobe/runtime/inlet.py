@@ -137,22 +137,24 @@ class Inlet:
             self.acknowledge_soon()
 
     def begin_barrier(self, marker: Marker, count: int) -> None:
-        """A barrier has come, and `count` frames that it has overtaken follow."""
+        """A barrier has come, and copies of `count` frames that it has overtaken follow."""
         if count < 0:
             raise FrameRejected("wrong body", f"a BARRIER frame on {self.channel} that has overtaken {count} frames")
         self._overtaking = Overtaking(marker, count, [])
 
-    def add_overtaken(self, frame: Frame) -> None:
-        """Keep a frame that the barrier has overtaken: there is no credit for these, only the bound of recording."""
+    def add_overtaken(self, frames: list[Frame]) -> None:
+        """Keep frames that the barrier has overtaken: there is no credit for these, only the bound of recording."""
         overtaking = self._overtaking
-        if overtaking is None:
-            raise FrameRejected("unexpected kind", f"an OVERTAKEN frame without a barrier on {self.channel}")
-        overtaking.due -= 1
-        overtaking.bytes += held_bytes(frame)
+        if overtaking is None or len(frames) > overtaking.due:
+            due = 0 if overtaking is None else overtaking.due
+            problem = f"{len(frames)} OVERTAKEN frames on {self.channel}, where a barrier has {due} to come"
+            raise FrameRejected("unexpected kind", problem)
+        overtaking.due -= len(frames)
+        overtaking.bytes += sum(map(held_bytes, frames))
         if overtaking.bytes > self._overtaken_bytes_max:
             overtaking.frames = None
         elif overtaking.frames is not None:
-            overtaking.frames.append(frame)
+            overtaking.frames += frames
 
     def take_barrier(self) -> tuple[Marker, tuple[Frame, ...] | None] | None:
         """Return the barrier that is complete now, if one is, and what it has overtaken; None: more than may be."""

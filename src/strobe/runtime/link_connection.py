@@ -32,6 +32,7 @@ from strobe.runtime.wire import (
     check_messages,
     handshake_frame,
     read_control,
+    read_overtaken,
 )
 
 if TYPE_CHECKING:
@@ -218,8 +219,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         if kind == BARRIER:
             inlet.begin_barrier(*read_control(kind, frame.body))
         else:
-            check_messages(frame.count, frame.body)
-            inlet.add_overtaken(frame)
+            inlet.add_overtaken(read_overtaken(frame.count, cast(memoryview, frame.body), inlet.messages_bytes_max))
         inlet.last_sequence = sequence
         inlet.acknowledge_soon()
         barrier = inlet.take_barrier()

@@ -13,8 +13,8 @@ Every frame has a header of 40 bytes, little-endian, and a body:
     MARKER     to target  a `Marker`
     VIEW       to target  a `View`, and how many messages were sent before it
     CREDIT     to source  none; the link sequence is the last received, the ordinal's place has the bytes consumed
-    BARRIER    to target  a `Marker` that overtakes, and how many OVERTAKEN frames follow
-    OVERTAKEN  to target  a copy of a MESSAGES frame that the barrier before it has overtaken, and that comes later
+    BARRIER    to target  a `Marker` that overtakes, and how many MESSAGES frames it has overtaken
+    OVERTAKEN  to target  copies of such frames, whole, one after the other; they themselves come later
 
 The link sequence numbers what goes to the target, but for HELLO, from 1, in the order in which it goes on the wire,
 whatever connection it travels on; it is 0 in the others. What comes in is decoded into the types named
@@ -22,7 +22,7 @@ here and into nothing else.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -56,6 +56,9 @@ CONTROL_BYTES_MAX = {
     VIEW: VIEW_BYTES_MAX,
     CREDIT: 0,
 }
+
+OVERTAKEN_BYTES = 16 << 10
+"""So much goes into one OVERTAKEN frame; a longer frame goes into one of its own."""
 
 # The array header is always the long one, so that its place is known before the number of messages is.
 ARRAY32 = 0xDD
@@ -126,13 +129,32 @@ def marker_frame(marker: Marker) -> bytearray:
     return _control_frame(MARKER, marker)
 
 
-def barrier_frames(marker: Marker, waiting: Iterable[bytearray]) -> list[bytearray]:
+def barrier_frames(marker: Marker, waiting: Sequence[bytearray]) -> list[bytearray]:
     """Return a barrier as it goes ahead of what is `waiting`, and copies of what of that was sent before its cut."""
     assert marker.sent_count is not None
-    copies = [bytearray(frame) for frame in waiting if HEADER.unpack_from(frame)[-2] <= marker.sent_count]
-    for copy in copies:
-        copy[KIND_AT] = OVERTAKEN
-    return [_control_frame(BARRIER, (marker, len(copies))), *copies]
+    count = len(waiting)
+    while count and HEADER.unpack_from(waiting[count - 1])[-2] > marker.sent_count:
+        count -= 1
+    return [_control_frame(BARRIER, (marker, count)), *_copies(waiting[:count])]
+
+
+def _copies(frames: Sequence[bytearray]) -> Iterator[bytearray]:
+    """Yield OVERTAKEN frames with copies of `frames`: of many small ones few, for each has its cost at either end."""
+    together: list[bytearray] = []
+    size = 0
+    for frame in frames:
+        if together and size + len(frame) > OVERTAKEN_BYTES:
+            yield _overtaken(together, size)
+            together, size = [], 0
+        together.append(frame)
+        size += len(frame)
+    if together:
+        yield _overtaken(together, size)
+
+
+def _overtaken(frames: list[bytearray], size: int) -> bytearray:
+    header = HEADER.pack(size, MAGIC, OVERTAKEN, len(frames), 0, 0, 0, 0)
+    return bytearray().join((header, *frames))
 
 
 def view_frame(view: View, sent_count: int) -> bytearray:
@@ -176,11 +198,32 @@ def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0
     """Raise FrameRejected unless a frame may begin like this."""
     if magic != MAGIC:
         raise FrameRejected("garbage", f"what came is no frame: its magic number is {magic:#06x}")
-    bytes_max = messages_bytes_max if kind in (MESSAGES, OVERTAKEN) else CONTROL_BYTES_MAX.get(kind)
+    bytes_max = CONTROL_BYTES_MAX.get(kind)
+    if kind == MESSAGES:
+        bytes_max = messages_bytes_max
+    elif kind == OVERTAKEN:
+        bytes_max = max(OVERTAKEN_BYTES, HEADER_BYTES + messages_bytes_max)
     if bytes_max is None:
         raise FrameRejected("unknown kind", f"a frame of kind {kind}")
     if length > bytes_max:
         raise FrameRejected("oversize", f"a {KINDS[kind]} frame of {length} bytes, where {bytes_max} are the most")
+
+
+def read_overtaken(count: int, body: memoryview, messages_bytes_max: int) -> list[Frame]:
+    """Return the `count` frames that an OVERTAKEN frame has copies of."""
+    frames: list[Frame] = []
+    position, end, unpack_from = 0, len(body), HEADER.unpack_from
+    while end - position >= HEADER_BYTES:
+        length, magic, kind, messages, view, _, first, index = unpack_from(body, position)
+        if magic != MAGIC or kind != MESSAGES or length > messages_bytes_max:
+            break
+        start, position = position + HEADER_BYTES, position + HEADER_BYTES + length
+        copied = body[start:position]
+        check_messages(messages, copied)
+        frames.append(Frame(first, messages, cast(bytes, copied), index, view))
+    if position != end or len(frames) != count or not frames:
+        raise FrameRejected("wrong body", f"an OVERTAKEN frame of {end} bytes that is not {count} frames of messages")
+    return frames
 
 
 def check_messages(count: int, body: bytes | memoryview) -> None:

@@ -61,6 +61,8 @@ class Blobs:
     def write(self, begin: int, pieces: Sequence[Piece], reusable: Mapping[str, BlobRef]) -> BlobRef:
         """Store `pieces` as one blob of the snapshot that began at `begin`; call `sync` when all are written."""
         size = sum(len(piece) for piece in pieces)
+        if len(pieces) > 1 and size < MAPPED_BYTES_MIN:
+            pieces = [b"".join(pieces)]  # else each is looked at twice, once to be hashed and once to be written
         ref = BlobRef(digest_of(pieces), size, begin)
         shared = reusable.get(ref.blake3)
         # A parent's blob that is gone or cut short is not built upon.
