@@ -70,13 +70,13 @@ class Source:
     def _note_room(self) -> None:
         self.rooms += 1
 
-    def send(self, *messages: object) -> int:
-        """Send `messages` in one frame; return its bytes on the wire."""
+    def send(self, *messages: object, now: bool = True) -> int:
+        """Send `messages` in one frame, `now` or with what goes next; return its bytes on the wire."""
         for message in messages:
             self._open.append(message)
         count, body = self._open.seal()
         wire = messages_frame(self.outgoing.seal(count, body, 0, 1))  # type: ignore[arg-type]
-        self.outlet.write(wire)
+        (self.outlet.write if now else self.outlet.put)(wire)
         self.said.append(list(messages))
         return len(wire)
 

@@ -12,6 +12,7 @@ from tests.runtime.link_ends import (
     CuttingProxy,
     Source,
     Target,
+    marker,
     run,
     until,
 )
@@ -71,15 +72,18 @@ def test_M2_nothing_is_lost_and_nothing_comes_twice_however_often_the_connection
         source.outlet.reach((LOCAL, proxy.port))
         for number in range(2000):
             size = message_bytes_max if number % 100 == 0 else 100
-            source.send(*(bytes(random.randrange(size)) for _ in range(random.randint(1, 3))))
+            messages = [bytes(random.randrange(size)) for _ in range(random.randint(1, 3))]
+            source.send(*messages, now=random.random() < 0.5)
             if random.random() < 0.05:
                 source.mark(number)
             target.consume(random.randint(0, 8))
             while source.outlet.full:
+                source.outlet.flush()
                 target.consume(8)
                 await asyncio.sleep(0)
             if random.random() < 0.1:
                 await asyncio.sleep(0)
+        source.outlet.flush()
         await _until_cut(proxy, 150, source, target)
         proxy.cutting = False
         while len(target.heard) < len(source.said):
@@ -227,6 +231,49 @@ def test_the_target_moves_and_the_source_goes_on_there() -> None:
         source.outlet.close()
         await first.close()
         await second.close()
+
+    run(scenario())
+
+
+def test_what_is_put_goes_together_and_a_lot_of_it_goes_at_once() -> None:
+    async def scenario() -> None:
+        target, source = Target(), Source()
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        source.outlet.reach((LOCAL, listener.port))
+        await until(lambda: source.outlet.connected)
+        source.send(1, now=False)
+        source.send(2, now=False)
+        await asyncio.sleep(0.01)
+        assert target.heard == []
+        source.mark(1)
+        await until(lambda: target.heard == [[1], [2], marker(1)])
+        for _ in range(outlet_module.READY_BYTES_MAX // 10_000 + 1):
+            source.send(bytes(10_000), now=False)
+        await until(lambda: target.heard == source.said)
+        source.send(3, now=False)
+        source.outlet.finish()
+        await until(lambda: source.outlet.closed)
+        assert target.heard == source.said
+        await listener.close()
+
+    run(scenario())
+
+
+def test_what_is_put_and_not_gone_when_the_connection_ends_goes_on_the_next_one() -> None:
+    async def scenario() -> None:
+        target, source = Target(), Source()
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        source.outlet.reach((LOCAL, listener.port))
+        await until(lambda: source.outlet.connected)
+        source.send(1, now=False)
+        source.outlet.reach(None)
+        source.send(2, now=False)
+        source.outlet.flush()
+        source.outlet.reach((LOCAL, listener.port))
+        await until(lambda: target.heard == source.said)
+        assert target.inlet.duplicates == 0
+        source.outlet.close()
+        await listener.close()
 
     run(scenario())
 

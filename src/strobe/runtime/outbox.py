@@ -39,7 +39,8 @@ class Outbox:
         self._protocol = protocol
         self._settings = settings
         self._open: dict[str, OpenFrame] = {}
-        self._dirty: list[str] = []
+        # Channels on which something was sent since the last flush, in that order.
+        self._dirty: dict[str, None] = {}
         # Whether so much waits on some channel that the process is not to be given more; and on which.
         self.full = False
         self._full: set[str] = set()
@@ -90,15 +91,15 @@ class Outbox:
         if self.counted is not None and self.counted.position != frame.position:
             frame.note_event(self.counted.position)
             self.touched.append(frame)
-        if frame.is_full:
-            self._seal(frame)
-            return
-        frame.due = frame.messages_max
         if frame.count == 1:
-            self._dirty.append(frame.channel)
+            self._dirty[frame.channel] = None
             if not self.flush_follows:
                 self.flush_follows = True
                 self._call_soon(self.flush_now)
+        if frame.is_full:
+            self._seal(frame)
+        else:
+            frame.due = frame.messages_max
 
     def next_event(self) -> None:
         """An event has ended that sent something, and is counted: what is sent from now on is another's."""
@@ -116,14 +117,16 @@ class Outbox:
         self.flush()
 
     def flush(self) -> None:
-        """Seal every open frame."""
+        """Seal every open frame, and let everything go."""
         if not self._dirty:
             return
-        dirty, self._dirty = self._dirty, []
+        dirty, self._dirty = self._dirty, {}
         for channel in dirty:
             frame = self._open.get(channel)
-            if frame is not None and frame.count:
-                self._seal(frame)
+            if frame is not None:
+                if frame.count:
+                    self._seal(frame)
+                self.outlets[channel].flush()
 
     def _seal(self, open_frame: OpenFrame) -> None:
         if self._closed:
@@ -135,7 +138,7 @@ class Outbox:
         # Numbered here, where it lies: as `SendFrame`, which would follow from `MessagesSent`.
         first = protocol.number(channel, count, body)  # type: ignore[arg-type]
         outlet = self.outlets[channel]
-        outlet.write(finish_messages(buffer, count, protocol.announced, first, protocol.index))
+        outlet.put(finish_messages(buffer, count, protocol.announced, first, protocol.index))
         if outlet.backlog_bytes > outlet.backlog_bytes_max:
             self._full.add(channel)
             self.full = True

@@ -28,6 +28,8 @@ FINISH_TIMEOUT_S = 60.0
 
 AHEAD_MAX = 4
 """So many barriers are kept while there is no way to send them, the newest: the others' snapshots have timed out."""
+READY_BYTES_MAX = 128 << 10
+"""So much is put together for one call to the system, which costs about as much for two frames as for one."""
 STALLED_BYTES = 1 << 20
 """With more than this on its way to the system, a barrier would wait behind it: nothing is copied for it yet."""
 
@@ -62,6 +64,9 @@ class Outlet:
         self._finishing: asyncio.TimerHandle | None = None
         self._sequence = 0
         self._backlog: deque[tuple[bytearray, int]] = deque()
+        # On its way already, but for the call to the system.
+        self._ready: list[bytearray] = []
+        self._ready_bytes = 0
         # Barriers that wait for a connection, or for one that takes more. What they overtake is copied when they go.
         self._ahead: deque[Marker] = deque(maxlen=AHEAD_MAX)
         self._acknowledged = 0
@@ -118,6 +123,11 @@ class Outlet:
 
     def write(self, frame: bytearray) -> None:
         """Send a finished frame, behind everything written before it."""
+        self.put(frame)
+        self.flush()
+
+    def put(self, frame: bytearray) -> None:
+        """Send a finished frame, behind everything written before it, when `flush` is called at the latest."""
         if self.closed:
             return
         credit_bytes = len(frame) if frame[KIND_AT] == MESSAGES else 0
@@ -127,13 +137,26 @@ class Outlet:
             number(frame, sequence)
             self._sent_bytes += credit_bytes
             self._unacknowledged.append(frame)
-            connection.transport.write(frame)
+            self._ready.append(frame)
+            self._ready_bytes += len(frame)
+            if self._ready_bytes > READY_BYTES_MAX:
+                self.flush()
             return
         self._backlog.append((frame, credit_bytes))
         self.backlog_bytes += len(frame)
         if self.backlog_bytes > self.backlog_bytes_max:
             self._was_full = True
         self._note_waiting()
+
+    def flush(self) -> None:
+        """Hand over to the system what was put here."""
+        if self._ready:
+            assert self._connection is not None, "what is ready has a connection"
+            self._connection.transport.writelines(self._take_ready())
+
+    def _take_ready(self) -> list[bytearray]:
+        ready, self._ready, self._ready_bytes = self._ready, [], 0
+        return ready
 
     def overtake(self, marker: Marker) -> None:
         """Send a barrier ahead of all that waits here, behind barriers that were sent before."""
@@ -149,6 +172,7 @@ class Outlet:
 
     def finish(self) -> None:
         """The channel has ended: close when the target has everything, or cannot be brought to take it."""
+        self.flush()
         if not self.unacknowledged:
             self.close()
         elif not self.closed and self._finishing is None:
@@ -161,6 +185,7 @@ class Outlet:
             self._finishing.cancel()
             self._finishing = None
         self._disconnect()
+        self._take_ready()
         self._backlog.clear()
         self._ahead.clear()
         self._unacknowledged.clear()
@@ -204,6 +229,7 @@ class Outlet:
         if self._connection is connection:
             self._connection = None
             self._waiting_since = None
+            self._take_ready()  # the next connection begins with all that is not acknowledged
 
     def _disconnect(self) -> None:
         if self._task is not None:
@@ -244,7 +270,7 @@ class Outlet:
             number(frame, sequence)
         self._sequence += len(frames)
         self._unacknowledged.extend(frames)
-        connection.transport.writelines(frames)
+        connection.transport.writelines([*self._take_ready(), *frames])
 
     def _send_backlog(self) -> None:
         assert self._connection is not None
