@@ -18,6 +18,7 @@ from strobe.spark import columns as c
 from strobe.spark.examine import COMMITS, GONE, QUARANTINE, ROW_KIND, VERDICT, Examination, Examiner
 from strobe.spark.table_reading import Request, read_table
 from strobe.storage import Store
+from strobe.storage.blobs import blob_name
 from strobe.storage.entries import entry_name
 from strobe.storage.following import CommitReader, Followed, Follower
 from strobe.storage.sealed import UNSEALED, seal
@@ -105,6 +106,18 @@ def test_an_odd_manifest_fails_its_own_snapshot_alone(store: Store, change: Call
     assert [proofs(found)[0], proofs(found)[2]] == ["holds", "holds"]
     assert proofs(found)[1] in ("error", "violated")
     assert {table: of_others(store, table) for table in TABLES} == before
+
+
+def test_every_damaged_blob_of_a_snapshot_is_named_whichever_it_is(store: Store) -> None:
+    """S2: frames that are cut short, and the states of others; each once, and the proof is not looked at."""
+    records = store.state().committed["000001-00000002-coordinator"].manifest.processes
+    refs = [records["b"].frames, records["a"].state, records["c"].state]
+    damaged = [f"{store.url}/{blob_name(ref)}" for ref in refs if ref is not None]
+    for path in damaged:
+        Path(path).write_bytes(Path(path).read_bytes()[:-1])
+    found = examined(store)
+    assert sorted(row["name"] for row in found if row[ROW_KIND] == QUARANTINE) == sorted(damaged)
+    assert proofs(found) == ["holds", "error", "holds"]
 
 
 def of_others(store: Store, table: str) -> int:

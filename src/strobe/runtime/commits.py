@@ -7,13 +7,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from strobe.causality.proof import Verdict, verify
+from strobe.causality.proof import Verdict
 from strobe.errors import SnapshotCorrupt, StoreCorrupt
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.log import Begin, BlobRef, Departure, Manifest, ProcessRecord, Section
-from strobe.storage import Store
+from strobe.storage import Store, proving
 from strobe.storage.channel_frames import RECORD
-from strobe.storage.manifests import to_snapshot
 
 _NOTHING = memoryview(b"")
 
@@ -52,7 +51,7 @@ def prove(store: Store, snapshot: str, manifest: Manifest) -> Verdict:
         return store.blobs.read(ref, checksum=False) if ref in frames else _NOTHING
 
     try:
-        return verify(to_snapshot(snapshot, manifest, read), manifest.view)
+        return proving.prove(snapshot, manifest, read)
     except StoreCorrupt as error:
         raise SnapshotCorrupt(snapshot, error.problem) from error
 

@@ -28,6 +28,7 @@ from strobe.spark.drift import DRIFT_CHECKS, Observed, observe
 from strobe.spark.stored_bytes import Damage, StoredBytes, Unavailable, place_and_problem
 from strobe.storage.entries import entry_name
 from strobe.storage.levels import SIGNER_UNKNOWN
+from strobe.storage.proving import plainly_holds
 
 VERDICT, VIOLATION, QUARANTINE, GONE = "verdict", "violation", "quarantine", "gone"
 ROW_KIND, NAME, TEXT = "row_kind", "name", "text"
@@ -162,15 +163,20 @@ class Examiner:
         rows.error(self._examination.checks[1:], f"not checked: {damage.place} {damage.problem}")
 
     def _prove(self, rows: "_Rows", manifest: Manifest) -> Snapshot | None:
-        """Add the verdict on the proof, and return the snapshot if it is good."""
-        snapshot, damaged = self._stored.snapshot(rows.snapshot_id, manifest, rows.position)
+        """Add the verdict on the proof, and return the snapshot if it is good and there are predicates to ask."""
+        frames, damaged = self._stored.frames(manifest, rows.position)
         if damaged:
-            verdict = self._blame(rows, damaged)
-            for check in self._examination.predicates:
-                rows.verdict(check, verdict, UNREAD)
+            self._refuse(rows, damaged)
             return None
-        assert snapshot is not None, "nothing is damaged"
-        findings, signed = list(verify(snapshot).findings), SIGNER_UNKNOWN
+        plain = plainly_holds(manifest, frames.__getitem__)
+        snapshot = None
+        if not plain or self._examination.predicates:
+            snapshot = self._stored.snapshot(rows.snapshot_id, manifest, rows.position, frames)
+        if isinstance(snapshot, Damage):
+            self._refuse(rows, [snapshot])
+            return None
+        findings = list(verify(snapshot).findings) if snapshot is not None and not plain else []
+        signed = SIGNER_UNKNOWN
         if self._examination.signers is not None:
             findings += check_signatures(rows.snapshot_id, manifest, self._keys, self._examination.signers.view)
             signed = f"signed by all {len(manifest.view.processes)} processes"
@@ -180,6 +186,12 @@ class Examiner:
         for check in self._examination.predicates:
             rows.verdict(check, c.UNDECIDED, "not checked: the proof does not hold")
         return None
+
+    def _refuse(self, rows: "_Rows", damaged: Sequence[Damage]) -> None:
+        """Add the verdicts on a snapshot that cannot be read."""
+        verdict = self._blame(rows, damaged)
+        for check in self._examination.predicates:
+            rows.verdict(check, verdict, UNREAD)
 
     def _ask(self, rows: "_Rows", snapshot: Snapshot) -> None:
         """Evaluate the stable predicates; they are worth something on a consistent cut only."""

@@ -1,16 +1,16 @@
 """The bytes of committed snapshots as a worker reads them: entries and blobs, verified, and by position (S2)."""
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StoreFormatError, StrobeError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.log import BlobRef, Commit, Manifest
-from strobe.storage.blobs import blob_name
 from strobe.storage.entries import entry_name
 from strobe.storage.following import CommitReader, Follower
 from strobe.storage.header import read_header
-from strobe.storage.manifests import to_snapshot
+from strobe.storage.manifests import blobs_of_process, to_snapshot
 from strobe.storage.place import Place
 
 _NOTHING = memoryview(b"")
@@ -86,31 +86,37 @@ class StoredBytes:
         except DAMAGE as error:
             return _damage(entry_name(position), error.problem)
 
-    def snapshot(self, snapshot_id: str, manifest: Manifest, position: int) -> tuple[Snapshot | None, list[Damage]]:
-        """Return a snapshot without its states, and what is damaged of it; None where it cannot be put together.
+    def frames(self, manifest: Manifest, position: int) -> tuple[dict[BlobRef, memoryview], list[Damage]]:
+        """Return the blobs of frames of a snapshot, and which of all its blobs are damaged.
 
         States may be gigabytes, and the proof is not about them: they are read for their checksums and let go.
         """
-        frames = {record.frames for record in manifest.processes.values()}
+        frames: dict[BlobRef, memoryview] = {}
         damaged: list[Damage] = []
+        for record in manifest.processes.values():
+            for ref in blobs_of_process(record):
+                try:
+                    if ref is record.frames:
+                        frames[ref] = self._reader.read_blob(ref)
+                    else:
+                        self._check(ref)
+                except Exception as error:
+                    # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
+                    if is_transient(error):
+                        raise
+                    damaged.append(Damage(*place_and_problem(error, entry_name(position))))
+        return frames, damaged
 
-        def read(ref: BlobRef) -> memoryview:
-            try:
-                if ref in frames:
-                    return self._reader.read_blob(ref)
-                self._check(ref)
-            except DAMAGE as error:
-                damaged.append(_damage(blob_name(ref), error.problem))
-            return _NOTHING
-
+    def snapshot(
+        self, snapshot_id: str, manifest: Manifest, position: int, frames: Mapping[BlobRef, memoryview]
+    ) -> Snapshot | Damage:
+        """Return a snapshot with these blobs of frames and without its states, or why it cannot be put together."""
         try:
-            return to_snapshot(snapshot_id, manifest, read), damaged
-        except Exception as error:
-            # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
-            if is_transient(error):
-                raise
-            # Frames that do not fit their sections, ids that are none. A damaged blob is to blame for that already.
-            return None, damaged or [Damage(*place_and_problem(error, entry_name(position)))]
+            return to_snapshot(snapshot_id, manifest, lambda ref: frames.get(ref, _NOTHING))
+        except Exception as error:  # noqa: BLE001 -- whatever a manifest says, it fails its own snapshot alone
+            return Damage(
+                *place_and_problem(error, entry_name(position))
+            )  # sections that do not fit, ids that are none
 
     def absence(self) -> str | None:
         """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""

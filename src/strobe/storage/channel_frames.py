@@ -14,6 +14,8 @@ from strobe.protocol.log import Section
 from strobe.storage.place import Piece
 
 RECORD = struct.Struct("<QIIQ")
+HASHED_BYTES = 12
+"""So many bytes of a record, its first ordinal and count, are hashed with the body as they are."""
 
 
 def pack_frames(channels: Mapping[str, Sequence[InFlight]]) -> tuple[list[Piece], dict[str, Section]]:
