@@ -85,6 +85,8 @@ class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NOTHING = Declared()
+WAITS_DEPTH_MAX = 100
+_SHOWN_MAX = 80
 DECLARED_BYTES_MAX = 8 << 20
 """A record travels to the coordinator in one message, and stands in one entry of the log with all the others."""
 
@@ -99,9 +101,11 @@ class Declaring(Protocol):
 
 def declare(name: str, process: Declaring, rules: tuple[MessageRule, ...]) -> Declared | None:
     """Return what `process` declares now; None where that is nothing."""
-    waits, references, active = process.waits_for(), process.references(), process.active()
+    waits, references, active = process.waits_for(), process.references(), bool(process.active())
     if waits is None and references == {} and active and not rules:
         return None
+    if waits is not None:
+        _require_waits(name, waits)
     return Declared(waits, _references(name, references), active, rules)
 
 
@@ -158,9 +162,39 @@ def _rule(kind: Any, declares: Declares) -> MessageRule:
     )
 
 
+def _require_waits(name: str, waits: Any, depth: int = 1) -> None:
+    """Raise UsageError where what a process waits for is not made of Waits and names of processes."""
+    problem = None
+    if not isinstance(waits, Waits) or not isinstance(waits.processes, tuple):
+        problem = f"returns {_shown(waits)}"
+    elif depth > WAITS_DEPTH_MAX:
+        problem = f"returns Waits within Waits, more than {WAITS_DEPTH_MAX} deep"
+    if problem is not None:
+        raise UsageError(f"waits_for() of process {name!r} {problem}; return None, or such as Waits.all('b', 'c')")
+    for member in waits.processes:
+        if not isinstance(member, str):
+            _require_waits(name, member, depth + 1)
+
+
 def _references(name: str, found: Iterable[str] | Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-    if isinstance(found, Mapping):
-        return {holder or name: tuple(names) for holder, names in found.items()}
-    if isinstance(found, str):
-        raise UsageError(f"references() of process {name!r} returns the text {found!r}; return a list of names")
-    return {name: tuple(found)}
+    by_holder = found if isinstance(found, Mapping) else {name: found}
+    references: dict[str, tuple[str, ...]] = {}
+    for holder, names in by_holder.items():
+        if not isinstance(holder, str) or isinstance(names, str) or not isinstance(names, Iterable):
+            raise _no_references(name, found)
+        held = tuple(names)
+        if not all(isinstance(one, str) for one in held):
+            raise _no_references(name, found)
+        # The process may be there twice: under its name, and under none.
+        references[holder or name] = references.get(holder or name, ()) + held
+    return references
+
+
+def _no_references(name: str, found: object) -> UsageError:
+    remedy = "return a list of names, or lists of names by who holds them"
+    return UsageError(f"references() of process {name!r} returns {_shown(found)}; {remedy}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."

@@ -103,8 +103,38 @@ def test_references_are_of_the_process_or_of_what_it_keeps():
     assert declare("a", Telling(["x", "y"]), ()).references == {"a": ("x", "y")}
     assert declare("a", Telling([]), ()).references == {"a": ()}
     assert declare("a", Telling({"": ["x"], "x": ["b/y"]}), ()).references == {"a": ("x",), "x": ("b/y",)}
-    with pytest.raises(UsageError, match=r"references\(\) of process 'a' returns the text 'x'; return a list"):
-        declare("a", Telling("x"), ())
+    assert declare("a", Telling({"": ["x"], "a": ["y"]}), ()).references == {"a": ("x", "y")}
+
+
+@pytest.mark.parametrize("wrong", ["x", {"": "xy"}, [1, 2], {"": None}, {7: ["x"]}, {"x": ["y", None]}, 5])
+def test_references_that_are_no_names_are_refused_and_shown(wrong):
+    with pytest.raises(UsageError) as refused:
+        declare("a", Telling(wrong), ())
+    assert str(refused.value).startswith(f"references() of process 'a' returns {wrong!r}; return a list of names")
+
+
+def nested(depth):
+    waits = Waits.all("b")
+    for _ in range(depth):
+        waits = Waits.any(waits)
+    return waits
+
+
+@pytest.mark.parametrize("wrong", ["b", ("b",), Waits.all(["b"]), Waits.any("b", Waits.all(None)), nested(3000), []])
+def test_waits_that_are_none_are_refused_and_named(wrong):
+    process = Modest()
+    process.waits_for = lambda: wrong
+    with pytest.raises(UsageError, match=r"waits_for\(\) of process 'a' returns .*; return None, or such as Waits"):
+        declare("a", process, ())
+
+
+def test_whatever_active_returns_is_taken_as_true_or_false():
+    process = Modest()
+    for answer in ([], None, 0, ""):
+        process.active = lambda answer=answer: answer
+        assert declare("a", process, ()) == Declared(active=False)
+    process.active = lambda: ["a task"]
+    assert declare("a", process, ()) is None
 
 
 def test_references_that_no_manifest_could_hold_are_refused_and_named():

@@ -34,16 +34,19 @@ def wide_traces(draw: st.DrawFn, events_max: int = 9) -> Trace:
     return Trace(run.header, run.lines)
 
 
+OF_ANY_KIND = (0, 1, 2, True, False, None, "up", 1.0)
+
+
 @st.composite
-def told_traces(draw: st.DrawFn, events_max: int = 7) -> Trace:
-    """A trace in which events and records tell values of x and y, of any kind."""
+def told_traces(draw: st.DrawFn, events_max: int = 7, told: tuple[Value, ...] = OF_ANY_KIND) -> Trace:
+    """A trace in which events and records tell values of x and y; these, and null before the first."""
     run = draw(runs(events_max))
-    values = st.sampled_from([0, 1, 2, True, False, None, "up", 1.0])
+    values = st.sampled_from(told)
     lines = []
     for line in run.lines:
         if not isinstance(line, Send) and draw(st.booleans()):
-            told = draw(st.dictionaries(st.sampled_from("xy"), values, max_size=2))
-            line = msgspec.structs.replace(line, payload=msgspec.Raw(msgspec.json.encode(told)))
+            fields = draw(st.dictionaries(st.sampled_from("xy"), values, max_size=2))
+            line = msgspec.structs.replace(line, payload=msgspec.Raw(msgspec.json.encode(fields)))
         lines.append(line)
     return Trace(run.header, lines)
 

@@ -4,9 +4,11 @@ import sys
 import tracemalloc
 
 import msgspec
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from tests.unit.causality.lattices import (
     all_cuts,
     conditions,
@@ -22,13 +24,16 @@ from tests.unit.causality.strategies import traces
 
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.cuts import is_consistent
+from strobe.causality.expressions import parse
 from strobe.causality.lattice import compiled as compiling
-from strobe.causality.lattice import consistent_cuts, count_cuts, definitely, enumeration, paths, possibly
+from strobe.causality.lattice import consistent_cuts, count_cuts, definitely, detection, enumeration, paths, possibly
+from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.paths import LevelWalk
 from strobe.causality.lattice.run import Run, clock_table
+from strobe.causality.lattice.variables import Variables
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Record, Send, TraceStart, header_of
-from strobe.errors import MissingExtra
+from strobe.errors import MissingExtra, UsageError
 from strobe.protocol.view import ChannelSpec, View
 
 
@@ -102,12 +107,37 @@ class TestGeneralConditions:
         assert found.answer == bool(expected), expression
         assert found.cut is None or found.cut in expected
 
+    @settings(max_examples=40)
+    @given(told_traces(told=(0, 1, 2, -1, 0.5)), st.data())
+    def test_null_among_numbers_is_as_anywhere_else(self, trace: Trace, data: st.DataObject) -> None:
+        expression = data.draw(conditions(trace))
+        found, expected = possibly(trace, expression), cuts_where(trace, expression)
+        assert found.answer == bool(expected), expression
+        assert found.cut is None or found.cut in expected
+
+    @pytest.mark.parametrize("compared", ["a.x + b.x == 1", "a.x != b.x", "a.x == b.x", "a.x < b.x or a.x >= b.x"])
+    def test_null_before_the_first_value_neither_equals_nor_precedes_a_number(self, compared: str) -> None:
+        header = header_of(View(1, ("a", "b"), ()))
+        lines = [
+            Internal(name, position, payload=Raw(b'{"x": %d}' % value) if value is not None else None)
+            for name, values in (("a", (None, 1)), ("b", (None, 0)))
+            for position, value in enumerate(values, 1)
+        ]
+        trace = Trace(header, lines)
+        expected = cuts_where(trace, compared)
+        assert possibly(trace, compared).answer == bool(expected)
+        run = Run(trace)
+        condition = Condition(run, parse(compared), Variables(run, compared))
+        cuts = [tuple(cut.values()) for cut in all_cuts(trace)]
+        assert condition.at_cuts(numpy.array(cuts)).tolist() == [condition.at(cut) for cut in cuts]
+
     @settings(max_examples=20)
     @given(told_traces(), st.data())
     def test_definitely_is_that_no_way_avoids_it(self, trace: Trace, data: st.DataObject) -> None:
         expression = data.draw(conditions(trace))
         found = definitely(trace, expression)
         assert found.answer == is_definite(trace, expression), expression
+        assert found.answer is not True or found.cut in cuts_where(trace, expression)
         if found.path is not None:
             passed = cuts_along(trace, found.path)
             assert len(passed) == sum(map(trace.event_count, trace.processes)) + 1
@@ -123,6 +153,7 @@ class TestGeneralConditions:
             patch.setattr("strobe.causality.lattice.detection._DIVE_CUTS_MAX", 0)
             found = definitely(trace, expression)
         assert found.answer == is_definite(trace, expression), expression
+        assert found.answer is not True or found.cut in cuts_where(trace, expression)
         if found.path is not None:
             assert not [cut for cut in cuts_along(trace, found.path) if cut in cuts_where(trace, expression)]
 
@@ -204,6 +235,25 @@ def test_a_run_without_events_has_one_cut() -> None:
     assert (refuted.answer, refuted.path) == (False, ())
 
 
+def test_a_trace_without_processes_has_no_cuts_to_speak_of() -> None:
+    trace = grid(0, 0)
+    for ask in (count_cuts, lambda of: possibly(of, "true"), lambda of: definitely(of, "false")):
+        with pytest.raises(UsageError, match="has no processes"):
+            ask(trace)
+
+
+@pytest.mark.parametrize("payload", [b'{"x": 1e400}', b'{"x": %s}' % (b"9" * 5000), b'{"x": [[%s]]}' % (b"1" * 400)])
+def test_what_no_number_holds_is_null(payload: bytes) -> None:
+    trace = Trace(header_of(View(1, ("a",), ())), [Internal("a", 1, payload=Raw(payload))])
+    assert possibly(trace, "a.x == null and events(a) == 1").answer is not possibly(trace, "a.x != null").answer
+
+
+def test_values_are_compared_however_deeply_they_are_nested() -> None:
+    payload = b'{"x": %s1%s, "y": %s2%s}' % (b"[" * 400, b"]" * 400, b"[" * 400, b"]" * 400)
+    trace = Trace(header_of(View(1, ("a",), ())), [Internal("a", 1, payload=Raw(payload))])
+    assert possibly(trace, "a.x == a.x and a.x != null and a.x != a.y").answer is True
+
+
 class TestUndecided:
     def test_possibly_is_undecided_after_as_many_cuts_as_it_may_look_at(self) -> None:
         found = possibly(grid(3, 9), "events(p0) + events(p1) + events(p2) == 27", cuts_max=500)
@@ -220,7 +270,20 @@ class TestUndecided:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(paths, "LEVEL_BYTES_MAX", 1000)
+        monkeypatch.setattr(detection, "_DIVE_CUTS_MAX", 0)
         assert definitely(grid(3, 9), "events(p0) + events(p1) + events(p2) == 26").answer is None
+
+    def test_no_cut_is_counted_twice(self) -> None:
+        found = definitely(grid(3, 9), "events(p0) + events(p1) + events(p2) == 26")
+        assert found.answer is True
+        assert found.examined <= 10**3
+
+    def test_what_no_process_ever_fulfils_for_its_part_needs_no_search(self) -> None:
+        trace = grid(3, 9)
+        found = possibly(trace, "events(p0) < 0 and events(p0) + events(p1) == 3", cuts_max=5)
+        assert (found.answer, found.examined) == (False, 0)
+        either = possibly(trace, "events(p0) < 0 and events(p0) == events(p1) or events(p1) > events(p2)")
+        assert either.answer is True
 
     def test_it_is_decided_where_the_bound_is_just_enough(self) -> None:
         assert possibly(grid(2, 2), "events(p0) * events(p1) == 4", cuts_max=9).answer is True

@@ -27,13 +27,22 @@ def is_true(value: Value) -> bool:
 
 def same(left: Value, right: Value) -> bool:
     """Whether two values are equal: true is not 1, but 1 is 1.0."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    return bool(left == right)
+    pairs = [(left, right)]  # not by recursion: values may be nested as deeply as JSON is
+    while pairs:
+        left, right = pairs.pop()
+        if isinstance(left, bool) or isinstance(right, bool):
+            equal = left is right
+        elif isinstance(left, list) and isinstance(right, list):
+            equal = len(left) == len(right)
+            pairs += zip(left, right, strict=False)
+        elif isinstance(left, dict) and isinstance(right, dict):
+            equal = left.keys() == right.keys()
+            pairs += [(left[key], right[key]) for key in left.keys() & right.keys()]
+        else:
+            equal = bool(left == right)
+        if not equal:
+            return False
+    return True
 
 
 def different(left: Value, right: Value) -> bool:

@@ -77,24 +77,24 @@ class Condition:
 
     @cached_property
     def _evaluator(self) -> "Callable[[Column], Column]":
-        return _compile(self._root, quick=_kind(self._root)[0] == "condition")
+        return _compile(self._root, quick=_kind(self._root).name == _CONDITION)
 
-    def local_tables(self) -> dict[int, list[bool]] | None:
-        """Return, for a conjunction of conditions on one process each, in which states each process fulfils its own.
-
-        None where the condition is no such conjunction. A process that it does not speak of is left out.
-        """
+    def local_tables(self) -> tuple[dict[int, list[bool]], bool]:
+        """Return, of the conditions on one process each that this is a conjunction of, in which states each process
+        fulfils its own; and whether that is all of it. A process that they do not speak of is left out."""
         tables: dict[int, list[bool]] = {}
+        whole = True
         for part in conjuncts(self.node):
             made = self._made_ready(part)
             if not isinstance(made, Table):
-                return None
+                whole = False
+                continue
             process = 0 if made.process is None else made.process
             length = self.run.lengths[process] + 1
             values = made.values if made.process is not None else list(made.values) * length
             known = tables.get(process, [True] * length)
             tables[process] = [before and is_true(value) for before, value in zip(known, values, strict=True)]
-        return tables
+        return tables, whole
 
     def alternatives(self) -> list["Condition"]:
         """Return conditions of which one holds exactly where this one holds."""
@@ -155,39 +155,53 @@ def _value_at(part: Table | Joined, states: States) -> Value:
     return sum(values)
 
 
-def _kind(part: Table | Joined) -> tuple[str, float]:
-    """Say whether numpy's own numbers do for a part: it is a `number` of at most this size, a `condition`, or `other`.
+class _Kind(msgspec.Struct, frozen=True):
+    """Whether numpy's own numbers do for a part: it is a `number` of at most this size, a `condition`, or `other`.
 
-    They do where everything is a number that they hold exactly, or true or false. Division may give null.
+    A number that `may_be_null` is a float there, and null is NaN: it goes through arithmetic, and neither equals nor is
+    less or greater than any number. It does not equal itself either, as null does: for two such, numpy will not do.
     """
+
+    name: str
+    size: float = 0
+    may_be_null: bool = False
+
+
+_NUMBER, _CONDITION, _OTHER = "number", "condition", "other"
+
+
+def _kind(part: Table | Joined) -> _Kind:
+    """Numpy does where everything is a number that it holds exactly, or true or false. Division may give null."""
     if isinstance(part, Table):
-        if all(isinstance(value, bool) for value in part.values):
-            return "condition", 0
-        if all(map(is_number, part.values)) and (size := max(map(abs, part.values))) <= _EXACT_MAX:
-            return "number", size
-        return "other", 0
+        return _kind_of_table(part)
     kinds = [_kind(inner) for inner in part.parts]
-    names = {name for name, _ in kinds}
+    names, may_be_null = {kind.name for kind in kinds}, [kind.may_be_null for kind in kinds]
     if part.operator in (AND, OR, NOT):
-        return ("condition" if names == {"condition"} else "other"), 0
-    if part.operator in (*EQUALITIES, *ORDERINGS):
-        alike = names == {"number"} or (names == {"condition"} and part.operator in EQUALITIES)
-        return ("condition" if alike else "other"), 0
-    if names != {"number"} or part.operator in ("/", "%"):
-        return "other", 0
-    sizes = [size for _, size in kinds]
+        return _Kind(_CONDITION if names == {_CONDITION} else _OTHER)
+    if part.operator in EQUALITIES:
+        return _Kind(_CONDITION if names in ({_NUMBER}, {_CONDITION}) and not all(may_be_null) else _OTHER)
+    if part.operator in ORDERINGS:
+        return _Kind(_CONDITION if names == {_NUMBER} else _OTHER)
+    if names != {_NUMBER} or part.operator in ("/", "%"):
+        return _Kind(_OTHER)
+    sizes = [kind.size for kind in kinds]
     size = sizes[0] * sizes[1] if part.operator == "*" else sum(sizes)
-    return ("number" if size <= _EXACT_MAX else "other"), size
+    return _Kind(_NUMBER, size, any(may_be_null)) if size <= _EXACT_MAX else _Kind(_OTHER)
+
+
+def _kind_of_table(table: Table) -> _Kind:
+    if all(isinstance(value, bool) for value in table.values):
+        return _Kind(_CONDITION)
+    known = [value for value in table.values if value is not None]
+    if known and all(map(is_number, known)) and (size := max(map(abs, known))) <= _EXACT_MAX:
+        return _Kind(_NUMBER, size, may_be_null=len(known) < len(table.values))
+    return _Kind(_OTHER)
 
 
 def _compile(part: Table | Joined, quick: bool) -> "Callable[[Column], Column]":
     """Return a function from cuts to the values of `part`; `quick` with numpy's numbers, else with Python's."""
-    import numpy as np
-
     if isinstance(part, Table):
-        values = np.array(part.values) if quick else np.empty(len(part.values), object)
-        if not quick:
-            values[:] = part.values
+        values = _column(part.values, quick)
         process = part.process
         if process is None:
             return lambda _cuts: values
@@ -204,6 +218,16 @@ def _compile(part: Table | Joined, quick: bool) -> "Callable[[Column], Column]":
         return column
 
     return joined
+
+
+def _column(values: Sequence[Value], quick: bool) -> "Column":
+    import numpy as np
+
+    if quick:
+        return np.array(values, float) if None in values else np.array(values)
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
 
 
 def _numpy_function(operator: str, count: int) -> "Callable[..., Column]":

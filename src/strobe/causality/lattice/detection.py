@@ -62,11 +62,12 @@ def possibly(
     condition = _condition(trace, expression, states)
     searched: list[Condition] = []
     for alternative in condition.alternatives():
-        tables = alternative.local_tables()
-        if tables is None:
-            searched.append(alternative)
-        elif (found := least_cut(condition.run, tables)) is not None:
+        tables, whole = alternative.local_tables()
+        found = least_cut(condition.run, tables)
+        if found is not None and whole:
             return _holds(POSSIBLY, expression, condition, CONJUNCTIVE, found)
+        if found is not None:  # else what it says of single processes never holds together, let alone the rest
+            searched.append(alternative)
     if not searched:
         return Detection(question=POSSIBLY, expression=expression, answer=False, method=CONJUNCTIVE)
     walk = LexicalWalk(condition.run, cuts_max, progress)
@@ -92,21 +93,21 @@ def definitely(
     run = condition.run
     if condition.at(run.bottom):
         return _holds(DEFINITELY, expression, condition, CONJUNCTIVE, run.bottom)
-    tables = condition.local_tables()
-    if tables is not None:
+    tables, whole = condition.local_tables()
+    if whole:
         return _definitely_all(expression, condition, tables)
-    steps, examined = dive(run, condition, min(cuts_max, _DIVE_CUTS_MAX))
-    certain = True
-    if steps is None and examined < cuts_max:
+    steps, certain, examined, met = dive(run, condition, min(cuts_max, _DIVE_CUTS_MAX))
+    if not certain and examined < cuts_max:
         walk = LevelWalk(run, condition, cuts_max, progress)
         steps, certain = walk.path()
-        examined += walk.examined
-    elif steps is None:
-        certain = False
+        examined, met = max(examined, walk.examined), walk.met
+    if steps is None and certain:
+        assert met is not None, "it holds at whatever cannot be avoided"
+        return _holds(DEFINITELY, expression, condition, LATTICE, met, examined)
     return Detection(
         question=DEFINITELY,
         expression=expression,
-        answer=False if steps is not None else True if certain else None,
+        answer=False if certain else None,
         method=LATTICE,
         examined=examined,
         path=_events(run, steps),

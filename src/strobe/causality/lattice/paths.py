@@ -6,7 +6,7 @@ Such a way is what refutes *definitely*: an observer who saw the events in this 
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from strobe.causality.lattice.compiled import kernels_for, require_numpy
 from strobe.causality.lattice.conditions import Condition
@@ -34,7 +34,7 @@ def guarded_path(run: Run, tables: Tables) -> Steps | None:
 
     A process in a bad stretch of states guards: whatever the others do, the conjunction does not hold. Before its
     stretch ends, another process in a bad stretch must have taken over. This looks for such a chain of guards, the
-    longest way ahead first. It finds one in few steps as a rule; it does not look at more than some thousands.
+    longest way ahead first. It finds one in few steps as a rule; it does not take more than a hundred thousand.
     """
     bad = {process: list(bad_stretches(table)) for process, table in tables.items()}
     open_: list[tuple[int, Stretch, States, Way | None]] = [
@@ -96,20 +96,29 @@ def moved(states: States, process: int) -> States:
     return (*states[:process], states[process] + 1, *states[process + 1 :])
 
 
-def dive(run: Run, condition: Condition, cuts_max: int) -> tuple[Steps | None, int]:
-    """Look for a way that avoids `condition`, straight ahead, turning back where it does not go on.
+class Dive(NamedTuple):
+    """What came of a dive: a way that avoids the condition, or that there is none, for certain, or neither.
 
-    Return it, if one was found before `cuts_max` cuts were looked at, and how many were.
+    `examined` cuts were looked at; at `met`, the first of them, the condition holds.
     """
+
+    steps: Steps | None
+    certain: bool
+    examined: int
+    met: States | None
+
+
+def dive(run: Run, condition: Condition, cuts_max: int) -> Dive:
+    """Look for a way that avoids `condition`, straight ahead, turning back where it does not go on."""
     if condition.at(run.bottom):
-        return None, 1
-    seen = {run.bottom}
+        return Dive(None, True, 1, run.bottom)
+    seen, met = {run.bottom}, None
     steps: Steps = []
     way = [run.bottom]
     while way and len(seen) < cuts_max:
         states = way[-1]
         if states == run.top:
-            return steps, len(seen)
+            return Dive(steps, True, len(seen), met)
         for process in range(len(states)):
             following = moved(states, process)
             if following not in seen and run.is_enabled(states, process):
@@ -118,11 +127,12 @@ def dive(run: Run, condition: Condition, cuts_max: int) -> tuple[Steps | None, i
                     way.append(following)
                     steps.append(process)
                     break
+                met = met or following
         else:
             way.pop()
             if steps:
                 steps.pop()
-    return None, len(seen)
+    return Dive(None, not way, len(seen), met)
 
 
 LEVEL_BYTES_MAX = 1 << 30
@@ -132,7 +142,8 @@ LEVEL_BYTES_MAX = 1 << 30
 class LevelWalk:
     """All cuts that can be reached without passing one at which `condition` holds, by their number of events.
 
-    `examined` counts those that were looked at; `path` is a way to the greatest cut, if there is one.
+    `examined` counts those that were looked at; `path` is a way to the greatest cut, if there is one. The first cut at
+    which the condition was seen to hold is `met`.
     """
 
     def __init__(self, run: Run, condition: Condition, cuts_max: int, progress: Progress | None = None) -> None:
@@ -140,6 +151,7 @@ class LevelWalk:
         self.run = run
         self.condition = condition
         self.examined = 1
+        self.met: States | None = None
         self._cuts_max = cuts_max
         self._progress = progress
 
@@ -159,6 +171,8 @@ class LevelWalk:
             cuts, parents, steps = level
             self.examined += len(cuts)
             avoiding = ~self.condition.at_cuts(cuts)
+            if self.met is None and not avoiding.all():
+                self.met = tuple(cuts[int(avoiding.argmin())].tolist())
             cuts = cuts[avoiding]
             came.append((parents[avoiding], steps[avoiding]))
             if not len(cuts):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.lattice.compiled import PLAIN, compiled
 from strobe.causality.trace import Trace
-from strobe.errors import MissingExtra
+from strobe.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,8 @@ class Run:
 
     def __init__(self, trace: Trace) -> None:
         trace.check()
+        if not trace.processes:
+            raise UsageError(f"{trace.name} has no processes: there are no cuts to speak of")
         self.trace = trace
         self.processes = trace.processes
         self.bases = [trace.first_count(process) for process in trace.processes]

@@ -3,8 +3,12 @@
 A variable of a process is a field of the JSON objects that the payloads of its `internal`, `receive` and `record` lines
 are; it keeps its value until another line tells a new one, and is null before the first. Where the states themselves
 are known, as from a replay, these are taken instead.
+
+A number that no float can hold, or a value that is nested more deeply than Python reads it, is null.
 """
 
+import json
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -56,6 +60,8 @@ class Variables:
         if variable.path[0] not in fields:
             if not fields:
                 problem = f"the trace tells no variables of {process}; replay a full trace to have them (--system)"
+                if self._states is not None:
+                    problem = f"the states of {process} have no fields; let capture() return something with fields"
                 raise ExpressionError(self._text, variable.column, problem)
             problem = f"the trace tells no {variable.path[0]!r} of {process}"
             if self._states is None:
@@ -113,7 +119,7 @@ class Variables:
             if tables.process[index] == number and tables.kind[index] != SEND_LINE
         ]
         for state, _, index in sorted(lines):
-            yield max(0, state), msgspec.json.decode(tables.payloads[index])
+            yield max(0, state), _decoded(tables.payloads[index])
 
     def _share(self, count: Count, process: int) -> list[int]:
         """Return what each state of `process` contributes to a count."""
@@ -144,3 +150,18 @@ def _follow(value: Value, path: tuple[str, ...]) -> Value:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _decoded(payload: bytes) -> Value:
+    """Return a payload, which is JSON, as a value."""
+    try:
+        return msgspec.json.decode(payload)
+    except RecursionError:
+        return None
+    except msgspec.MsgspecError:
+        return json.loads(payload, parse_float=_finite, parse_int=_finite)
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
