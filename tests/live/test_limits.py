@@ -5,6 +5,7 @@ import resource
 import subprocess
 from contextlib import suppress
 
+import msgspec
 import pytest
 from tests.live import ledger
 from tests.live.harness import LEDGER, check_everything, complete_snapshots, running, wait_until
@@ -53,6 +54,18 @@ def test_E3_what_was_spilled_is_part_of_the_snapshot(tmp_path):
     [snapshot] = complete_snapshots(tmp_path / "store")
     assert snapshot.in_flight_bytes > bound
     check_everything(ledger.flooded, tmp_path / "store")
+
+
+def test_C7_a_process_that_is_slower_than_who_sends_to_it_lives_and_every_snapshot_completes(tmp_path):
+    """C7: nobody takes it for dead, and its marker does not wait behind all that would fit into its channel."""
+    with running(tmp_path, "tests.live.slow_target:flood", PAIR, "--interval", "1") as live:
+        live.wait_running()
+        live.wait_committed(6)
+        assert live.status().epoch == 1
+        assert live.status().aborted == 0
+    for snapshot in complete_snapshots(tmp_path / "store"):
+        sent, taken = (msgspec.msgpack.decode(snapshot.fragments[name].state.data)["messages"] for name in PAIR)
+        assert sent - taken == snapshot.in_flight_messages
 
 
 class SmallDisk:

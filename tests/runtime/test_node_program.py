@@ -30,6 +30,7 @@ from strobe.runtime.control import Failed, Recorded, Stop
 from strobe.runtime.node import Node
 from strobe.runtime.program import Program
 from strobe.runtime.sources import FileSource
+from strobe.runtime.timeline import Timeline
 from strobe.runtime.wire import Hello
 
 
@@ -75,6 +76,12 @@ class Own:
     @property
     def program(self) -> Program:
         return self.node._program
+
+    @property
+    def timeline(self) -> Timeline:
+        timeline = self.node._host.timeline
+        assert timeline is not None
+        return timeline
 
     def record(self, counter: int) -> SnapshotId:
         """Have b record, as soon as it may."""
@@ -556,3 +563,32 @@ def test_G2_a_program_declares_by_an_object_that_is_asked_at_each_cut() -> None:
     adder.sum.total = 1
     assert program.capture().declared == Declared(Waits.all("a"))
     assert Program("b", System({}, []), adder.capture, adder.restore).capture().declared is None
+
+
+@pytest.mark.parametrize("protocol", ["unaligned", "aligned-then-unaligned"])
+def test_V4_what_a_barrier_has_overtaken_counts_once_also_where_it_comes_before_the_event_has_ended(
+    tmp_path: Path, protocol: str
+) -> None:
+    one_way = System({"a": Scripted(), "b": Scripted()}, [Channel("a", "b")], protocol=protocol)
+
+    async def scenario() -> None:
+        async with own_loop(tmp_path, one_way, window_bytes=400, frame_messages_max=1) as own:
+            begun = own.coordinator.log_begin("a", snapshot=SnapshotId(EPOCH, 1, "a"))
+            own.link.say(begun)
+            await until(lambda: own.source.outlet.connected)
+            for number in range(30):
+                own.source.send(number)
+            assert await own.program.ask() == ("a->b", [0])  # and now the program is in an event
+            own.source.overtake(1)
+            await until(lambda: own.timeline._orders)
+            waiting = len(own.timeline.inbox)
+            await until(lambda: len(own.timeline.inbox) > waiting)  # the credit of the first lets another come
+            asking = asyncio.create_task(own.program.ask())
+            await until(lambda: begun.snapshot in own.timeline.captures.open)
+            fragment = await own.timeline.captures.open[begun.snapshot].fragment
+            assert fragment.received["a->b"].count == 1
+            in_flight = own.timeline.captures.open[begun.snapshot].in_flight["a->b"]
+            assert [item.frame.first_ordinal for item in in_flight] == list(range(2, 31))
+            assert await asking == ("a->b", [1])
+
+    run(scenario())

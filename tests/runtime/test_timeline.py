@@ -4,13 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import LoneNode, lone_node
 from tests.runtime.scripted import pair
 
-from strobe.protocol.coordination import Drained, SnapshotWanted, TellView
+from strobe.protocol.coordination import AskToRecord, Drained, SnapshotWanted, TellView
 from strobe.protocol.view import View
+from strobe.runtime import application as application_module
 from strobe.runtime import timeline as timeline_module
 from strobe.runtime.control import Heartbeat, Recorded
 
@@ -106,6 +108,85 @@ def test_a_timer_that_was_set_anew_while_it_waited_fires_once(tmp_path: Path) ->
             node.timeline._has_room("b->a")
             await until(lambda: not node.timeline.inbox)
             assert node.process.memory.fired == ["it"]
+
+    run(scenario())
+
+
+def test_C7_a_frame_whose_messages_take_long_lets_the_loop_turn_and_a_cut_falls_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if each handler took longer than a slice: heartbeats and orders are not kept waiting for all of a frame."""
+    monkeypatch.setattr(application_module, "SLICE_S", -1)
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            turns: list[int] = []
+
+            def receive(ctx: Any, channel: str, number: int) -> None:
+                if number == 2:
+                    order = AskToRecord("b", begun.snapshot, 1)
+                    asyncio.get_running_loop().call_soon(node.timeline.obey, order)
+                    node.context.set_timer("due", 0)
+                seen.append(len(turns))
+                asyncio.get_running_loop().call_soon(turns.append, number)
+
+            begun = node.begin_snapshot(2)
+            node.link.say(begun)
+            seen: list[int] = []
+            node.process.on_receive = receive
+            node.source.send(1, 2, 3, 4, 5)
+            node.source.send(6, 7)
+            await node.received(1, 2, 3, 4, 5, 6, 7)
+            assert seen[:5] == [0, 1, 2, 3, 4]
+            recording = node.timeline.protocol.open[begun.snapshot]
+            assert recording.received["a->b"].count == 5
+            assert [item.frame.count for item in recording.frames["a->b"]] == [2]
+            state = msgspec.msgpack.decode(node.timeline.captures.open[begun.snapshot].data)
+            assert [message for _, message in state["received"]] == [1, 2, 3, 4, 5]
+            await until(lambda: node.process.memory.fired == ["due"])
+
+    run(scenario())
+
+
+def test_R1_what_is_left_of_a_frame_when_its_epoch_ends_is_not_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application_module, "SLICE_S", -1)
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            began = node.process
+
+            def receive(ctx: Any, channel: str, number: int) -> None:
+                if number == 2:
+                    asyncio.get_running_loop().call_soon(node.timeline.close)
+
+            began.on_receive = receive
+            node.source.send(1, 2, 3, 4)
+            await until(lambda: len(began.messages) == 2)
+            await asyncio.sleep(0.01)
+            assert began.messages == [1, 2]
+            assert node.timeline.application.quiet
+
+    run(scenario())
+
+
+def test_C7_frames_that_are_read_in_a_turn_that_has_taken_long_wait_for_the_next_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline_module, "TURN_S", -1)
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            waited: list[int] = []
+            node.process.on_receive = lambda *_: waited.append(len(node.timeline.inbox))
+            for number in range(20):
+                node.source.send(number, now=False)
+            node.source.outlet.flush()
+            await node.received(*range(20))
+            assert max(waited) > 10
+            assert not node.timeline.inbox
+            await until(lambda: node.source.outlet.outstanding_bytes == 0)
 
     run(scenario())
 

@@ -175,3 +175,17 @@ def finishing_order(starts: Iterable[str], successors: dict[str, list[str]], see
                 finished.append(process)
                 stack.pop()
     return finished
+
+
+def upstream_of(view: View, process: str) -> set[str]:
+    """Return the processes from which `process` is reached along channels, through others or not."""
+    sources: dict[str, list[str]] = {}
+    for channel in view.channels:
+        sources.setdefault(channel.target, []).append(channel.source)
+    found: set[str] = set()
+    ahead = [process]
+    while ahead:
+        new = set(sources.get(ahead.pop(), ())) - found
+        found |= new
+        ahead += new
+    return found

@@ -7,7 +7,10 @@ falls between two runs.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +24,11 @@ from strobe.runtime.wire import FrameRejected
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
+
+SLICE_S = 0.005
+"""Handlers run for so long in one turn of the loop, where that can be helped: heartbeats, orders and snapshots that are
+being written wait for the next."""
+_LOOK_AFTER_MAX = 32  # messages: the clock is not looked at after each
 
 Decode = Callable[[Any], list[Any]]
 Renew = Callable[[], tuple[Process, Decode]]
@@ -78,8 +86,13 @@ class Application(ABC):
         """Return the messages of a frame that comes from the wire; raise FrameRejected where it is garbage."""
 
     @abstractmethod
-    def deliver(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
-        """Take the messages of `frame`, but for the first `consumed`; `messages` are all, where they are unpacked."""
+    def deliver(
+        self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None, may_pause: bool = False
+    ) -> None:
+        """Take the messages of `frame`, but for the first `consumed`; `messages` are all, where they are unpacked.
+
+        One that `may_pause` lets the loop turn where that takes long; it is not `quiet` then until all are taken.
+        """
 
     @abstractmethod
     def take(self, source: str, records: list[Any]) -> None:
@@ -177,6 +190,18 @@ class LiveContext(Context):
         return requested
 
 
+class Delivery(msgspec.Struct):
+    """A frame whose messages are being handed over: those that are left, with their events, of which `last` is one."""
+
+    channel: str
+    left: Iterator[tuple[int, Any]]
+    last: int
+    # Of the frame in all, and of the process before its first message.
+    count: int
+    before: int
+    may_pause: bool
+
+
 class ProcessApplication(Application):
     """Runs the handlers of a user's process. An exception in one of them ends the node: state is lost with it."""
 
@@ -197,13 +222,17 @@ class ProcessApplication(Application):
         self.context = LiveContext(self, name)
         self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
         self.timeline: Timeline
+        self._paused: Delivery | None = None
 
-    # Handlers run to completion, so whoever looks sees it between two events.
-    ready = True
-    quiet = True
+    # Handlers run to completion, so whoever looks sees it between two events. But a cut does not fall into a frame.
+    @property
+    def ready(self) -> bool:
+        return self._paused is None
+
+    quiet = ready
 
     async def until_quiet(self) -> None:
-        pass  # handlers run to completion: between two turns of the loop none is under way
+        pass  # asked for when its timeline has ended: between two turns of the loop no handler is under way
 
     def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
         self.timeline = timeline
@@ -226,6 +255,7 @@ class ProcessApplication(Application):
             self.set_timer(name, left_s)
 
     def end(self) -> None:
+        self._paused = None
         for handle, _ in self.timers.values():
             if handle is not None:
                 handle.cancel()
@@ -242,28 +272,52 @@ class ProcessApplication(Application):
     def unpack(self, channel: str, frame: Frame) -> list[Any]:
         return unpack_frame(self.decode, self.name, channel, frame)
 
-    def deliver(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
+    def deliver(
+        self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None, may_pause: bool = False
+    ) -> None:
         if messages is None:
             messages = decode_frame(self.decode, self.name, channel, frame)
         if consumed:
             del messages[:consumed]
-        context, receive = self.context, self.process.receive
+        before, context = self.position, self.context
         context.at_s = None
         tracer = self.timeline.tracer
         if tracer is not None:
             first_ordinal = frame.first_ordinal + consumed
-            tracer.received(channel, first_ordinal, len(messages), self.position + 1, context.now())
-        outbox, requested = self.timeline.outbox, context.requested
+            tracer.received(channel, first_ordinal, len(messages), before + 1, context.now())
+        left, last = enumerate(messages, before + 1), before + len(messages)
+        self._hand_over(Delivery(channel, left, last, frame.count, before - consumed, may_pause))
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        """Run the handler for one message after the other: to the end, or until the loop has to turn."""
+        channel, left, last = delivery.channel, delivery.left, delivery.last
+        context, receive, outbox = self.context, self.process.receive, self.timeline.outbox
+        requested = context.requested
         touched = outbox.touched  # always empty where there is no trace
-        before = self.position - consumed
-        for position, message in enumerate(messages, self.position + 1):
-            self.position = position
-            receive(context, channel, message)
-            if touched:
-                outbox.next_event()
-            if requested:
-                place = position - before
-                self._initiate(Breakpoint(channel, place) if place < frame.count else None)
+        until_s, some = perf_counter() + SLICE_S, 1
+        while True:
+            for position, message in islice(left, some):
+                self.position = position
+                receive(context, channel, message)
+                if touched:
+                    outbox.next_event()
+                if requested:
+                    place = position - delivery.before
+                    self._initiate(Breakpoint(channel, place) if place < delivery.count else None)
+            if self.position == last:
+                return
+            if delivery.may_pause and perf_counter() > until_s:
+                break
+            some = min(2 * some, _LOOK_AFTER_MAX)
+        self._paused = delivery
+        asyncio.get_running_loop().call_soon(self.timeline.attempt, partial(self._go_on, delivery))
+
+    def _go_on(self, delivery: Delivery) -> None:
+        if self._paused is delivery:  # else that timeline has ended
+            self._paused = None
+            self._hand_over(delivery)
+            if self._paused is None:
+                self.timeline.pump()
 
     def take(self, source: str, records: list[Any]) -> None:
         (record,) = records

@@ -24,8 +24,14 @@ class Barriers:
         self._patience: dict[SnapshotId, asyncio.TimerHandle] = {}
 
     def arrived(self, channel: str, marker: Marker, overtaken: tuple[Frame, ...] = (), overtakes: bool = False) -> None:
-        """A barrier has reached this machine: tell of it as soon as the process is between two events."""
-        self._timeline.run_between(partial(self._tell_arrived, channel, marker, overtaken, overtakes))
+        """A barrier has reached this machine: tell of it as soon as the process is between two events.
+
+        What it overtakes here is what waits now: what it has overtaken at its sender may come before it can be told.
+        """
+        waiting = tuple(self._timeline.inbox.frames(channel))
+        self._timeline.run_between(
+            partial(self._tell_arrived, BarrierArrived(channel, marker, waiting, overtaken, overtakes))
+        )
 
     def hold(self, channel: str, snapshot: SnapshotId) -> None:
         """Hand over nothing more from `channel`, whatever of it waits already."""
@@ -46,13 +52,12 @@ class Barriers:
         for timer in (*self._timers.values(), *self._patience.values()):
             timer.cancel()
 
-    def _tell_arrived(self, channel: str, marker: Marker, overtaken: tuple[Frame, ...], overtakes: bool) -> None:
+    def _tell_arrived(self, event: BarrierArrived) -> None:
         timeline = self._timeline
-        waiting = tuple(timeline.inbox.frames(channel))
-        begun = marker.snapshot in timeline.protocol.open
-        timeline.tell(BarrierArrived(channel, marker, waiting, overtaken, overtakes))
+        begun = event.marker.snapshot in timeline.protocol.open
+        timeline.tell(event)
         if begun:
-            timeline.recordings.joined([*(item.frame for item in waiting), *overtaken])
+            timeline.recordings.joined([*(item.frame for item in event.waiting), *event.overtaken])
         else:
             timeline.recordings.look()  # of other channels whose barrier had come too
 

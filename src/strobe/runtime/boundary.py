@@ -2,9 +2,11 @@
 
 import asyncio
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from strobe.outside import Sink, Source
+from strobe.runtime.application import SLICE_S
 from strobe.runtime.restoring import Restored
 
 if TYPE_CHECKING:
@@ -90,7 +92,8 @@ class Boundary:
         """Deliver what was polled, as far as it can be taken; for a cut, the rest has not been read."""
         records, first = self._polled[name]
         step, place = self._timeline.application.records_at_once, first
-        while place < len(records) and self._may_deliver():
+        until_s = perf_counter() + SLICE_S
+        while place < len(records) and self._may_deliver() and (place == first or perf_counter() < until_s):
             some = records[place : place + step]
             place += len(some)
             # They count as read in a cut that falls right after their event, and not before.

@@ -4,7 +4,7 @@ Frames that the target has not acknowledged are kept and sent again, byte for by
 messages need credit, which the target gives for what its process has received; markers and views need none, but stay
 behind everything written before them. A barrier goes ahead of all that waits here, with copies of it (V4). So a slow
 target costs its source a window and a backlog, and never more: a process whose outlet is `full` is given nothing to
-receive until there is room again.
+receive until there is room again. How much of both is used follows the target's pace (`pace.py`).
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from strobe.protocol.events import Marker
 from strobe.runtime.links import Rejections, logger
 from strobe.runtime.outlet_connection import OutletConnection
+from strobe.runtime.pace import Pace
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import KIND_AT, MESSAGES, FrameRejected, Hello, Refusal, Welcome, barrier_frames, number
 
@@ -51,6 +52,7 @@ class Outlet:
     ) -> None:
         self.hello = hello
         self.channel = hello.channel
+        self.pace = Pace(settings.backlog_bytes_max)
         self.backlog_bytes_max = settings.backlog_bytes_max
         self.rejections = rejections or Rejections()
         self._connections = 0
@@ -73,12 +75,13 @@ class Outlet:
         self._unacknowledged: deque[bytearray] = deque()
         self._sent_bytes = 0
         self._consumed_bytes = 0
-        self._window_bytes = 0
+        self._room_bytes = 0
         self._waiting_since: float | None = None
         self._connection: OutletConnection | None = None
         self._attempt: OutletConnection | None = None
         self._address: tuple[str, int] | None = None
         self._told = asyncio.Event()
+        self._now_s = asyncio.get_running_loop().time
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -106,9 +109,7 @@ class Outlet:
     @property
     def waiting_s(self) -> float:
         """For how long the next frame has been waiting for credit."""
-        if self._waiting_since is None:
-            return 0.0
-        return asyncio.get_running_loop().time() - self._waiting_since
+        return 0.0 if self._waiting_since is None else self._now_s() - self._waiting_since
 
     def reach(self, address: tuple[str, int] | None) -> None:
         """The target listens there now; with None, nobody knows where. Told again, tries at once."""
@@ -135,6 +136,8 @@ class Outlet:
         if connection is not None and not self._backlog and self._has_credit(credit_bytes):
             self._sequence = sequence = self._sequence + 1
             number(frame, sequence)
+            if self._sent_bytes == self._consumed_bytes:
+                self.pace.begin(self._now_s())
             self._sent_bytes += credit_bytes
             self._unacknowledged.append(frame)
             self._ready.append(frame)
@@ -198,7 +201,8 @@ class Outlet:
             # It remembers another past than this outlet does: nothing that could be sent now would fit.
             self.refused(Refusal("another past", final=True))
             raise FrameRejected("another past", f"{self.channel}: frame {welcome.last_sequence} was never sent")
-        self._window_bytes = welcome.window_bytes
+        self.pace.welcome(welcome.window_bytes)
+        self.keep_pace(self.pace.applies)
         self._connection = connection
         self._connections += 1
         self._settle(welcome.last_sequence, welcome.consumed_bytes)
@@ -209,10 +213,19 @@ class Outlet:
 
     def credited(self, last_sequence: int, consumed_bytes: int) -> None:
         """The target has received up to `last_sequence`, and its process `consumed_bytes`."""
+        taken_bytes = consumed_bytes - self._consumed_bytes
         self._settle(last_sequence, consumed_bytes)
+        if taken_bytes:
+            self.pace.note(taken_bytes, self.outstanding_bytes + self.backlog_bytes, self._now_s())
+            self.keep_pace(self.pace.applies)
         if self._backlog:
             self._send_backlog()
         self._close_if_finished()
+
+    def keep_pace(self, applies: bool) -> None:
+        """Let as much wait as the target's pace allows, where that `applies`, else as much as the settings do."""
+        self.pace.applies = applies
+        self._room_bytes, self.backlog_bytes_max = self.pace.room_bytes, self.pace.backlog_bytes_max
 
     def refused(self, refusal: Refusal) -> None:
         """The target does not let this channel in: for good, or for now."""
@@ -243,9 +256,9 @@ class Outlet:
             self.close()
 
     def _has_credit(self, credit_bytes: int) -> bool:
-        # A frame longer than the window goes alone.
+        # A frame longer than the room goes alone.
         outstanding_bytes = self._sent_bytes - self._consumed_bytes
-        return not credit_bytes or outstanding_bytes + credit_bytes <= self._window_bytes or not outstanding_bytes
+        return not credit_bytes or outstanding_bytes + credit_bytes <= self._room_bytes or not outstanding_bytes
 
     def _settle(self, last_sequence: int, consumed_bytes: int) -> None:
         """Let go of what the target has; raise FrameRejected where it claims more than it was sent."""
@@ -279,6 +292,8 @@ class Outlet:
         ready: list[bytearray] = []
         while self._backlog and self._has_credit(self._backlog[0][1]):
             frame, credit_bytes = self._backlog.popleft()
+            if credit_bytes and self._sent_bytes == self._consumed_bytes:
+                self.pace.begin(self._now_s())
             self._sent_bytes += credit_bytes
             self.backlog_bytes -= len(frame)
             ready.append(frame)
@@ -294,7 +309,7 @@ class Outlet:
 
     def _note_waiting(self) -> None:
         if self._connection is not None and self._backlog and self._waiting_since is None:
-            self._waiting_since = asyncio.get_running_loop().time()
+            self._waiting_since = self._now_s()
 
     async def _keep_connected(self) -> None:
         back_off_s = BACK_OFF_S_MIN

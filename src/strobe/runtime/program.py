@@ -105,7 +105,9 @@ class Program(Application):
     def unpack(self, channel: str, frame: Frame) -> list[Any]:
         return unpack_frame(self._decode, self.name, channel, frame)
 
-    def deliver(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
+    def deliver(
+        self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None, may_pause: bool = False
+    ) -> None:
         messages = (messages or decode_frame(self._decode, self.name, channel, frame))[consumed:]
         if self._tracer is not None:
             self._tracer.received(channel, frame.first_ordinal + consumed, len(messages), self.position + 1, None)

@@ -71,8 +71,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     frame_messages_max: int = 256
     frame_bytes_max: int = 64 << 10
-    window_bytes: int = 8 * MIB
-    backlog_bytes_max: int = 2 * MIB
+    window_bytes: int = 4 * MIB
+    backlog_bytes_max: int = 1 * MIB
     message_bytes_max: int = 16 * MIB
     recording_bytes_max: int = 64 * MIB
     spill_bytes_max: int = 1024 * MIB

@@ -21,6 +21,7 @@ from strobe.protocol.coordination import (
     SnapshotStarted,
     SnapshotWanted,
 )
+from strobe.protocol.effects import DeliverFrame
 from strobe.protocol.events import (
     Breakpoint,
     Event,
@@ -30,6 +31,8 @@ from strobe.protocol.events import (
     SnapshotRequested,
     ViewReceived,
 )
+from strobe.protocol.view import upstream_of
+from strobe.runtime.application import SLICE_S
 from strobe.runtime.barriers import Barriers
 from strobe.runtime.boundary import Boundary
 from strobe.runtime.captures import Captures
@@ -52,8 +55,8 @@ logger = logging.getLogger("strobe.node")
 
 SLICE = 64
 """So many waiting things are taken in one turn of the loop, so that it goes on turning."""
-SLICE_S = 0.005
-"""Nor more than take so long: markers, orders and snapshots that are being written wait for the next turn."""
+TURN_S = 0.02
+"""What is read in one turn of the loop is delivered as it is read for so long; the rest of it waits for its turn."""
 BURST = 8
 """Where barriers overtake, so many frames are taken as they are read; what was read with them waits for its turn."""
 
@@ -86,6 +89,9 @@ class Timeline:
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
         self._unpacked: tuple[Frame, list[Any]] | None = None
+        self._may_pause = False
+        # Until when frames are delivered as they are read, in this turn of the loop.
+        self._turn_until_s: float | None = None
         self._loop = asyncio.get_running_loop()
         if self.protocol.overtakes:
             self._burst = 0
@@ -158,6 +164,10 @@ class Timeline:
                 # Kept when the view has the channel no more: what was sent on it must still arrive.
                 self._targets[outgoing.id] = outgoing.spec.target
                 self.outbox.add(outgoing.id, self._open_outlet(outgoing.spec))
+        # Who sends to this process, if only through others, is not held back sooner than the settings say.
+        upstream = upstream_of(self.protocol.view, self.name)
+        for channel, outlet in self.outbox.outlets.items():
+            outlet.keep_pace(self._targets[channel] not in upstream)
         inputs, outputs = tuple(self.protocol.incoming), tuple(self.protocol.outgoing)
         self.application.view_changed(inputs, outputs)
         if self.tracer is not None:
@@ -189,20 +199,25 @@ class Timeline:
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""
         messages = self.application.unpack(inlet.channel, frame)
-        if self.inbox or not self.may_deliver or inlet.channel in self._held:
+        if self.inbox or not self.may_deliver or inlet.channel in self._held or self._turn_is_over():
             receive = self._receiver(inlet.channel, frame, 0, inlet, wire_bytes)
             self._wait(Waiting(True, receive, inlet.channel, frame))
+            self.pump_soon()
         elif not self.closed:
             self.outbox.flush_follows = True  # by `Host.taken`
-            if self.protocol.take_plain(inlet.channel, frame):
-                self.application.deliver(inlet.channel, frame, 0, messages)
-                if self.protocol.open:  # a handler has asked for a snapshot, inside this frame
-                    self.recordings.arrived(frame)
-            else:
-                self._unpacked = frame, messages
-                self._receive(inlet.channel, frame, 0)
-                self._unpacked = None
+            self._receive(inlet.channel, frame, 0, messages)
             inlet.consumed(wire_bytes)
+
+    def _turn_is_over(self) -> bool:
+        """Tell whether handlers have run for so long that the loop has to turn before they go on."""
+        if self._turn_until_s is not None:
+            return perf_counter() > self._turn_until_s
+        self._turn_until_s = perf_counter() + TURN_S
+        self._loop.call_soon(self._begin_turn)
+        return False
+
+    def _begin_turn(self) -> None:
+        self._turn_until_s = None
 
     def _take_of_burst(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         """Take a frame where barriers overtake: of all that was read at once, the first ones in any case.
@@ -299,14 +314,23 @@ class Timeline:
         """Give the process the messages of `frame`, which may be unpacked already."""
         unpacked = self._unpacked
         messages = unpacked[1] if unpacked is not None and unpacked[0] is frame else None
-        self.application.deliver(channel, frame, consumed, messages)
+        self.application.deliver(channel, frame, consumed, messages, self._may_pause)
 
-    def _receive(self, channel: str, frame: Frame, consumed: int) -> None:
+    def _receive(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
+        """Receive a frame, whose `messages` these are where it is unpacked."""
         protocol = self.protocol
-        if frame.index > protocol.index:
-            self.outbox.flush()  # Lai-Yang records before it delivers this
-        self.effects.carry_out(protocol.handle(FrameReceived(channel, frame, consumed)))
-        if protocol.open:
+        if not consumed and protocol.take_plain(channel, frame):
+            self.application.deliver(channel, frame, 0, messages, may_pause=True)
+        else:
+            if frame.index > protocol.index:
+                self.outbox.flush()  # Lai-Yang records before it delivers this
+            effects = protocol.handle(FrameReceived(channel, frame, consumed))
+            # What follows from the frame's having been received follows when it was.
+            self._may_pause = bool(effects) and isinstance(effects[-1], DeliverFrame)
+            self._unpacked = (frame, messages) if messages is not None else None
+            self.effects.carry_out(effects)
+            self._unpacked = None
+        if protocol.open:  # also where a handler has asked for a snapshot, inside this frame
             self.recordings.arrived(frame)
 
     def tell(self, event: Event) -> None:

@@ -12,7 +12,7 @@ from strobe import Channel, Process, System
 from strobe.errors import UsageError
 from strobe.protocol import PROTOCOLS, UNORDERED, ChannelSpec, SnapshotId, View, check_channels, initiators
 from strobe.protocol.systems import first_view
-from strobe.protocol.view import find_cycle
+from strobe.protocol.view import find_cycle, upstream_of
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 
@@ -215,3 +215,14 @@ def test_every_name_that_a_view_accepts_makes_ids_that_can_be_read_back(name: st
 def test_what_is_not_an_id_is_refused_with_an_example(wrong: str) -> None:
     with pytest.raises(UsageError, match="000001-00000042-coordinator"):
         SnapshotId.parse(wrong)
+
+
+@given(graphs())
+def test_upstream_of_a_process_is_whoever_reaches_it(graph: View) -> None:
+    for process in graph.processes:
+        found = upstream_of(graph, process)
+        assert found == {
+            other
+            for other in graph.processes
+            if any(process in reached(graph, (c.target,)) for c in graph.channels if c.source == other)
+        }
