@@ -14,7 +14,7 @@ _SYMBOLS = {
     "note": "✓",
     "crash": "✗",
 }
-LEGEND = "● event   ■ state recorded   ◇ marker sent   ◆ marker received   ○ order   ✓ complete   ✗ crash"
+LEGEND = "● event   ■ state recorded   ◇ marker or barrier sent   ◆ received   ○ order   ✓ complete   ✗ crash"
 
 
 def draw(processes: Sequence[str], moments: Sequence[Moment], lane: int = 12, width: int = 100) -> list[str]:

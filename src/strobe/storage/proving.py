@@ -23,7 +23,7 @@ from strobe.storage.manifests import ReadBlob, to_snapshot
 from strobe.storage.place import MAPPED_BYTES_MIN
 from strobe.storage.shared_decoding import OncePerObject
 
-_VIEWS_MAX = 64
+_VIEWS_MAX = 8
 _JOINED_BYTES_MAX = 4096
 _DIGESTS: dict[str, Callable[[bytes], bytes]] = {
     XXH3: xxhash.xxh3_128_digest,

@@ -68,7 +68,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     view = View(
         draw(counts), tuple(processes), tuple(ChannelSpec(name, *channel) for name, channel in channels.items())
     )
-    snapshot = SnapshotId(draw(st.integers(0, 10**7)), draw(st.integers(0, 10**9)), draw(names))
+    # No process is called by what has a line break in it (View.check), and no id that has one can be read back.
+    initiator = draw(names.filter(lambda name: "\n" not in name))
+    snapshot = SnapshotId(draw(st.integers(0, 10**7)), draw(st.integers(0, 10**9)), initiator)
     fragments = {}
     for process in processes:
         incoming = [channel.id for channel in view.incoming(process)]
