@@ -77,6 +77,15 @@ def test_writes_that_take_only_a_part_are_continued(store: Store, monkeypatch: p
     assert store.read_blob(store.write_blob(name, b"0123456789")) == b"0123456789"
 
 
+def test_reads_that_give_only_a_part_are_continued(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(store, sample(1))
+    expected = store.load("latest")
+    read = os.pread
+    monkeypatch.setattr("strobe.storage.disk.READ_BYTES", 7)
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: read(descriptor, min(size, 5), offset))
+    assert Store.open(store.url).load("latest") == expected
+
+
 def test_every_file_and_directory_is_synced_before_what_depends_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
