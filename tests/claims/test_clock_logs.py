@@ -4,6 +4,7 @@ import random
 
 import pytest
 from tests.unit.causality.small_lattices import all_states, random_trace
+from tests.unit.traces.clock_rules import broken_rules, change, clocks_of_some_run, named_for
 
 from strobe.causality.lattice.run import Run
 from strobe.causality.trace import Trace
@@ -39,3 +40,15 @@ def test_D7_every_line_that_breaks_a_clock_rule_is_named() -> None:
     with pytest.raises(ClockLogInvalid) as error:
         to_trace(read_log("\n".join(lines))[0], "log")
     assert [each.line for each in error.value.impossible] == sorted(expected)
+
+
+def test_D7_lines_are_named_for_exactly_the_rules_that_they_break() -> None:
+    """Change counts anywhere in a log: the same lines are named, for the same rules, as by trying every pair of events.
+
+    The rules are those of docs/trace.md, taken literally: a line that keeps an earlier one's fault is named too.
+    """
+    for seed in range(100):
+        events = clocks_of_some_run(seed, long=80)
+        assert named_for(events) == set(), seed
+        change(events, random.Random(seed))
+        assert named_for(events) == broken_rules(events), (seed, events)

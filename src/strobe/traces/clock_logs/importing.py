@@ -15,7 +15,8 @@ from strobe.causality.trace_lines import VERSION, Internal, Line, Receive, Send,
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
 from strobe.protocol.frames import UNORDERED
-from strobe.traces.clock_logs.checking import ClockLogInvalid, Event, check, read_clocks
+from strobe.traces.clock_logs.checking import ClockLogInvalid, check, read_clocks
+from strobe.traces.clock_logs.events import Event
 from strobe.traces.clock_logs.parsing import Execution
 from strobe.traces.descriptions import EVENT_FIELD, LINE_FIELD
 

@@ -1,0 +1,20 @@
+"""The events of a log, their clocks read."""
+
+import msgspec
+
+from strobe.traces.clock_logs.parsing import Logged
+
+Clock = dict[str, int]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """An event of a log, its clock read. `tick` is its number at its host, `total` how many events it knows of."""
+
+    logged: Logged
+    clock: Clock
+    tick: int
+    total: int
+
+
+ByHost = dict[str, dict[int, Event]]
+"""The events of each host by their ticks."""

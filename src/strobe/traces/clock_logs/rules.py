@@ -1,0 +1,153 @@
+"""The rules of vector clocks as they are written, each held against a clock for every event that it knows of (D7).
+
+A clock knows of an event if it counts that far. Rules 4 and 5 speak of all events that it knows of; since a clock that
+knows of one knows of those before it at their host, it is enough to know the *peaks* of each host: the highest that
+its events up to one have counted.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from strobe.traces.clock_logs.events import Clock, Event
+
+_NAMED_MAX = 3
+_NAME_MAX = 100
+_T = TypeVar("_T")
+
+
+class _Peaks(msgspec.Struct, frozen=True):
+    """The highest counts of an event and those before it at its host; `by` has the ones that counted more than it."""
+
+    event: Event
+    clock: Clock
+    by: dict[str, Event]
+
+    def who_counted(self, host: str) -> Event:
+        return self.by.get(host, self.event)
+
+
+class Rules:
+    """Judges events one by one. The chains are the events of each host in order.
+
+    Of a host with lines that cannot be read (`unread` has how many), nobody knows which events these are: each may be
+    one that nobody else is.
+    """
+
+    def __init__(self, chains: Sequence[Sequence[Event]], unread: Mapping[str, int]) -> None:
+        self._unread = unread
+        self._ticks = {chain[0].logged.host: [event.tick for event in chain] for chain in chains}
+        self._peaks = {chain[0].logged.host: list(_peaks(chain)) for chain in chains}
+
+    def broken_by(self, event: Event) -> Iterator[str]:
+        """Yield how `event` breaks the rules, once for each."""
+        before = self._known(event.logged.host, event.tick - 1)
+        yield from self._left_out(event, before)
+        yield from self._without_events(event)
+        back = _gone_back(event, before.event if before is not None else None)
+        if back:
+            assert before is not None
+            yield f"it goes back: {_some(back, lambda other: _went_back(event, before.event, other))}"
+        known = [self._known(host, count) for host, count in event.clock.items() if host != event.logged.host]
+        others = [each for each in known if each is not None]
+        yield from _received_early(event, others)
+        yield from _not_brought_along(event, before, back, others)
+
+    def _known(self, host: str, count: int) -> _Peaks | None:
+        """Return the peaks of the events of `host` that somebody knows of who counts so many."""
+        place = bisect_right(self._ticks.get(host, ()), count)
+        return self._peaks[host][place - 1] if place else None
+
+    def _left_out(self, event: Event, before: _Peaks | None) -> Iterator[str]:
+        expected = before.event.tick + 1 if before is not None else 1
+        if event.tick - expected > self._unread.get(event.logged.host, 0):
+            missing = f"{expected} has" if event.tick == expected + 1 else f"{expected} to {event.tick - 1} have"
+            yield f"it is event {event.tick} of its host, and {missing} no line"
+
+    def _without_events(self, event: Event) -> Iterator[str]:
+        """Look for hosts and events that are known of, and are not there."""
+        last = {other: self._last(other) for other in event.clock}
+        strangers = [other for other in event.clock if not last[other]]
+        if strangers:
+            hosts, have = ("host", "has") if len(strangers) == 1 else ("hosts", "have")
+            yield f"it names the {hosts} {_some(strangers, _short, ', ')}, which {have} no events"
+        missing = [other for other, count in event.clock.items() if 0 < last[other] < count]
+        if missing:
+            each = _some(missing, lambda it: f"event {event.clock[it]} of {_short(it)}, and the last is {last[it]}")
+            yield f"it knows of {each}"
+
+    def _last(self, host: str) -> int:
+        """Return the highest tick that an event of `host` may have; 0 where it has none."""
+        ticks, unread = self._ticks.get(host, []), self._unread.get(host, 0)
+        return max(ticks[-1] if ticks else 0, len(ticks) + unread)
+
+
+def _peaks(chain: Iterable[Event]) -> Iterator[_Peaks]:
+    peaks: _Peaks | None = None
+    for event in chain:
+        more = _gone_back(event, peaks)
+        if peaks is None or not more:
+            peaks = _Peaks(event, event.clock, {})
+        else:
+            clock = {**event.clock, **{other: peaks.clock[other] for other in more}}
+            peaks = _Peaks(event, clock, {other: peaks.who_counted(other) for other in more})
+        yield peaks
+
+
+def _gone_back(event: Event, before: Event | _Peaks | None) -> list[str]:
+    """Return the hosts of which `event` counts less than was counted before."""
+    if before is None:
+        return []
+    return [other for other, count in before.clock.items() if event.clock.get(other, 0) < count]
+
+
+def _received_early(event: Event, known: list[_Peaks]) -> Iterator[str]:
+    """Look for events that `event` knows of and that know of it."""
+    host, tick = event.logged.host, event.tick
+    early = [peaks.who_counted(host) for peaks in known if peaks.clock.get(host, 0) >= tick]
+    if early:
+        verb = "knows" if len(early) == 1 else "know"
+        yield f"received before it was sent: it knows of {_some(early, _which, ', ')}, which {verb} of it"
+
+
+def _not_brought_along(event: Event, before: _Peaks | None, back: list[str], known: list[_Peaks]) -> Iterator[str]:
+    """Look for hosts of which `event` counts less than one that it knows of; each once, there may be many.
+
+    What it counts less than the one before it at its host is told of already, and that one's word for those before.
+    """
+    clock = event.clock
+    lacking: dict[str, Event] = {}
+    if before is not None:
+        lacking |= {other: before.who_counted(other) for other in _gone_back(event, before) if other not in back}
+    for peaks in known:
+        for other, count in peaks.clock.items():
+            if count > clock.get(other, 0) and other != event.logged.host:
+                lacking.setdefault(other, peaks.who_counted(other))
+    if lacking:
+        yield f"it knows of {_some(list(lacking), lambda other: _lack(lacking[other], other, clock))}"
+
+
+def _went_back(event: Event, before: Event, other: str) -> str:
+    here = event.clock.get(other, 0)
+    return f"{_short(other)} was at {before.clock[other]} in line {before.logged.line}, and is at {here} here"
+
+
+def _lack(known: Event, other: str, clock: Clock) -> str:
+    has = f"has {clock[other]}" if other in clock else "is missing"
+    return f"{_which(known)}, which knew {known.clock[other]} of {_short(other)}; here {_short(other)} {has}"
+
+
+def _which(event: Event) -> str:
+    return f"event {event.tick} of {_short(event.logged.host)} (line {event.logged.line})"
+
+
+def _short(host: str) -> str:
+    return host if len(host) <= _NAME_MAX else f"{host[:_NAME_MAX]}..."
+
+
+def _some(all_: Sequence[_T], told: Callable[[_T], str], between: str = "; ") -> str:
+    """Return the first few of many: with all of them, a log of many hosts would be told of in its square."""
+    more = len(all_) - _NAMED_MAX
+    return between.join(map(told, all_[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,50 @@
+"""Which events of a log are sound: nothing is impossible about them, nor about any that they know of.
+
+That is quicker to see than what is wrong with the others. Who counts at least what a sound event counts has all that
+this one knows of brought along: it need not be looked at again, and most of it is such.
+"""
+
+from collections.abc import Iterable
+
+from strobe.traces.clock_logs.events import ByHost, Event
+
+_BROUGHT_BY_MAX = 4
+"""As a rule an event hears from few others directly; where it hears from all, what they bring is not worth a look."""
+
+
+def find_sound(by_host: ByHost, chains: Iterable[list[Event]]) -> set[int]:
+    """Return the ids of the sound events. The chains are the events of each host in order."""
+    pairs: list[tuple[Event, Event | None]] = []
+    for chain in chains:
+        pairs += zip(chain, [None, *chain], strict=False)
+    sound: set[int] = set()
+    # So that those that an event knows of were judged before it; where they cannot be, it is not sound.
+    for event, before in sorted(pairs, key=lambda pair: pair[0].total):
+        if _is_sound(event, before, by_host, sound):
+            sound.add(id(event))
+    return sound
+
+
+def _is_sound(event: Event, before: Event | None, by_host: ByHost, sound: set[int]) -> bool:
+    host, clock, known = event.logged.host, event.clock, before.clock if before is not None else {}
+    if event.tick != known.get(host, 0) + 1 or (before is not None and id(before) not in sound):
+        return False
+    if [other for other, count in known.items() if clock.get(other, 0) < count]:
+        return False
+    news = [(other, count) for other, count in clock.items() if count > known.get(other, 0) and other != host]
+    heard = [by_host[other][count] for other, count in news if count in by_host.get(other, ())]
+    return len(heard) == len(news) and all(id(one) in sound for one in heard) and _counts_all(event, heard)
+
+
+def _counts_all(event: Event, heard: list[Event]) -> bool:
+    """Tell whether `event` counts at least what those counted that it heard of, and these do not know of it."""
+    clock = {**event.clock, event.logged.host: event.tick - 1}
+    along: set[str] = set()  # the hosts whose events others have brought along
+    for place, known in enumerate(sorted(heard, key=lambda known: -known.total)):
+        if known.logged.host in along:
+            continue
+        if [other for other, count in known.clock.items() if clock.get(other, 0) < count]:
+            return False
+        if place < _BROUGHT_BY_MAX:
+            along |= {one.logged.host for one in heard if known.clock.get(one.logged.host, 0) >= one.tick}
+    return True
