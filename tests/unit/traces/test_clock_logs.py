@@ -53,6 +53,10 @@ class TestReading:
         assert [each.fields for each in execution.events] == [{"time": 17, "up": True}, {"time": "007", "up": "no"}]
         assert [each.line for each in execution.events] == [1, 3]
 
+    def test_a_field_that_reads_like_a_number_out_of_range_stays_text(self) -> None:
+        (execution,) = read_log('7e999 a {"a":1} begin\n', r"(?<commit>\w+) (?<host>\w+) (?<clock>\{.*\}) (?<event>.*)")
+        assert execution.events[0].fields == {"commit": "7e999"}
+
     def test_executions_are_told_apart_and_lines_counted_on(self) -> None:
         text = f"=== one ===\n{LOG}=== two ===\n{LOG}"
         first, second = read_log(text, delimiter="^=== (?<trace>.*) ===$")

@@ -110,4 +110,7 @@ def _value(text: str) -> object:
     """Return what a field says: a number, true or false where it is one, or else its text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    return msgspec.json.decode(text) if _NUMBER.match(text) else text
+    try:
+        return msgspec.json.decode(text) if _NUMBER.match(text) else text
+    except msgspec.DecodeError:  # out of range, such as 7e999, which may well be no number but a name
+        return text
