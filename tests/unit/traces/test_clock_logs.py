@@ -14,7 +14,8 @@ from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Send, header_of
 from strobe.errors import UsageError
 from strobe.protocol.view import ChannelSpec, View
-from strobe.traces.clock_logs import ClockLogInvalid, find_impossible, read_log, to_log, to_trace
+from strobe.traces.clock_logs import ClockLogInvalid, find_impossible, parsing, read_log, to_log, to_trace
+from strobe.traces.clock_logs.parsing import _Lines
 
 LOG = """\
 ask
@@ -62,6 +63,20 @@ class TestReading:
         first, second = read_log(text, delimiter="^=== (?<trace>.*) ===$")
         assert [first.label, second.label] == ["one", "two"]
         assert [each.line for each in second.events] == [10, 12, 14]
+
+    def test_lines_are_counted_once_however_many_executions_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        counted = []
+
+        class Counting(str):
+            def count(self, part: str, *places: int) -> int:  # type: ignore[override]
+                counted.append(abs(places[1] - places[0]))
+                return super().count(part, *places)
+
+        monkeypatch.setattr(parsing, "_Lines", lambda text: _Lines(Counting(text)))
+        text = "".join(f"=== {number} ===\n{LOG}" for number in range(300))
+        executions = read_log(text, delimiter="^=== (?<trace>.*) ===$")
+        assert [each.events[-1].line for each in executions] == list(range(7, 2101, 7))
+        assert sum(counted) < 4 * len(text)
 
     def test_windows_line_ends_and_a_byte_order_mark_are_no_matter(self) -> None:
         (execution,) = read_log("\ufeff" + LOG.replace("\n", "\r\n"))

@@ -53,8 +53,9 @@ def read_log(
             f"one that has all is: {DEFAULT_PARSER}"
         )
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    lines = _Lines(text)
     executions = [
-        Execution(label, text.count("\n", 0, begin) + 1, tuple(_events(text, begin, end, pattern, matched)))
+        Execution(label, lines.at(begin), tuple(_events(text, begin, end, pattern, lines, matched)))
         for label, begin, end in _executions(text, delimiter, name)
     ]
     for execution in executions:
@@ -83,25 +84,41 @@ def _executions(text: str, delimiter: str | None, name: str) -> Iterator[tuple[s
             following = (found["trace"] or "") if "trace" in pattern.groupindex else str(len(pieces) + 1)
             pieces += [(label, begin, found.start()), (following, found.end(), len(text))]
     known: dict[str, int] = {}
+    lines = _Lines(text)
     for label, begin, end in pieces:
         if text[begin:end].strip():
-            line = text.count("\n", 0, begin) + 1
+            line = lines.at(begin)
             if label in known:
                 raise UsageError(f"{name} has two executions called {label!r}, in lines {known[label]} and {line}")
             known[label] = line
             yield label, begin, end
 
 
+class _Lines:
+    """Counts the lines of a text, on from the last place that was asked for: places mostly come in order."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._place = 0
+        self._line = 1
+
+    def at(self, place: int) -> int:
+        """Return the number of the line that a place is in."""
+        if place < self._place:
+            self._line -= self._text.count("\n", place, self._place)
+        else:
+            self._line += self._text.count("\n", self._place, place)
+        self._place = place
+        return self._line
+
+
 def _events(
-    text: str, begin: int, end: int, pattern: "re.Pattern[str]", matched: Callable[[], None]
+    text: str, begin: int, end: int, pattern: "re.Pattern[str]", lines: _Lines, matched: Callable[[], None]
 ) -> Iterator[Logged]:
-    line, counted = text.count("\n", 0, begin) + 1, begin
     others = [group for group in pattern.groupindex if group not in _REQUIRED]
     for found in pattern.finditer(text, begin, end):
         matched()
-        place = max(found.start("clock"), counted)
-        line += text.count("\n", counted, place)
-        counted = place
+        line = lines.at(found.start("clock" if found["clock"] is not None else 0))
         fields = {group: _value(found[group]) for group in others if found[group] is not None}
         yield Logged(line, found["host"] or "", found["clock"] or "", found["event"] or "", fields)
 
