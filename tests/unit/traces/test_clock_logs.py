@@ -86,6 +86,10 @@ class TestReading:
         trace = to_trace(read_log(LOG.replace('"', '\\"'))[0], "log")
         assert len(list(trace.events())) == 3
 
+    def test_a_parser_may_have_what_looks_like_a_group_behind_an_escape(self) -> None:
+        (execution,) = read_log('<a> {"a":1} x\n(<b> {"b":1} y\n', r"\(?<(?<host>\w+)> (?<clock>{.*}) (?<event>.*)")
+        assert [each.host for each in execution.events] == ["a", "b"]
+
     @pytest.mark.parametrize(
         ("options", "problem"),
         [

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.traces.clock_logs.javascript import compile_expression
 
 DEFAULT_PARSER = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
 
 _REQUIRED = ("host", "clock", "event")
-_JAVASCRIPT_GROUP = re.compile(r"\(\?<(?![=!])")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?\Z")
 
 
@@ -45,7 +45,7 @@ def read_log(
     matched: Callable[[], None] = lambda: None,
 ) -> list[Execution]:
     """Return the executions in `text`. `matched` is called for every event that is found."""
-    pattern = _compile(parser, "parser")
+    pattern = compile_expression(parser, "parser")
     missing = [group for group in _REQUIRED if group not in pattern.groupindex]
     if missing:
         raise UsageError(
@@ -67,18 +67,11 @@ def read_log(
     return executions
 
 
-def _compile(expression: str, what: str) -> "re.Pattern[str]":
-    try:
-        return re.compile(_JAVASCRIPT_GROUP.sub("(?P<", expression), re.MULTILINE | re.ASCII)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise UsageError(f"the {what} is not a regular expression: {error}: {expression}") from None
-
-
 def _executions(text: str, delimiter: str | None, name: str) -> Iterator[tuple[str, int, int]]:
     """Yield the label of each execution, and where it begins and ends; one without anything in it is none."""
     pieces = [("", 0, len(text))]
     if delimiter is not None:
-        pattern = _compile(delimiter, "delimiter")
+        pattern = compile_expression(delimiter, "delimiter")
         for found in pattern.finditer(text):
             label, begin, _ = pieces.pop()
             following = (found["trace"] or "") if "trace" in pattern.groupindex else str(len(pieces) + 1)
