@@ -4,6 +4,9 @@ import pytest
 from tests.cli.command_line import refused, run
 from tests.unit.traces.test_clock_logs import LOG
 
+from strobe.cli.trace_import import _Looking
+from strobe.errors import UsageError
+
 
 @pytest.fixture
 def log(tmp_path):
@@ -61,7 +64,24 @@ def test_a_regular_expression_that_would_never_end_is_stopped(log, monkeypatch):
     monkeypatch.setattr("strobe.cli.trace_import._MATCHING_S_MAX", 0.1)
     log.write_text("a" * 60 + "!\n")
     parser = r"(a+)+$(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
-    refused(run("trace", "import", log, "--parser", parser), "exponentially many ways to fail")
+    refused(
+        run("trace", "import", log, "--parser", parser), "my.log, from line 1 on: ", "exponentially many ways to fail"
+    )
+
+
+def test_lines_without_events_may_be_long(log):
+    log.write_text("x" * 300_000 + "\n" + LOG + "y" * 300_000 + "\n" + "z " * 100_000 + "\n")
+    assert run("trace", "import", log).out.startswith("3 events of 2 processes")
+
+
+def test_a_line_that_is_too_long_for_the_default_is_named():
+    looking = _Looking("my.log", by_default=True)
+    looking(6)
+    looking.check()
+    looking(6)
+    looking.check()
+    with pytest.raises(UsageError, match=r"my\.log, from line 6 on: .*: a line there is too long for a log"):
+        looking.check()
 
 
 def test_a_trace_goes_out_as_a_log_and_comes_in_again(log, tmp_path):

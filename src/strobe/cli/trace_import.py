@@ -51,8 +51,8 @@ def import_(
     with Progress() as progress:
         progress.show(f"reading {log}", now=True)
         text = _text(log)
-        with _matching() as matched:
-            executions = _chosen(read_log(text, parser, delimiter, str(log), matched), execution)
+        with _looking(str(log), parser == DEFAULT_PARSER and delimiter is None) as looking:
+            executions = _chosen(read_log(text, parser, delimiter, str(log), looking), execution)
         progress.show(f"checking {sum(len(each.events) for each in executions):,} events", now=True)
         traces = _import_all(executions, str(log))
     files = _files(out, len(traces))
@@ -81,41 +81,51 @@ def _text(log: Path) -> str:
 
 
 @contextmanager
-def _matching() -> "Iterator[_Matched]":
+def _looking(log: str, by_default: bool) -> "Iterator[_Looking]":
     """Stop a regular expression that looks for one event forever: it may have exponentially many ways to fail.
 
     Python's engine looks for signals while it matches. Where there are none to be had, an interrupt stops it too.
     """
-    matched = _Matched()
+    looking = _Looking(log, by_default)
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield matched
+        yield looking
         return
-    before = signal.signal(signal.SIGALRM, matched.look)
+    before = signal.signal(signal.SIGALRM, looking.check)
     signal.setitimer(signal.ITIMER_REAL, _MATCHING_S_MAX, _MATCHING_S_MAX)
     try:
-        yield matched
+        yield looking
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
-class _Matched:
-    """Counts the events that were found, and looks now and then whether there are more."""
+class _Looking:
+    """Knows up to which line a log is looked at, and checks now and then whether that goes on."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, log: str, by_default: bool) -> None:
+        self._log = log
+        self._by_default = by_default
+        self._line = 1
         self._seen = -1
+        self._steps = 0
 
-    def __call__(self) -> None:
-        self.count += 1
+    def __call__(self, line: int) -> None:
+        self._line = line
+        self._steps += 1
 
-    def look(self, *_signal: object) -> None:
-        if self.count == self._seen:
-            raise UsageError(
-                f"the regular expression has looked for event {self.count + 1} for {_MATCHING_S_MAX:.0f} seconds: it "
-                "may have exponentially many ways to fail; avoid repetitions within repetitions, as in (a+)+ or (.*)*"
-            )
-        self._seen = self.count
+    def check(self, *_signal: object) -> None:
+        if self._steps == self._seen:
+            raise UsageError(f"{self._log}, from line {self._line} on: {self._why()}")
+        self._seen = self._steps
+
+    def _why(self) -> str:
+        looked = f"has looked for one event for {_MATCHING_S_MAX:.0f} seconds"
+        if self._by_default:
+            return f"the parser {looked}: a line there is too long for a log"
+        return (
+            f"the regular expression {looked}: it may have exponentially many ways to fail, or a line there is very "
+            "long; avoid repetitions within repetitions, as in (a+)+ or (.*)*"
+        )
 
 
 def _chosen(executions: list[Execution], name: str | None) -> list[Execution]:

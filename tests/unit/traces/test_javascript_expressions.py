@@ -1,13 +1,16 @@
 """Regular expressions as JavaScript has them: what they find, and that they find it in linear time."""
 
+import random
+import re
+
 import pytest
 
 from strobe.errors import UsageError
-from strobe.traces.clock_logs.javascript import compile_expression
+from strobe.traces.clock_logs.javascript import Expression
 
 
 def found(expression: str, text: str) -> list[str]:
-    return [each[0] for each in compile_expression(expression, "parser").finditer(text)]
+    return [each[0] for each in Expression(expression, "parser").find(text, 0, len(text))]
 
 
 @pytest.mark.parametrize(
@@ -42,4 +45,45 @@ def test_they_find_what_javascript_finds(expression: str, text: str, expected: l
 )
 def test_what_python_cannot_do_is_refused(expression: str) -> None:
     with pytest.raises(UsageError, match="the parser is not a regular expression"):
-        compile_expression(expression, "parser")
+        Expression(expression, "parser")
+
+
+BEGINNINGS = [".*", "(?<h>.*)", "(?<h>.*?)", r"(?:\S*)", r"(\w+)", "[ab]*", r"[^\]a]+", r"(?<h>\S+)?", "^.*", "a?"]
+PARTS = [" ", "a", ".", r"\S", "(?<g>b*)", "(?:a|b)", r"\n", "$", "^", r"\b", "(?=a)", "(?<=b)", "{.*}", "|", r"\1"]
+
+
+def spans_at_every_place(pattern: "re.Pattern[str]", text: str) -> list[tuple[int, int]]:
+    """What is found where every place is tried, as JavaScript does: behind an empty match, from the next place on."""
+    spans: list[tuple[int, int]] = []
+    place = 0
+    while place <= len(text) and (each := pattern.search(text, place)):
+        spans.append(each.span())
+        place = each.end() + (not each[0])
+    return spans
+
+
+def test_by_runs_the_same_is_found_as_at_every_place() -> None:
+    chosen = random.Random(1)
+    compared = 0
+    for _ in range(5000):
+        expression = chosen.choice(BEGINNINGS) + "".join(chosen.choices(PARTS, k=chosen.randint(1, 4)))
+        text = "".join(chosen.choices("ab \n{}]", k=chosen.randint(0, 20)))
+        try:
+            looking = Expression(expression, "parser")
+        except UsageError:
+            continue
+        expected = spans_at_every_place(looking.pattern, text)
+        found_by_runs = [each.span() for each in looking.find(text, 0, len(text))]
+        assert found_by_runs == expected, (expression, text)
+        compared += bool(expected)
+    assert compared > 1000
+
+
+@pytest.mark.parametrize("beginning", [".*", "(?<host>.*)", r"(?<host>\S*)", r"(?:[^\s]+)", r"\w*?"])
+def test_where_a_run_begins_in_vain_the_rest_of_it_is_passed_over(beginning: str) -> None:
+    """At every place of a line of a million characters, that would take an hour."""
+    text = "x" * 1_000_000 + "\nyes {}\n"
+    places: list[int] = []
+    (each,) = Expression(beginning + " {}", "parser").find(text, 0, len(text), places.append)
+    assert each[0] == "yes {}"
+    assert len(places) < 10

@@ -1,10 +1,11 @@
-"""Regular expressions as in JavaScript, with the flags g and m, written for Python.
+"""Regular expressions as in JavaScript, with the flags g and m: written for Python, and looked for in linear time.
 
 What the two write differently is rewritten, with an eye on escapes and character classes: `(?<name>...)`, `\\k<name>`,
 `[]` and `[^]`, letters that an escape means nothing for, `{,n}`. docs/trace.md has what remains different.
 """
 
 import re
+from collections.abc import Callable, Iterator
 
 from strobe.errors import UsageError
 
@@ -14,27 +15,68 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _TOKEN_IN_CLASS = re.compile(r"\\(?P<escaped>.)|(?P<literal>[\[&|~])|.", re.DOTALL)
+_AGAIN = re.compile(r"\\[1-9k]")
 _ESCAPES = frozenset("dDwWsSbBnrtfvxuc0123456789")
+_LEADING_RUN = re.compile(r"(\((?:\?:|\?<\w+>)?)?(?P<each>\.|\\[dDwWsS]|\[(?!\^?\])(?:\\.|[^\]\\])+\])[*+]\??(?(1)\))")
 
 
-def compile_expression(text: str, what: str) -> "re.Pattern[str]":
-    """Return the pattern that `text` is; raise UsageError where it is none, with what it was to be."""
-    try:
-        return re.compile(_translate(text), _FLAGS)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise UsageError(f"the {what} is not a regular expression: {error}: {text}") from None
+class Expression:
+    """An expression that can be looked for. It may begin with a *run*: any number of characters of one kind, as `.*`.
+
+    Where it is not found at the beginning of a run, it is not found further on in this run either: it would have been
+    found with all of the run before that. So the next place to look is behind the run, and not each place in it, which
+    takes the square of the length of a line.
+    """
+
+    def __init__(self, text: str, what: str) -> None:
+        self._run: re.Pattern[str] | None = None
+        try:
+            translated, by_runs = _translate(text)
+            self.pattern = re.compile(translated, _FLAGS)
+            leading = _LEADING_RUN.match(text)
+            if leading and by_runs:
+                self._run = re.compile(_translate(leading["each"])[0] + "*", _FLAGS)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise UsageError(f"the {what} is not a regular expression: {error}: {text}") from None
+        self.groups = self.pattern.groupindex
+
+    def find(
+        self, text: str, begin: int, end: int, looked: Callable[[int], None] = lambda _place: None
+    ) -> "Iterator[re.Match[str]]":
+        """Yield what is found between two places, in order. `looked` is told now and then how far all is looked at."""
+        while begin <= end:
+            found = self.pattern.match(text, begin, end) if self._run else self.pattern.search(text, begin, end)
+            if found is not None:
+                yield found
+                begin = found.end() + (not found[0])
+            elif self._run is None:
+                return
+            else:
+                passed = self._run.match(text, begin, end)
+                assert passed is not None
+                begin = passed.end() + 1
+            looked(begin)
 
 
-def _translate(expression: str) -> str:
+def _translate(expression: str) -> tuple[str, bool]:
+    """Return the expression for Python, and whether it may be looked for by runs.
+
+    Not if it is a choice of several, or if the same must come again that a group has found.
+    """
     parts: list[str] = []
-    place, in_class = 0, False
+    depth, place, in_class, by_runs = 0, 0, False, True
     while place < len(expression):
         token = (_TOKEN_IN_CLASS if in_class else _TOKEN).match(expression, place)
         assert token is not None
-        place = token.end()
+        place, text = token.end(), token[0]
         parts.append(_rewritten(token))
-        in_class = token[0] != "]" if in_class else token[0] == "["
-    return "".join(parts)
+        if in_class:
+            in_class = text != "]"
+        else:
+            in_class = text == "["
+            depth += text.startswith("(") - (text == ")")
+            by_runs &= not (_AGAIN.match(text) or (text == "|" and depth == 0))
+    return "".join(parts), by_runs
 
 
 def _rewritten(token: "re.Match[str]") -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.traces.clock_logs.javascript import compile_expression
+from strobe.traces.clock_logs.javascript import Expression
 
 DEFAULT_PARSER = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
 
@@ -42,11 +42,11 @@ def read_log(
     parser: str = DEFAULT_PARSER,
     delimiter: str | None = None,
     name: str = "log",
-    matched: Callable[[], None] = lambda: None,
+    reached: Callable[[int], None] = lambda _line: None,
 ) -> list[Execution]:
-    """Return the executions in `text`. `matched` is called for every event that is found."""
-    pattern = compile_expression(parser, "parser")
-    missing = [group for group in _REQUIRED if group not in pattern.groupindex]
+    """Return the executions in `text`. `reached` is told again and again up to which line all is looked at."""
+    expression = Expression(parser, "parser")
+    missing = [group for group in _REQUIRED if group not in expression.groups]
     if missing:
         raise UsageError(
             f"the parser has no group {', '.join(f'(?<{group}>...)' for group in missing)}; "
@@ -55,7 +55,7 @@ def read_log(
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     lines = _Lines(text)
     executions = [
-        Execution(label, lines.at(begin), tuple(_events(text, begin, end, pattern, lines, matched)))
+        Execution(label, lines.at(begin), tuple(_events(text, begin, end, expression, lines, reached)))
         for label, begin, end in _executions(text, delimiter, name)
     ]
     for execution in executions:
@@ -71,10 +71,10 @@ def _executions(text: str, delimiter: str | None, name: str) -> Iterator[tuple[s
     """Yield the label of each execution, and where it begins and ends; one without anything in it is none."""
     pieces = [("", 0, len(text))]
     if delimiter is not None:
-        pattern = compile_expression(delimiter, "delimiter")
-        for found in pattern.finditer(text):
+        expression = Expression(delimiter, "delimiter")
+        for found in expression.find(text, 0, len(text)):
             label, begin, _ = pieces.pop()
-            following = (found["trace"] or "") if "trace" in pattern.groupindex else str(len(pieces) + 1)
+            following = (found["trace"] or "") if "trace" in expression.groups else str(len(pieces) + 1)
             pieces += [(label, begin, found.start()), (following, found.end(), len(text))]
     known: dict[str, int] = {}
     lines = _Lines(text)
@@ -106,12 +106,12 @@ class _Lines:
 
 
 def _events(
-    text: str, begin: int, end: int, pattern: "re.Pattern[str]", lines: _Lines, matched: Callable[[], None]
+    text: str, begin: int, end: int, expression: Expression, lines: _Lines, reached: Callable[[int], None]
 ) -> Iterator[Logged]:
-    others = [group for group in pattern.groupindex if group not in _REQUIRED]
-    for found in pattern.finditer(text, begin, end):
-        matched()
+    others = [group for group in expression.groups if group not in _REQUIRED]
+    for found in expression.find(text, begin, end, lambda place: reached(lines.at(place))):
         line = lines.at(found.start("clock" if found["clock"] is not None else 0))
+        reached(line)
         fields = {group: _value(found[group]) for group in others if found[group] is not None}
         yield Logged(line, found["host"] or "", found["clock"] or "", found["event"] or "", fields)
 
