@@ -42,6 +42,36 @@ def test_impossible_clocks_of_all_executions_are_refused_at_once(log):
     refused(result, "2 problems", "line 7: a: it is event 3 of its host", "line 14: a:")
 
 
+def test_a_host_may_have_another_name_in_the_trace(log, tmp_path):
+    """The name of the coordinator is not free for a process."""
+    log.write_text(LOG.replace("b {", "coordinator {").replace('"b"', '"coordinator"'))
+    refused(run("trace", "import", log), "may not be called 'coordinator'", "--rename OLD=NEW")
+    words = ("trace", "import", log, "--out", tmp_path / "run.jsonl", "--json", "--rename", "coordinator=b")
+    (row,) = run(*words).document["executions"]
+    assert row["processes"] == ["a", "b"]
+    assert "coordinator" not in (tmp_path / "run.jsonl").read_text()
+    assert run("trace", "verify", tmp_path / "run.jsonl").code == 0
+    log.write_text('begin\nx=1 {"x=1":1}\n')
+    (row,) = run(*words[:-1], "x=1=x").document["executions"]
+    assert row["processes"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("renames", "problem"),
+    [
+        (["a=b"], "my.log: two hosts would be called 'b': 'a' and 'b'"),
+        (["a=x", "b=x"], "two hosts would be called 'x'"),
+        (["c=x"], "--rename c=x: my.log has no host 'c'; there are: 'a', 'b'"),
+        (["a=x", "a=y"], "--rename a=y: 'a' is to be called 'x' already"),
+        (["a"], "--rename a: not of the form OLD=NEW"),
+        (["a="], "--rename a=: not of the form OLD=NEW"),
+    ],
+)
+def test_a_name_that_cannot_be_given_is_refused(log, monkeypatch, renames, problem):
+    monkeypatch.chdir(log.parent)
+    refused(run("trace", "import", "my.log", *(word for each in renames for word in ("--rename", each))), problem)
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -17,6 +17,7 @@ from strobe.traces.clock_logs import DEFAULT_PARSER, ClockLogInvalid, Execution,
 
 _MATCHING_S_MAX = 5.0
 """So long a regular expression may look for one event."""
+_HOSTS_LISTED_MAX = 20
 
 
 def import_(
@@ -36,6 +37,10 @@ def import_(
     execution: Annotated[
         str | None, typer.Option("--execution", metavar="NAME", help="Take only this one of several executions.")
     ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="OLD=NEW", help="Call a host otherwise in the trace; may be repeated."),
+    ] = None,
     json: JsonOption = False,
 ) -> int:
     """Check a log of vector clocks, and make a trace of it; of several executions, FILE-1, FILE-2 and so on.
@@ -54,7 +59,7 @@ def import_(
         with _looking(str(log), parser == DEFAULT_PARSER and delimiter is None) as looking:
             executions = _chosen(read_log(text, parser, delimiter, str(log), looking), execution)
         progress.show(f"checking {sum(len(each.events) for each in executions):,} events", now=True)
-        traces = _import_all(executions, str(log))
+        traces = _import_all(executions, str(log), _renamed(rename or [], executions, str(log)))
     files = _files(out, len(traces))
     for file, (header, lines) in zip(files, traces, strict=True):
         if file is not None:
@@ -139,13 +144,33 @@ def _chosen(executions: list[Execution], name: str | None) -> list[Execution]:
     return chosen
 
 
-def _import_all(executions: list[Execution], log: str) -> list[tuple[TraceHeader, list[Line]]]:
+def _renamed(options: list[str], executions: list[Execution], log: str) -> dict[str, str]:
+    """Return the new names by the old; these may have a = in them."""
+    hosts = {event.host for execution in executions for event in execution.events}
+    renamed: dict[str, str] = {}
+    for option in options:
+        old, _, new = option.rpartition("=")
+        if not old or not new:
+            raise UsageError(f"--rename {option}: not of the form OLD=NEW")
+        if old not in hosts:
+            raise UsageError(f"--rename {option}: {log} has no host {old!r}; there are: {_listed(hosts)}")
+        if renamed.setdefault(old, new) != new:
+            raise UsageError(f"--rename {option}: {old!r} is to be called {renamed[old]!r} already")
+    return renamed
+
+
+def _listed(hosts: set[str]) -> str:
+    shown = [repr(host) for host in sorted(hosts)[:_HOSTS_LISTED_MAX]]
+    return ", ".join(shown) + (f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else "")
+
+
+def _import_all(executions: list[Execution], log: str, renamed: dict[str, str]) -> list[tuple[TraceHeader, list[Line]]]:
     """Return all traces; raise one ClockLogInvalid that names the impossible lines of all executions."""
     traces: list[tuple[TraceHeader, list[Line]]] = []
     refused: list[ClockLogInvalid] = []
     for execution in executions:
         try:
-            traces.append(import_log(execution, log))
+            traces.append(import_log(execution, log, renamed))
         except ClockLogInvalid as error:
             refused.append(error)
     if refused:

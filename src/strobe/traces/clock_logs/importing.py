@@ -6,7 +6,7 @@ messages of the trace are the fewest that explain the clocks: happens-before is 
 and their consistency. What was sent and never received, or brought nothing new, is not in the log and not in the trace.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -21,12 +21,19 @@ from strobe.traces.clock_logs.parsing import Execution
 from strobe.traces.descriptions import EVENT_FIELD, LINE_FIELD
 
 
-def import_log(execution: Execution, name: str) -> tuple[TraceHeader, list[Line]]:
-    """Return the trace that an execution of a log stands for; raise ClockLogInvalid where its clocks are impossible."""
+def import_log(
+    execution: Execution, name: str, renamed: Mapping[str, str] | None = None
+) -> tuple[TraceHeader, list[Line]]:
+    """Return the trace that an execution of a log stands for; raise ClockLogInvalid where its clocks are impossible.
+
+    Hosts that are `renamed` have their new names in it.
+    """
     events, wrong = read_clocks(execution)
     impossible = check(events, wrong)
     if impossible:
         raise ClockLogInvalid(name, tuple(impossible))
+    if renamed:
+        events = _with_new_names(events, renamed, name)
     by_tick = {(event.logged.host, event.tick): event for event in events}
     hosts = tuple(dict.fromkeys(event.logged.host for event in events))
     messages = _messages(events, by_tick)
@@ -35,7 +42,7 @@ def import_log(execution: Execution, name: str) -> tuple[TraceHeader, list[Line]
     try:
         check_header(header)
     except UsageError as error:
-        raise UsageError(f"{name} cannot become a trace: {error}") from None
+        raise UsageError(f"{name} cannot become a trace: {error}; --rename OLD=NEW gives a host another name") from None
     return header, _lines(events, messages)
 
 
@@ -43,6 +50,24 @@ def to_trace(execution: Execution, name: str) -> Trace:
     """Return the same as a trace in memory."""
     header, lines = import_log(execution, name)
     return Trace(header, lines, name)
+
+
+def _with_new_names(events: list[Event], renamed: Mapping[str, str], name: str) -> list[Event]:
+    hosts = dict.fromkeys(event.logged.host for event in events)
+    old_names: dict[str, str] = {}
+    for host in hosts:
+        other = old_names.setdefault(renamed.get(host, host), host)
+        if other != host:
+            raise UsageError(f"{name}: two hosts would be called {renamed.get(host, host)!r}: {other!r} and {host!r}")
+    new_names = {host: new for new, host in old_names.items()}
+    return [
+        msgspec.structs.replace(
+            event,
+            logged=msgspec.structs.replace(event.logged, host=new_names[event.logged.host]),
+            clock={new_names[host]: count for host, count in event.clock.items()},
+        )
+        for event in events
+    ]
 
 
 def parents(event: Event, before: Event | None, by_tick: "dict[tuple[str, int], Event]") -> list[Event]:
