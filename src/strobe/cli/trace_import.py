@@ -57,7 +57,7 @@ def import_(
         progress.show(f"reading {log}", now=True)
         text = _text(log)
         with _looking(str(log), parser == DEFAULT_PARSER and delimiter is None) as looking:
-            executions = _chosen(read_log(text, parser, delimiter, str(log), looking), execution)
+            executions = read_log(text, parser, delimiter, str(log), looking, execution)
         progress.show(f"checking {sum(len(each.events) for each in executions):,} events", now=True)
         traces = _import_all(executions, str(log), _renamed(rename or [], executions, str(log)))
     files = _files(out, len(traces))
@@ -131,17 +131,6 @@ class _Looking:
             f"the regular expression {looked}: it may have exponentially many ways to fail, or a line there is very "
             "long; avoid repetitions within repetitions, as in (a+)+ or (.*)*"
         )
-
-
-def _chosen(executions: list[Execution], name: str | None) -> list[Execution]:
-    if name is None:
-        return executions
-    chosen = [each for each in executions if each.label == name]
-    if not chosen:
-        raise UsageError(
-            f"there is no execution {name!r}; there are: {', '.join(repr(each.label) for each in executions)}"
-        )
-    return chosen
 
 
 def _renamed(options: list[str], executions: list[Execution], log: str) -> dict[str, str]:

@@ -113,6 +113,21 @@ class TestReading:
         with pytest.raises(UsageError, match="two executions called 'x', in lines 1 and 8"):
             read_log(f"== x\n{LOG}== x\n{LOG}", delimiter="^== (?<trace>.*)$")
 
+    def test_text_before_the_first_delimiter_is_told_of_as_such(self) -> None:
+        with pytest.raises(UsageError, match="finds no event in the text before the first delimiter of log"):
+            read_log(f"# made by hand\n== x\n{LOG}", delimiter="^== (?<trace>.*)$")
+
+    def test_of_several_executions_only_the_one_that_is_asked_for_needs_events(self) -> None:
+        text = f"# made by hand\n== x\n{LOG}== y\nnothing\n"
+        (execution,) = read_log(text, delimiter="^== (?<trace>.*)$", only="x")
+        assert [each.line for each in execution.events] == [4, 6, 8]
+        with pytest.raises(UsageError, match=r"finds no event in the execution 'y' \(line 9\)"):
+            read_log(text, delimiter="^== (?<trace>.*)$", only="y")
+
+    def test_a_group_called_as_the_line_is_refused(self) -> None:
+        with pytest.raises(UsageError, match=r"the parser has a group \(\?<log_line>\.\.\.\)"):
+            read_log(LOG, r"(?<log_line>)(?<event>.*)\n(?<host>\S*) (?<clock>{.*})")
+
     def test_an_empty_log_is_refused(self) -> None:
         with pytest.raises(UsageError, match="log has no events"):
             read_log("\n\n", delimiter=None)

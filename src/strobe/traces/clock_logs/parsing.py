@@ -12,6 +12,7 @@ import msgspec
 
 from strobe.errors import UsageError
 from strobe.traces.clock_logs.javascript import Expression
+from strobe.traces.descriptions import LINE_FIELD
 
 DEFAULT_PARSER = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
 
@@ -43,32 +44,49 @@ def read_log(
     delimiter: str | None = None,
     name: str = "log",
     reached: Callable[[int], None] = lambda _line: None,
+    only: str | None = None,
 ) -> list[Execution]:
-    """Return the executions in `text`. `reached` is told again and again up to which line all is looked at."""
-    expression = Expression(parser, "parser")
+    """Return the executions in `text`, or that which is called `only`.
+
+    `reached` is told again and again up to which line all is looked at.
+    """
+    expression = _parser(parser)
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    lines = _Lines(text)
+    pieces = _pieces(text, delimiter, name)
+    if not pieces:
+        raise UsageError(f"{name} has no events: it is empty")
+    if only is not None:
+        pieces = _chosen(pieces, only)
+    executions = []
+    for label, begin, end in pieces:
+        line = lines.at(begin)
+        events = tuple(_events(text, begin, end, expression, lines, reached))
+        if not events:
+            which = _called(label, begin, end, line, len(text), name)
+            raise UsageError(f"the parser finds no event in {which}; the parser is: {parser}")
+        executions.append(Execution(label, line, events))
+    return executions
+
+
+def _parser(text: str) -> Expression:
+    expression = Expression(text, "parser")
     missing = [group for group in _REQUIRED if group not in expression.groups]
     if missing:
         raise UsageError(
             f"the parser has no group {', '.join(f'(?<{group}>...)' for group in missing)}; "
             f"one that has all is: {DEFAULT_PARSER}"
         )
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    lines = _Lines(text)
-    executions = [
-        Execution(label, lines.at(begin), tuple(_events(text, begin, end, expression, lines, reached)))
-        for label, begin, end in _executions(text, delimiter, name)
-    ]
-    for execution in executions:
-        if not execution.events:
-            which = f"the execution {execution.label!r} (line {execution.line})" if execution.label else name
-            raise UsageError(f"the parser finds no event in {which}; it is: {parser}")
-    if not executions:
-        raise UsageError(f"{name} has no events: it is empty")
-    return executions
+    if LINE_FIELD in expression.groups:
+        raise UsageError(
+            f"the parser has a group (?<{LINE_FIELD}>...): by this name, a trace has the line that a clock stands on; "
+            "call the group otherwise"
+        )
+    return expression
 
 
-def _executions(text: str, delimiter: str | None, name: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the label of each execution, and where it begins and ends; one without anything in it is none."""
+def _pieces(text: str, delimiter: str | None, name: str) -> list[tuple[str, int, int]]:
+    """Return the label of each execution, and where it begins and ends; one without anything in it is none."""
     pieces = [("", 0, len(text))]
     if delimiter is not None:
         expression = Expression(delimiter, "delimiter")
@@ -76,15 +94,31 @@ def _executions(text: str, delimiter: str | None, name: str) -> Iterator[tuple[s
             label, begin, _ = pieces.pop()
             following = (found["trace"] or "") if "trace" in expression.groups else str(len(pieces) + 1)
             pieces += [(label, begin, found.start()), (following, found.end(), len(text))]
+    pieces = [(label, begin, end) for label, begin, end in pieces if text[begin:end].strip()]
     known: dict[str, int] = {}
     lines = _Lines(text)
-    for label, begin, end in pieces:
-        if text[begin:end].strip():
-            line = lines.at(begin)
-            if label in known:
-                raise UsageError(f"{name} has two executions called {label!r}, in lines {known[label]} and {line}")
-            known[label] = line
-            yield label, begin, end
+    for label, begin, _ in pieces:
+        line = lines.at(begin)
+        if label in known:
+            raise UsageError(f"{name} has two executions called {label!r}, in lines {known[label]} and {line}")
+        known[label] = line
+    return pieces
+
+
+def _chosen(pieces: list[tuple[str, int, int]], only: str) -> list[tuple[str, int, int]]:
+    chosen = [piece for piece in pieces if piece[0] == only]
+    if not chosen:
+        raise UsageError(f"there is no execution {only!r}; there are: {', '.join(repr(label) for label, *_ in pieces)}")
+    return chosen
+
+
+def _called(label: str, begin: int, end: int, line: int, length: int, name: str) -> str:
+    """Return what a piece of a log is called in a message."""
+    if begin > 0:
+        return f"the execution {label!r} (line {line})"
+    if end == length:
+        return name
+    return f"the text before the first delimiter of {name} (take it away, or choose what follows by --execution)"
 
 
 class _Lines:
