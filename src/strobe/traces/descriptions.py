@@ -9,10 +9,12 @@ from strobe.causality.trace_lines import Internal, Receive
 EVENT_FIELD = "event"
 LINE_FIELD = "log_line"
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
 
 def describe(event: TracedEvent) -> str:
     """Return what a log said of an event, or else what set it off and what it sent, on one line."""
-    told = _told(event).get(EVENT_FIELD)
+    told = _told(event, EVENT_FIELD)
     if isinstance(told, str):
         return _on_one_line(told)
     parts: list[str] = []
@@ -29,15 +31,19 @@ def describe(event: TracedEvent) -> str:
 
 def log_line(event: TracedEvent) -> int | None:
     """Return the line of the log that an event was imported from."""
-    line = _told(event).get(LINE_FIELD)
+    line = _told(event, LINE_FIELD)
     return line if isinstance(line, int) else None
 
 
-def _told(event: TracedEvent) -> dict[str, object]:
+def _told(event: TracedEvent, field: str) -> object:
+    """Return what the payload of an event has in a field; what else it has may be nothing that can be read."""
     if event.lead is None or not event.lead.payload:
-        return {}
-    told = msgspec.json.decode(event.lead.payload)
-    return told if isinstance(told, dict) else {}
+        return None
+    try:
+        told = _fields(event.lead.payload)
+        return msgspec.json.decode(told[field]) if field in told else None
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def _on_one_line(text: str) -> str:

@@ -1,0 +1,30 @@
+"""What an event was, in a few words."""
+
+import msgspec
+import pytest
+
+from strobe.causality.trace import EventRef, TracedEvent
+from strobe.causality.trace_lines import Internal
+from strobe.traces.descriptions import describe, log_line
+
+
+def event_with(payload: bytes) -> TracedEvent:
+    return TracedEvent(EventRef("a", 1), Internal("a", 1, "timer", payload=msgspec.Raw(payload)), ())
+
+
+def test_an_event_of_a_log_is_told_as_there() -> None:
+    event = event_with(b'{"log_line":7,"event":"hear \\n and answer"}')
+    assert (describe(event), log_line(event)) == ("hear and answer", 7)
+
+
+def test_a_number_out_of_range_is_no_matter_beside_what_is_told() -> None:
+    event = event_with(b'{"log_line":7,"event":"hear","size":1e400}')
+    assert (describe(event), log_line(event)) == ("hear", 7)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"1e400", b"[1]", b'{"event":1e400,"log_line":1e400}', b'{"event":' + b"[" * 9999 + b"]" * 9999 + b"}"]
+)
+def test_what_cannot_be_read_is_passed_over(payload: bytes) -> None:
+    event = event_with(payload)
+    assert (describe(event), log_line(event)) == ("timer", None)
