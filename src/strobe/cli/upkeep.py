@@ -93,7 +93,7 @@ def collect(
     """
     opened = Store.open(store)
     planned = retention.plan(opened.state(), keep_last, hourly, daily, _now_us())
-    started_us = {name: opened.state().committed[name].manifest.started_us for name in planned.removed}
+    started_us = {name: opened.state().committed[name].started_us for name in planned.removed}
     applied = retention.apply(opened, planned, dry_run)
     if json:
         print_json({"store": opened.url, "dry_run": dry_run, **_document(planned, applied)})

@@ -4,6 +4,7 @@ Browsers are kept out: a page from elsewhere cannot name this host (its name in 
 send JSON here without being allowed to, which it is not.
 """
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
@@ -34,7 +35,7 @@ from strobe.runtime.event_log import ERROR
 from strobe.runtime.metrics import CONTENT_TYPE, Metrics
 from strobe.runtime.openapi import describe_api
 from strobe.runtime.operations import NoAnswer, NoSuchProcess, Operations
-from strobe.runtime.snapshot_documents import detail, list_snapshots
+from strobe.runtime.snapshot_documents import detail, list_snapshots, look_up
 from strobe.storage.resolution import resolve
 
 BODY_BYTES_MAX = 1 << 20
@@ -106,11 +107,14 @@ class Api:
         text = request.query_params.get("last", "100")
         if not (text.isascii() and text.isdecimal() and 0 < int(text) <= LAST_MAX):
             raise UsageError(f"last = {text!r} makes no sense; give a number from 1 to {LAST_MAX}")
-        return _answer(list_snapshots(self.coordinator.store_url, self.coordinator.state, int(text)))
+        state, url = self.coordinator.state, self.coordinator.store_url
+        listed = look_up(state, list(state.committed)[-int(text) :])
+        return _answer(await asyncio.to_thread(list_snapshots, url, listed))
 
     async def _show(self, request: Request) -> Response:
         state = self.coordinator.state
-        return _answer(detail(state, resolve(state, request.path_params["id"])))
+        listed = look_up(state, [resolve(state, request.path_params["id"])])
+        return _answer(await asyncio.to_thread(detail, listed))
 
     async def _take(self, request: Request) -> Response:
         wanted = await _body(request, TakeRequest)

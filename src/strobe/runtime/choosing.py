@@ -67,12 +67,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 def timeline(state: LogState, starts: Mapping[int, EpochStart]) -> list[str]:
     """Return the complete snapshots that lie behind the present, newest first; `starts` are the log's epochs."""
+    by_epoch: dict[int, list[tuple[SnapshotId, str]]] = {}
+    for name in reversed(state.committed):
+        snapshot = SnapshotId.parse(name)
+        by_epoch.setdefault(snapshot.epoch, []).append((snapshot, name))
     found: list[str] = []
     end: SnapshotId | None = None
     for epoch in lineage(state.epoch, starts):
-        for name, complete in reversed(state.committed.items()):
-            if complete.manifest.epoch == epoch and (end is None or SnapshotId.parse(name) <= end):
-                found.append(name)
+        found += [name for snapshot, name in by_epoch.get(epoch, []) if end is None or snapshot <= end]
         restored = starts[epoch].restored if epoch in starts else None
         end = SnapshotId.parse(restored) if restored is not None else None
     return found

@@ -27,7 +27,7 @@ from strobe.protocol.coordination import (
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.log import Begin, EpochStart
+from strobe.protocol.log import Begin, EpochStart, Manifest
 from strobe.protocol.systems import first_view, who_must_stay
 from strobe.runtime.choosing import Topology
 from strobe.runtime.chronicle import Chronicle
@@ -36,7 +36,7 @@ from strobe.runtime.commits import CommitOrder
 from strobe.runtime.control import SnapshotBegun
 from strobe.runtime.documents import RollbackReport
 from strobe.runtime.event_log import ERROR, WARNING, EventLog
-from strobe.runtime.log_desk import Logged, PassedOver, Removed, Told
+from strobe.runtime.log_desk import MANIFESTS_KEPT, Logged, PassedOver, Removed, Told
 from strobe.runtime.members import Members
 from strobe.runtime.progress import Progress
 from strobe.runtime.requests import Requests
@@ -81,7 +81,7 @@ class Coordinator:
         )
         self.brain.membership.staying = who_must_stay(system)
         # What the log says as far as the brain has heard it, and how many entries of others were among that.
-        self.state = LogState()
+        self.state = LogState(self._read_manifest, MANIFESTS_KEPT)
         self.foreign = 0
         self.identity = ""
         self.members = Members(self.settings.silence_s)
@@ -145,6 +145,9 @@ class Coordinator:
         """Have the store's thread do a job, after those before; what comes of it is told here."""
         if not self.ended.done():
             self.store.work(job, *arguments)
+
+    def _read_manifest(self, position: int) -> Manifest:
+        return self.store.desk.store.read_manifest(position)
 
     def _take(self, told: Told) -> None:
         match told:

@@ -10,6 +10,7 @@ A log that cannot be written is tried again and again: nothing can go on without
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -26,6 +27,9 @@ from strobe.storage.retention import apply, plan
 
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 2.0
+MANIFESTS_KEPT = 16
+"""The coordinator runs for months: it keeps the newest manifests, and reads others again when they are asked for."""
+ENTRIES_AT_ONCE = 1024
 
 
 class Logged(msgspec.Struct, frozen=True):
@@ -59,7 +63,7 @@ class LogDesk:
     """The store and its log, as far as they have been read."""
 
     def __init__(self, url: str, now_us: Callable[[], int], report: Callable[[str | None], None]) -> None:
-        self.store = Store.open_or_create(url)
+        self.store = Store.open_or_create(url, manifests_kept=MANIFESTS_KEPT)
         self.position = 0
         self.foreign = 0
         self.starts: dict[int, EpochStart] = {}
@@ -76,6 +80,11 @@ class LogDesk:
         """Read what others have written since."""
         told: list[Told] = self._patiently(self._read)
         self._well()
+        return told
+
+    def read_some(self) -> list[Told]:
+        """Read on, but only so far: a long log is not all held in memory at once. Nothing: that was all of it."""
+        told: list[Told] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE))
         return told
 
     def append(self, entry: Entry, heard: int) -> list[Told]:
@@ -141,10 +150,10 @@ class LogDesk:
         told: list[Told] = self._patiently(self._read)
         return [*told, Removed(applied.removed, applied.collected.bytes)]
 
-    def _read(self) -> list[Told]:
+    def _read(self, entries_max: int | None = None) -> list[Told]:
         told: list[Told] = []
         try:
-            for _, entry in self.store.read_log(self.position):
+            for _, entry in islice(self.store.read_log(self.position), entries_max):
                 self.position += 1
                 foreign = not isinstance(entry, Pin | Remove)
                 self.foreign += foreign

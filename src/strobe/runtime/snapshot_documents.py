@@ -1,19 +1,45 @@
 """Complete snapshots as the API shows them, from what the log says of them."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from strobe.protocol.log import Manifest, ProcessRecord
 from strobe.runtime.commits import body_bytes, sizes, state_bytes
 from strobe.runtime.documents import RecordedChannel, RecordedProcess, SnapshotDetail, SnapshotList, SnapshotSummary
-from strobe.storage import LogState
+from strobe.storage import Committed, LogState
 
 
-def list_snapshots(url: str, state: LogState, last: int) -> SnapshotList:
-    names = list(state.committed)
-    return SnapshotList(url, len(names), [summarize(state, name) for name in names[max(0, len(names) - last) :]])
+class Listed(msgspec.Struct, frozen=True):
+    """Complete snapshots that were looked up, oldest first, and how many there are in all."""
+
+    total: int
+    snapshots: tuple[tuple[str, Committed, bool], ...]
 
 
-def summarize(state: LogState, name: str) -> SnapshotSummary:
-    complete = state.committed[name]
+def look_up(state: LogState, names: Sequence[str]) -> Listed:
+    """Look up what the log says of snapshots; their manifests may have to be read, which is not for the loop."""
+    return Listed(len(state.committed), tuple((name, state.committed[name], name in state.pinned) for name in names))
+
+
+def list_snapshots(url: str, listed: Listed) -> SnapshotList:
+    """Return the list, having read whatever it takes."""
+    found = [_summarize(name, complete, complete.manifest, pinned) for name, complete, pinned in listed.snapshots]
+    return SnapshotList(url, listed.total, found)
+
+
+def detail(listed: Listed) -> SnapshotDetail:
+    """Return the one snapshot that was looked up, having read whatever it takes."""
+    ((name, complete, pinned),) = listed.snapshots
     manifest = complete.manifest
+    return SnapshotDetail(
+        _summarize(name, complete, manifest, pinned),
+        {process: _process(record) for process, record in manifest.processes.items()},
+        _channels(manifest),
+    )
+
+
+def _summarize(name: str, complete: Committed, manifest: Manifest, pinned: bool) -> SnapshotSummary:
     state_size, in_flight_bytes, in_flight_messages = sizes(manifest.processes)
     return SnapshotSummary(
         id=name,
@@ -27,18 +53,9 @@ def summarize(state: LogState, name: str) -> SnapshotSummary:
         state_bytes=state_size,
         in_flight_bytes=in_flight_bytes,
         in_flight_messages=in_flight_messages,
-        pinned=name in state.pinned,
+        pinned=pinned,
         parent=manifest.parent,
         retries=manifest.retries,
-    )
-
-
-def detail(state: LogState, name: str) -> SnapshotDetail:
-    manifest = state.committed[name].manifest
-    return SnapshotDetail(
-        summarize(state, name),
-        {process: _process(record) for process, record in manifest.processes.items()},
-        _channels(manifest),
     )
 
 

@@ -31,8 +31,9 @@ class StoreThread:
         """Open the store, and take all that its log has."""
         self._loop = asyncio.get_running_loop()
         self._desk = await self._loop.run_in_executor(self._executor, LogDesk, url, now_us, self._report)
-        for told in await self._loop.run_in_executor(self._executor, self._desk.poll):
-            self._take(told)
+        while some := await self._loop.run_in_executor(self._executor, self._desk.read_some):
+            for told in some:
+                self._take(told)
 
     def work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
         """Have `job` done after everything that was given before."""

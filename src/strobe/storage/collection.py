@@ -13,9 +13,8 @@ On a damaged log nothing is removed.
 
 import msgspec
 
-from strobe.storage.blobs import BLOBS, blob_directory, blob_name, directory_begin
-from strobe.storage.log_state import LogState
-from strobe.storage.manifests import blobs_of
+from strobe.storage.blobs import BLOBS, blob_directory, directory_begin
+from strobe.storage.log_state import LogState, blob_key
 from strobe.storage.place import UNFINISHED
 from strobe.storage.store import Store
 
@@ -68,10 +67,10 @@ def _over(listed: dict[int, list[str]], state: LogState) -> dict[int, list[str]]
 
 
 def _unneeded(listed: dict[int, list[str]], state: LogState) -> list[str]:
-    kept = {blob_name(ref) for manifest in state.roots() for ref in blobs_of(manifest)}
+    kept = set(state.kept_blobs())
     return [
-        name
+        f"{blob_directory(begin)}/{digest}"
         for begin, digests in listed.items()
-        for name in (f"{blob_directory(begin)}/{digest}" for digest in digests)
-        if name not in kept
+        for digest in digests
+        if blob_key(begin, digest) not in kept
     ]

@@ -1,8 +1,8 @@
 """The log: entry n is created only if absent, by a writer that has read 0..n-1 (S1).
 
 Whoever creates entry n has decided what n is; nobody can decide it again. A writer that finds its place taken reads
-what was written there, and decides anew. Checksums of entries once read are remembered, so reading on costs only what
-is new, and an entry replaced behind our back is noticed.
+what was written there, and decides anew. Checksums of entries once read are remembered (32 bytes each), so reading on
+costs only what is new, and an entry replaced behind our back is noticed.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,10 @@ from strobe.errors import LogConflict, StoreCorrupt
 from strobe.protocol.log import Entry
 from strobe.storage.entries import LOG, decode_entry, encode_entry, entry_name, entry_position
 from strobe.storage.place import Place
-from strobe.storage.sealed import stated_checksum
+from strobe.storage.sealed import DIGITS, stated_checksum
 from strobe.storage.steps import ENTRY_STEPS, CommitStep
+
+_BYTES = DIGITS // 2
 
 
 class Log:
@@ -21,7 +23,7 @@ class Log:
     def __init__(self, place: Place, header_checksum: str) -> None:
         self._place = place
         self._header_checksum = header_checksum
-        self._checksums: list[str] = []
+        self._checksums = _Checksums()
         self._durable = 0
         self._listed = False
 
@@ -102,3 +104,19 @@ class Log:
             end = len(self._checksums)
             conflict.problem = f"log entry {position} cannot be written, the log ends before entry {end}; read it again"
         return conflict
+
+
+class _Checksums:
+    """Checksums by position, as bytes one after the other: a log has millions of entries."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def append(self, checksum: str) -> None:
+        self._bytes += bytes.fromhex(checksum)
+
+    def __getitem__(self, position: int) -> str:
+        return self._bytes[position * _BYTES : (position + 1) * _BYTES].hex()
+
+    def __len__(self) -> int:
+        return len(self._bytes) // _BYTES

@@ -7,9 +7,12 @@
 - A parent counts only if it is complete when the begin is logged. From then on its blobs are kept until the child has
   an outcome, even if the parent is removed (S2).
 - A pinned snapshot is not removed.
+
+Of what is over it keeps ids and reasons, and of what is complete a few words: manifests are most of a log, and whoever
+follows one for months gives a bound to how many are kept; the others are read again when they are asked for.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import assert_never
 
@@ -19,6 +22,11 @@ from strobe.errors import SnapshotError, SnapshotIncomplete, SnapshotNotFound
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Remove, ViewChange
 from strobe.protocol.view import View
+from strobe.storage.ended_ids import EndedIds
+from strobe.storage.manifests import blobs_of
+
+ReadManifest = Callable[[int], Manifest]
+"""Returns the manifest of the commit at a position of the log."""
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -29,30 +37,79 @@ class Opened(msgspec.Struct, frozen=True):
     parent: str | None
 
 
+class Manifests:
+    """The manifests of the newest commits, `kept_max` of them, or of all; `read` is asked for the others."""
+
+    def __init__(self, read: ReadManifest | None = None, kept_max: int | None = None) -> None:
+        self._read = read
+        self._kept_max = kept_max
+        self._kept: dict[int, Manifest] = {}
+
+    def get(self, position: int) -> Manifest:
+        kept = self._kept.get(position)
+        if kept is not None:
+            return kept
+        assert self._read is not None, f"the manifest of entry {position} was not kept"
+        return self._read(position)
+
+    def add(self, position: int, manifest: Manifest) -> None:
+        self._kept[position] = manifest
+        if self._kept_max is not None and len(self._kept) > self._kept_max:
+            del self._kept[next(iter(self._kept))]
+
+    def forget(self, position: int) -> None:
+        self._kept.pop(position, None)
+
+    def copy(self) -> "Manifests":
+        other = Manifests(self._read, self._kept_max)
+        other._kept = self._kept.copy()
+        return other
+
+
 class Committed(msgspec.Struct, frozen=True):
-    """A complete snapshot. `position` is that of its commit, and the offset for those who follow the log."""
+    """A complete snapshot. `position` is that of its commit, and the offset for those who follow the log.
+
+    `blobs` are the places of its blobs (`blob_key`), one in a line: what a collector must know of every one.
+    """
 
     position: int
-    manifest: Manifest
+    started_us: int
     at_us: int
+    blobs: str
+    manifests: Manifests
+
+    @property
+    def manifest(self) -> Manifest:
+        """All that its commit says. StoreError: it is not kept, and cannot be read now."""
+        return self.manifests.get(self.position)
+
+
+def blob_key(begin: int, digest: str) -> str:
+    """Return what tells a blob from all others of a store."""
+    return f"{begin}/{digest}"
 
 
 class LogState:
-    """The state after entries 0 .. `next_position` - 1."""
+    """The state after entries 0 .. `next_position` - 1.
 
-    def __init__(self) -> None:
+    With `manifests_kept`, only so many of the newest manifests are kept, and `read_manifest` is asked for the others.
+    """
+
+    def __init__(self, read_manifest: ReadManifest | None = None, manifests_kept: int | None = None) -> None:
         self.next_position = 0
         self.epoch = 0
         self.view: View | None = None
         self.open: dict[str, Opened] = {}
         self.committed: dict[str, Committed] = {}
         """Complete and not removed, in the order of their commits."""
-        self.aborted: dict[str, str] = {}
-        self.removed: dict[str, str] = {}
+        self.aborted = EndedIds()
+        self.removed = EndedIds()
         self.pinned: set[str] = set()
         self.restored: str | None = None
         """What the current epoch started from, as long as it has no complete snapshot of its own to go back to."""
         self._removed_parents: dict[str, Manifest] = {}
+        self._manifests = Manifests(read_manifest, manifests_kept)
+        self._last_blobs = ""
 
     @property
     def newest_complete(self) -> str | None:
@@ -85,7 +142,7 @@ class LogState:
         """Return what the log would say with `entries` added, but ending where it ends; this one stays as it is."""
         future = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, dict | set):
+            if isinstance(value, dict | set | EndedIds | Manifests):
                 setattr(future, name, value.copy())
         for entry in entries:
             future.apply(future.next_position, entry)
@@ -117,6 +174,13 @@ class LogState:
             yield complete.manifest
         yield from self._removed_parents.values()
 
+    def kept_blobs(self) -> Iterator[str]:
+        """The keys of the blobs of all `roots`; no manifest is read for them."""
+        for blobs in {complete.blobs for complete in self.committed.values()}:
+            yield from blobs.splitlines()
+        for manifest in self._removed_parents.values():
+            yield from _blob_keys(manifest)
+
     def _begin(self, position: int, entry: Begin) -> None:
         snapshot = entry.snapshot
         if snapshot in self.open or self._has_outcome(snapshot):
@@ -129,14 +193,22 @@ class LogState:
     def _commit(self, position: int, entry: Commit) -> None:
         if entry.snapshot in self.open and entry.manifest.epoch == SnapshotId.parse(entry.snapshot).epoch:
             self._close(entry.snapshot)
-            self.committed[entry.snapshot] = Committed(position, entry.manifest, entry.at_us)
+            self.committed[entry.snapshot] = self._keep(position, entry)
             if entry.manifest.epoch == self.epoch:
                 self.restored = None
+
+    def _keep(self, position: int, entry: Commit) -> Committed:
+        manifest = entry.manifest
+        self._manifests.add(position, manifest)
+        blobs = "\n".join(_blob_keys(manifest))
+        # A quiet system's snapshots have the same blobs, one after the other.
+        self._last_blobs = self._last_blobs if blobs == self._last_blobs else blobs
+        return Committed(position, manifest.started_us, entry.at_us, self._last_blobs, self._manifests)
 
     def _abort(self, snapshot: str, reason: str) -> None:
         if snapshot in self.open:
             self._close(snapshot)
-            self.aborted[snapshot] = reason
+            self.aborted.add(snapshot, reason)
 
     def _start_epoch(self, entry: EpochStart) -> None:
         epoch = entry.epoch
@@ -158,9 +230,10 @@ class LogState:
         if snapshot not in self.committed or snapshot in self.pinned:
             return
         complete = self.committed.pop(snapshot)
-        self.removed[snapshot] = entry.reason
+        self.removed.add(snapshot, entry.reason)
         if self._has_open_child(snapshot):
             self._removed_parents[snapshot] = complete.manifest
+        self._manifests.forget(complete.position)
 
     def _close(self, snapshot: str) -> None:
         parent = self.open.pop(snapshot).parent
@@ -172,3 +245,7 @@ class LogState:
 
     def _has_outcome(self, snapshot: str) -> bool:
         return snapshot in self.committed or snapshot in self.aborted or snapshot in self.removed
+
+
+def _blob_keys(manifest: Manifest) -> Iterator[str]:
+    return (blob_key(ref.begin, ref.blake3) for ref in blobs_of(manifest))

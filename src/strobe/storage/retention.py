@@ -109,7 +109,7 @@ def _one_each(state: LogState, newest_first: Iterable[str], period_us: int, coun
     """Return the newest of each of the last `count` periods that have any."""
     found: dict[int, str] = {}
     for name in newest_first:
-        period = state.committed[name].manifest.started_us // period_us
+        period = state.committed[name].started_us // period_us
         if period not in found and len(found) < count:
             found[period] = name
     return list(found.values())

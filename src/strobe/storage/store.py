@@ -17,6 +17,7 @@ from strobe.protocol.fragment import Snapshot
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, Commit, Entry, Manifest
 from strobe.storage.blobs import Blobs, blob_name
+from strobe.storage.entries import decode_entry, entry_name
 from strobe.storage.header import HEADER, create_header, read_header
 from strobe.storage.integrity import Problem, verify_bytes
 from strobe.storage.locating import place_at
@@ -32,16 +33,19 @@ Problems = list[Problem]
 
 
 class Store:
-    """An open store. Make one by `create`, `open` or `open_or_create`, from a path or a URL (locating.py)."""
+    """An open store. Make one by `create`, `open` or `open_or_create`, from a path or a URL (locating.py).
 
-    def __init__(self, place: Place) -> None:
+    Whoever keeps it open for long sets how many manifests are kept in memory; all are, otherwise.
+    """
+
+    def __init__(self, place: Place, manifests_kept: int | None = None) -> None:
         header = read_header(place)
         self.place = place
         self.url = place.url
         self.header = header
         self.blobs = Blobs(place)
         self._log = Log(place, header.blake3)
-        self._state = LogState()
+        self._state = LogState(self.read_manifest, manifests_kept)
 
     @classmethod
     def create(cls, url: str | Path, *, identity: str | None = None, on_step: OnStep | None = None) -> "Store":
@@ -56,12 +60,14 @@ class Store:
         return cls(place_at(url, on_step))
 
     @classmethod
-    def open_or_create(cls, url: str | Path, *, on_step: OnStep | None = None) -> "Store":
+    def open_or_create(
+        cls, url: str | Path, *, on_step: OnStep | None = None, manifests_kept: int | None = None
+    ) -> "Store":
         """Open the store at `url`, having made it if there is none; of several doing so at once, one makes it."""
         place = place_at(url, on_step)
         if place.size(HEADER) is None:
             create_header(place)
-        return cls(place)
+        return cls(place, manifests_kept)
 
     @property
     def on_step(self) -> OnStep | None:
@@ -75,15 +81,25 @@ class Store:
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position` of the log; raise LogConflict where it exists, or the log ends before it."""
         self._log.append(entry, position)
+        self._take_in(position, entry)
 
     def read_log(self, start: int = 0) -> Iterator[tuple[int, Entry]]:
         """Yield (position, entry) from `start` to the end of the log, verified; raise StoreCorrupt at damage."""
-        return self._log.read(start)
+        for position, entry in self._log.read(start):
+            self._take_in(position, entry)
+            yield position, entry
+
+    def read_manifest(self, position: int) -> Manifest:
+        """Return what the commit at `position` says, verified by itself; any thread may ask."""
+        entry, _ = decode_entry(self._read_entry(position), self.url, position, None)
+        if not isinstance(entry, Commit):
+            raise StoreCorrupt(self.url, entry_name(position), "is no commit any more: it was replaced")
+        return entry.manifest
 
     def state(self) -> LogState:
         """Return what the log says now. The same object is brought up to date by every call."""
-        for position, entry in self._log.read(self._state.next_position):
-            self._state.apply(position, entry)
+        for _ in self.read_log(self._state.next_position):
+            pass
         return self._state
 
     def write_blob(self, snapshot_id: str, data: Piece) -> BlobRef:
@@ -140,6 +156,17 @@ class Store:
     def verify_bytes(self) -> Problems:
         """Check every byte of every file, referenced or not, and return what is wrong, file by file."""
         return verify_bytes(self.place)
+
+    def _take_in(self, position: int, entry: Entry) -> None:
+        """Whoever reads or writes the log brings the state up to date: no entry is read twice for that."""
+        if position == self._state.next_position:
+            self._state.apply(position, entry)
+
+    def _read_entry(self, position: int) -> bytes:
+        raw = self.place.read(entry_name(position))
+        if raw is None:
+            raise StoreCorrupt(self.url, entry_name(position), "is missing; restore it from a copy of the store")
+        return raw
 
     def _reusable(self, opened: Opened) -> dict[str, BlobRef]:
         parent = self._state.parent_of(opened)

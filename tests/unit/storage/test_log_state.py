@@ -130,3 +130,19 @@ def test_what_is_not_open_is_refused_with_the_reason() -> None:
         fold(begin(A), commit(A)).opened(A)
     with pytest.raises(SnapshotNotFound, match="removed: old"):
         fold(begin(A), commit(A), Remove(A, "old", 0)).opened(A)
+
+
+def test_only_so_many_manifests_are_kept_and_the_others_are_asked_for() -> None:
+    asked: list[int] = []
+
+    def read(position: int) -> Manifest:
+        asked.append(position)
+        return commit(A).manifest
+
+    state = LogState(read, manifests_kept=1)
+    for position, entry in enumerate([begin(A), commit(A), begin(B), commit(B)]):
+        state.apply(position, entry)
+    assert state.committed[B].manifest.epoch == 1
+    assert asked == []
+    assert state.committed[A].manifest.epoch == 1
+    assert asked == [1]
