@@ -58,6 +58,9 @@ def test_R1_a_process_without_its_state_rolls_everybody_back_to_the_newest_snaps
             told = await restored(a, b)
             assert {(one.epoch, one.restored) for one in told} == {(2, snapshot)}
             assert told[0].view.number == 2
+            other = Store.open(tmp_path / "store")
+            committed_at = other.state().committed[snapshot].position
+            assert {one.commit for one in told} == {other.entry_ref(committed_at)}, "each is told where to read"
             # The new epoch comes after the abort of what was open, and before anything new.
             kinds = [type(message) for message in a.heard]
             assert kinds.index(TellRestore, 3) > kinds.index(AskToRecord)

@@ -34,6 +34,7 @@ from strobe.runtime.inlet import Inlet
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
 from strobe.runtime.wire import Hello
+from strobe.storage.entries import encode_entry, entry_name
 
 FILE = Path(__file__).name
 
@@ -365,6 +366,40 @@ def test_a_cancellation_that_a_handler_lets_through_ends_the_node_with_the_reaso
             assert await coordinator.ended("b") == 1
             assert "CancelledError" in failed.reason
             assert "in cancelled()" in failed.reason
+
+    run(scenario())
+
+
+def test_a_node_that_is_told_where_the_commit_is_reads_that_one_entry_however_long_the_log_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair()) as coordinator:
+            await coordinator.started("a", "b")
+            taken = await coordinator.photograph("a")
+            commit = coordinator.store.entry_ref(coordinator.store.state().committed[taken].position)
+            for file in Path(coordinator.store.url, "log").iterdir():
+                if file.name != f"{commit.position:020d}.json":
+                    file.unlink()  # who reads the log from its beginning finds none
+            await coordinator.begin("ab", taken, epoch=2, commit=commit)
+
+    run(scenario())
+
+
+def test_E9_a_node_restores_no_other_entry_than_the_one_that_the_coordinator_has_read(tmp_path: Path) -> None:
+    """The chain is not read, but the checksum of its end is told: a replaced entry is found all the same (S2)."""
+
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair()) as coordinator:
+            await coordinator.started("a", "b")
+            taken = await coordinator.photograph("a")
+            position = coordinator.store.state().committed[taken].position
+            commit = coordinator.store.entry_ref(position)
+            entry = msgspec.structs.replace(coordinator.store.read_commit(commit), at_us=99)
+            raw, _ = encode_entry(entry, position, "0" * 64)
+            Path(coordinator.store.url, entry_name(position)).write_bytes(raw)
+            coordinator.restore(coordinator.links["a"], 2, taken, commit=commit)
+            failed = await coordinator.links["a"].hear(Failed)
+            assert await coordinator.ended("a") == 1
+            assert f"{entry_name(position)}: is another entry than the coordinator has read" in failed.reason
 
     run(scenario())
 

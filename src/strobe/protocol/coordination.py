@@ -3,7 +3,7 @@
 import msgspec
 
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Departure, Entry
+from strobe.protocol.log import Departure, Entry, EntryRef
 from strobe.protocol.view import ChannelSpec, View
 
 
@@ -242,13 +242,17 @@ class ChooseSnapshot(msgspec.Struct, frozen=True):
 
 
 class TellRestore(msgspec.Struct, frozen=True):
-    """Tell `process` to become what `restored` says it was, in a new epoch; None: to start from the beginning (R1)."""
+    """Tell `process` to become what `restored` says it was, in a new epoch; None: to start from the beginning (R1).
+
+    `commit` is the entry of the log that has committed it; None: it is to be looked for.
+    """
 
     process: str
     epoch: int
     view: View
     restored: str | None
     fork: bool = False
+    commit: EntryRef | None = None
 
 
 class TellBlank(msgspec.Struct, frozen=True):

@@ -23,6 +23,13 @@ class BlobRef(msgspec.Struct, frozen=True):
     begin: int
 
 
+class EntryRef(msgspec.Struct, frozen=True):
+    """An entry of the log: its position, and its checksum, which stands for all that the log says up to there."""
+
+    position: int
+    blake3: str
+
+
 class FrontierRecord(msgspec.Struct, frozen=True):
     """A frontier, with its hash in hexadecimal."""
 

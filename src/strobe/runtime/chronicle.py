@@ -79,7 +79,7 @@ class Chronicle:
         coordinator.epoch_known.set()
         if entry.epoch == 1:
             return
-        undone = self._undone(entry.restored)
+        undone = self._undone()
         report = RollbackReport(entry.epoch, entry.at_us, entry.restored, entry.reason, entry.blamed, undone)
         coordinator.rollbacks.append(report)
         if coordinator.brain.recovering:
@@ -98,13 +98,13 @@ class Chronicle:
         )
         coordinator.requests.restored(RestoreStarted(entry.epoch, entry.restored, undone))
 
-    def _undone(self, restored: str | None) -> dict[str, int]:
+    def _undone(self) -> dict[str, int]:
         """Return how many events each process loses, as far as heartbeats have told."""
-        complete = self._coordinator.state.committed.get(restored) if restored is not None else None
-        undone: dict[str, int] = {}
-        for member in sorted(self._coordinator.members, key=lambda member: member.process):
-            if member.reached is None:
-                continue
-            record = complete.manifest.processes.get(member.process) if complete is not None else None
-            undone[member.process] = max(0, member.reached - (record.position if record is not None else 0))
-        return undone
+        origin = self._coordinator.origin
+        positions = origin.positions if origin is not None else {}
+        members = sorted(self._coordinator.members, key=lambda member: member.process)
+        return {
+            member.process: max(0, member.reached - positions.get(member.process, 0))
+            for member in members
+            if member.reached is not None
+        }

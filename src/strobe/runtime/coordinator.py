@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from strobe.process import System
 from strobe.protocol import Lifecycle, SnapshotId
 from strobe.protocol.coordination import (
@@ -24,6 +26,7 @@ from strobe.protocol.coordination import (
     LetGo,
     Recovered,
     RestoreRefused,
+    TellRestore,
     TimePassed,
     WakeAt,
 )
@@ -36,7 +39,7 @@ from strobe.runtime.commits import CommitOrder
 from strobe.runtime.control import SnapshotBegun
 from strobe.runtime.documents import RollbackReport
 from strobe.runtime.event_log import ERROR, WARNING, EventLog
-from strobe.runtime.log_desk import MANIFESTS_KEPT, Logged, PassedOver, Removed, Told
+from strobe.runtime.log_desk import MANIFESTS_KEPT, Logged, Origin, PassedOver, Removed, Told
 from strobe.runtime.members import Members
 from strobe.runtime.progress import Progress
 from strobe.runtime.requests import Requests
@@ -83,6 +86,8 @@ class Coordinator:
         # What the log says as far as the brain has heard it, and how many entries of others were among that.
         self.state = LogState(self._read_manifest, MANIFESTS_KEPT)
         self.foreign = 0
+        # What the current epoch was restored from, where it was.
+        self.origin: Origin | None = None
         self.identity = ""
         self.members = Members(self.settings.silence_s)
         self.progress = Progress()
@@ -169,6 +174,8 @@ class Coordinator:
         """The log has one more entry: first those who keep books, then the brain."""
         entry, position = told.entry, self.state.next_position
         before = dict(self.state.open)
+        if isinstance(entry, EpochStart) and entry.epoch > self.state.epoch:
+            self.origin = told.origin
         self.state.apply(position, entry)
         self.foreign += told.foreign
         if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
@@ -205,6 +212,10 @@ class Coordinator:
                 self._halt(effect)
             case LetGo():
                 self.let_go(effect)
+            case TellRestore():
+                # With the place of its commit, each node has to read one entry and not the whole log.
+                commit = self.origin.commit if self.origin is not None else None
+                self.tell(effect.process, msgspec.structs.replace(effect, commit=commit))
             case _:
                 self.tell(effect.process, effect)
 

@@ -22,7 +22,7 @@ from strobe.process import System
 from strobe.protocol import ChannelSpec, View
 from strobe.protocol.coordination import CannotRestore, LetGo, Released, TellBlank, TellRestore, TellSettled, TellView
 from strobe.protocol.events import SnapshotsSettled
-from strobe.protocol.log import ProcessRecord
+from strobe.protocol.log import EntryRef, ProcessRecord
 from strobe.protocol.systems import first_view
 from strobe.runtime.addresses import print_address
 from strobe.runtime.application import Application
@@ -40,7 +40,7 @@ from strobe.runtime.control_link import ControlLink
 from strobe.runtime.heartbeat import measure
 from strobe.runtime.host_gate import HostGate
 from strobe.runtime.listener import Listener
-from strobe.runtime.restoring import Restored, Unrestorable, load_part
+from strobe.runtime.restoring import Restored, Unrestorable, find, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
@@ -298,7 +298,7 @@ class Host:
         try:
             restored = None
             if isinstance(order, TellRestore) and order.restored is not None:
-                restored = await self._load(order.restored)
+                restored = await self._load(order.restored, order.commit)
                 restored.fork = order.fork
             # The timeline before held buffers, in cycles of too few objects for Python to look for them soon.
             await self.writer.run(gc.collect)
@@ -341,12 +341,15 @@ class Host:
             self.say(CannotRestore(self.name, self.epoch, str(error)))
         self.fail(error)
 
-    async def _load(self, snapshot: str) -> Restored:
+    async def _load(self, snapshot: str, commit: EntryRef | None) -> Restored:
         await self.application.until_quiet()
         example = self.application.example()
-        return await self.writer.run(
-            lambda: load_part(Store.open(self._store), snapshot, self.name, example, self._decode)
-        )
+
+        def load() -> Restored:
+            store = Store.open(self._store)
+            return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
+
+        return await self.writer.run(load)
 
     def _live(self, timeline: Timeline, restored: Restored | None, order: TellRestore | TellView) -> None:
         self.timeline, self._making = timeline, None

@@ -18,7 +18,7 @@ import msgspec
 from strobe.errors import LogConflict, StoreError, StrobeError
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
-from strobe.protocol.log import Commit, Entry, EpochStart, Pin, Remove
+from strobe.protocol.log import Commit, Entry, EntryRef, EpochStart, Pin, Remove
 from strobe.runtime.choosing import Topology, choose
 from strobe.runtime.commits import CommitOrder, assemble, prove
 from strobe.runtime.settings import RetentionSettings
@@ -32,11 +32,22 @@ MANIFESTS_KEPT = 16
 ENTRIES_AT_ONCE = 1024
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """What an epoch starts from: where it was committed, and how many events of each process lie before it."""
+
+    commit: EntryRef
+    positions: dict[str, int]
+
+
 class Logged(msgspec.Struct, frozen=True):
-    """The log has this entry next; `foreign`: another writer decided it, and it matters to the brain."""
+    """The log has this entry next; `foreign`: another writer decided it, and it matters to the brain.
+
+    Where it starts an epoch from a snapshot, `origin` is that.
+    """
 
     entry: Entry
     foreign: bool
+    origin: Origin | None = None
 
 
 class PassedOver(msgspec.Struct, frozen=True):
@@ -94,7 +105,7 @@ class LogDesk:
             try:
                 self.store.append(entry, self.position)
                 self._well()
-                return [*told, self._own(entry)]
+                return [*told, self._take(entry, False)]
             except LogConflict:
                 told += self._patiently(self._read)
             except StoreError as error:
@@ -121,7 +132,7 @@ class LogDesk:
                 return [*told, CommitFailed(order.snapshot, f"its proof does not hold: {reason}")]
             entry = Commit(name, manifest, manifest.completed_us)
             self.store.commit(name, manifest, self.position, entry.at_us)
-            return [*told, self._own(entry)]
+            return [*told, self._take(entry, False)]
         except LogConflict:
             assert entry is not None, "only the append itself can come into conflict"
             return [*told, *self._patiently(self._read), AppendLost(entry)]
@@ -154,11 +165,9 @@ class LogDesk:
         told: list[Told] = []
         try:
             for _, entry in islice(self.store.read_log(self.position), entries_max):
-                self.position += 1
                 foreign = not isinstance(entry, Pin | Remove)
+                told.append(self._take(entry, foreign))
                 self.foreign += foreign
-                self._note(entry)
-                told.append(Logged(entry, foreign))
         except StoreError:
             if not told:
                 raise  # else what was read is told first; the next reading fails again
@@ -172,20 +181,28 @@ class LogDesk:
         restored = entry.restored if isinstance(entry, EpochStart) else None
         return restored is None or restored in self._patiently(self.store.state).committed
 
-    def _own(self, entry: Entry) -> Logged:
+    def _take(self, entry: Entry, foreign: bool) -> Logged:
+        """Take in the next entry. StoreError: it is still the next one."""
+        logged = Logged(entry, foreign, self._origin(entry))
         self.position += 1
-        self._note(entry)
-        return Logged(entry, False)
-
-    def _note(self, entry: Entry) -> None:
         if isinstance(entry, EpochStart):
             self.starts.setdefault(entry.epoch, entry)
+        return logged
+
+    def _origin(self, entry: Entry) -> Origin | None:
+        restored = entry.restored if isinstance(entry, EpochStart) else None
+        complete = self.store.known.committed.get(restored) if restored is not None else None
+        if complete is None:
+            return None
+        records = complete.manifest.processes
+        positions = {process: record.position for process, record in records.items()}
+        return Origin(self.store.entry_ref(complete.position), positions)
 
     def _disown(self, told: Told, entry: Entry | None) -> Told:
         """What was read is our own after all."""
         if isinstance(told, Logged) and told.foreign and told.entry == entry:
             self.foreign -= 1
-            return Logged(told.entry, False)
+            return msgspec.structs.replace(told, foreign=False)
         return told
 
     def _patiently(self, work: Callable[[], Any]) -> Any:

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import ProtocolViolation, SnapshotError, SnapshotIncomplete, UsageError
+from strobe.errors import ProtocolViolation, SnapshotCorrupt, SnapshotError, SnapshotIncomplete, UsageError
 from strobe.keyed_state import KeyedState
 from strobe.protocol import PROTOCOLS, Endpoint, Fragment, LocalState, View
-from strobe.protocol.log import ProcessRecord
+from strobe.protocol.log import EntryRef, Manifest, ProcessRecord
 from strobe.runtime.application import Decode, decode_frame
 from strobe.runtime.user_code import FAILURES, explain
 from strobe.storage import Store
@@ -40,14 +40,23 @@ class Restored(msgspec.Struct):
     fork: bool = False
 
 
-def load_part(store: Store, snapshot: str, process: str, example: Any, decode: Decode) -> Restored:
+def find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Manifest]:
+    """Return the id of a complete snapshot and what its `commit` says; without that, the whole log is read."""
+    if commit is None:
+        identity = store.resolve(snapshot)
+        return identity, store.state().committed[identity].manifest
+    entry = store.read_commit(commit)
+    if entry.snapshot != snapshot:
+        raise SnapshotCorrupt(snapshot, f"log entry {commit.position} has committed {entry.snapshot} instead")
+    return snapshot, entry.manifest
+
+
+def load_part(store: Store, identity: str, manifest: Manifest, process: str, example: Any, decode: Decode) -> Restored:
     """Read the part of `process` from the store, every byte verified.
 
     `example` is such a state as it captures now; `decode` is what its messages are decoded by: both must fit, before
     anything is changed.
     """
-    identity = store.resolve(snapshot)
-    manifest = store.state().committed[identity].manifest
     record = manifest.processes.get(process)
     if record is None:
         raise SnapshotIncomplete(identity, f"it has no part of process {process!r}; restore another one")

@@ -8,7 +8,7 @@ costs only what is new, and an entry replaced behind our back is noticed.
 from collections.abc import Iterator
 
 from strobe.errors import LogConflict, StoreCorrupt
-from strobe.protocol.log import Entry
+from strobe.protocol.log import Entry, EntryRef
 from strobe.storage.entries import LOG, decode_entry, encode_entry, entry_name, entry_position
 from strobe.storage.place import Place
 from strobe.storage.sealed import DIGITS, stated_checksum
@@ -54,6 +54,10 @@ class Log:
         self._place.step(CommitStep.ENTRY_DURABLE, entry_name(position))
         self._checksums.append(checksum)
         self._durable = len(self._checksums)
+
+    def ref(self, position: int) -> EntryRef:
+        """Return what an entry that was read is known by."""
+        return EntryRef(position, self._checksums[position])
 
     def _before(self, position: int) -> str:
         return self._checksums[position - 1] if position else self._header_checksum

@@ -15,7 +15,7 @@ from pathlib import Path
 from strobe.errors import SnapshotCorrupt, StoreCorrupt, UsageError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import BlobRef, Commit, Entry, Manifest
+from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest
 from strobe.storage.blobs import Blobs, blob_name
 from strobe.storage.entries import decode_entry, entry_name
 from strobe.storage.header import HEADER, create_header, read_header
@@ -91,10 +91,28 @@ class Store:
 
     def read_manifest(self, position: int) -> Manifest:
         """Return what the commit at `position` says, verified by itself; any thread may ask."""
-        entry, _ = decode_entry(self._read_entry(position), self.url, position, None)
-        if not isinstance(entry, Commit):
-            raise StoreCorrupt(self.url, entry_name(position), "is no commit any more: it was replaced")
-        return entry.manifest
+        return self._read_commit(position)[0].manifest
+
+    def read_commit(self, ref: EntryRef) -> Commit:
+        """Return the commit that `ref` says, however long the log is.
+
+        It is the very entry that whoever gave the reference has read: by its checksum, that is as good as having read
+        the log from its beginning. Nobody else can tell whether it took effect, or was removed since.
+        """
+        commit, checksum = self._read_commit(ref.position)
+        if checksum != ref.blake3:
+            problem = "is another entry than the coordinator has read: it was replaced, or this is another store"
+            raise StoreCorrupt(self.url, entry_name(ref.position), problem)
+        return commit
+
+    def entry_ref(self, position: int) -> EntryRef:
+        """Return what an entry that was read from here is known by."""
+        return self._log.ref(position)
+
+    @property
+    def known(self) -> LogState:
+        """What the log says as far as it was read; nothing is read for it."""
+        return self._state
 
     def state(self) -> LogState:
         """Return what the log says now. The same object is brought up to date by every call."""
@@ -162,11 +180,14 @@ class Store:
         if position == self._state.next_position:
             self._state.apply(position, entry)
 
-    def _read_entry(self, position: int) -> bytes:
+    def _read_commit(self, position: int) -> tuple[Commit, str]:
         raw = self.place.read(entry_name(position))
         if raw is None:
             raise StoreCorrupt(self.url, entry_name(position), "is missing; restore it from a copy of the store")
-        return raw
+        entry, checksum = decode_entry(raw, self.url, position, None)
+        if not isinstance(entry, Commit):
+            raise StoreCorrupt(self.url, entry_name(position), "is no commit: it was replaced")
+        return entry, checksum
 
     def _reusable(self, opened: Opened) -> dict[str, BlobRef]:
         parent = self._state.parent_of(opened)
