@@ -173,6 +173,18 @@ def test_a_snapshot_that_cannot_begin_says_what_it_waits_for(tmp_path: Path) -> 
     served(scenario, tmp_path / "store")
 
 
+def test_E10_requests_that_were_given_up_leave_no_snapshots_to_be_taken(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        await coordinator.living("a")
+        request = {"wait": True, "timeout_s": 0.05}
+        answers = await asyncio.gather(*(asking("POST", "/v1/snapshots", request) for _ in range(10)))
+        assert {answer.code for answer in answers} == {504}
+        assert "it waits for b to run); it is not asked for any longer" in answers[0].document["error"]
+        assert not coordinator.coordinator.brain.schedule.wants
+
+    served(scenario, tmp_path / "store")
+
+
 def test_metrics_have_what_an_operator_watches(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         a, b = await both_alive(coordinator)

@@ -8,9 +8,19 @@ from strobe.protocol.view import ChannelSpec, View
 
 
 class SnapshotWanted(msgspec.Struct, frozen=True):
-    """Someone asks for a snapshot; `initiators` empty: as few processes as it takes (M1)."""
+    """Someone asks for a snapshot; `initiators` empty: as few processes as it takes (M1).
+
+    `awaited`: whoever asks waits for it, and will say when that is over (`SnapshotUnwanted`).
+    """
 
     initiators: tuple[str, ...] = ()
+    awaited: bool = False
+
+
+class SnapshotUnwanted(msgspec.Struct, frozen=True):
+    """Someone has waited for a snapshot in vain; those who wait still have asked for these `initiators`."""
+
+    waiting: tuple[tuple[str, ...], ...] = ()
 
 
 class SnapshotStarted(msgspec.Struct, frozen=True):
@@ -155,6 +165,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 
 CoordinatorEvent = (
     SnapshotWanted
+    | SnapshotUnwanted
     | SnapshotStarted
     | FragmentArrived
     | SentCountsArrived

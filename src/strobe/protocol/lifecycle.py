@@ -45,6 +45,7 @@ from strobe.protocol.coordination import (
     SentCountsArrived,
     SnapshotChosen,
     SnapshotStarted,
+    SnapshotUnwanted,
     SnapshotWanted,
     TellOutcome,
     TellSettled,
@@ -109,7 +110,10 @@ class Lifecycle:
     def _handle(self, event: CoordinatorEvent, now_us: int) -> list[CoordinatorEffect]:
         match event:
             case SnapshotWanted():
-                self.schedule.want(event.initiators)
+                self.schedule.want(event.initiators, event.awaited)
+                return []
+            case SnapshotUnwanted():
+                self.schedule.withdraw(event.waiting)
                 return []
             case SnapshotStarted():
                 return self._started(event, now_us)

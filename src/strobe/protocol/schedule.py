@@ -1,6 +1,7 @@
 """What shall be photographed next, and from when on it may be: requests, the schedule, retries, pauses (E10)."""
 
 from collections import deque
+from collections.abc import Collection
 
 import msgspec
 
@@ -10,12 +11,20 @@ from strobe.protocol.policy import Policy
 
 
 class Want(msgspec.Struct, frozen=True):
-    """A snapshot that shall begin as soon as the policy and the view allow."""
+    """A snapshot that shall begin as soon as the policy and the view allow.
+
+    `awaited`: only for as long as someone waits for it.
+    """
 
     initiators: tuple[str, ...] = ()
     not_before_us: int = 0
     attempt: int = 1
     retries: str | None = None
+    awaited: bool = False
+
+    def answers(self, initiators: Collection[str]) -> bool:
+        """Tell whether it is as good as another one that these shall initiate, and no later."""
+        return self.retries is None and set(initiators).issubset(self.initiators)
 
 
 class Schedule:
@@ -30,8 +39,19 @@ class Schedule:
         self.last_outcome_us: int | None = None
         self.next_scheduled_us = policy.interval_us
 
-    def want(self, initiators: tuple[str, ...] = ()) -> None:
-        self.wants.append(Want(initiators))
+    def want(self, initiators: tuple[str, ...] = (), awaited: bool = False) -> None:
+        """Want one more, unless one that has not begun yet will do: however many ask, they get one (E10)."""
+        for at, want in enumerate(self.wants):
+            if want.answers(initiators):
+                self.wants[at] = msgspec.structs.replace(want, awaited=want.awaited and awaited)
+                return
+        self.wants.append(Want(initiators, awaited=awaited))
+
+    def withdraw(self, waiting: Collection[tuple[str, ...]]) -> None:
+        """Only these are waited for still: want no more what was wanted for others alone."""
+        self.wants = deque(
+            want for want in self.wants if not want.awaited or any(want.answers(initiators) for initiators in waiting)
+        )
 
     def want_again(self, begin: Begin, now_us: int) -> None:
         """What `begin` began was aborted: retry it after a back-off, unless that was the last attempt."""
@@ -54,7 +74,7 @@ class Schedule:
         """Want what is due by the interval. Late is late: a schedule that fell behind is not caught up with a storm."""
         if self.policy.interval_us and now_us >= self.next_scheduled_us:
             self.next_scheduled_us = now_us + self.policy.interval_us
-            if not self.wants:
+            if all(want.awaited for want in self.wants):
                 self.want()
 
     def take(self, now_us: int) -> Want | None:

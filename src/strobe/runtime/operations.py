@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from strobe.errors import StrobeError, UsageError
-from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotWanted
+from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotUnwanted, SnapshotWanted
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.documents import (
     BEGUN,
@@ -16,6 +16,7 @@ from strobe.runtime.documents import (
     Taken,
     TakeRequest,
 )
+from strobe.runtime.requests import TakeWait
 from strobe.storage.resolution import LATEST, resolve
 
 BEGIN_S_MAX = 2.0
@@ -52,7 +53,7 @@ class Operations:
             if process not in self.coordinator.brain.view.processes:
                 raise self._unknown(process)
         wait = self.coordinator.requests.take(request.initiators, self.coordinator.clock.now_us())
-        self.coordinator.hear(SnapshotWanted(request.initiators))
+        self.coordinator.hear(SnapshotWanted(request.initiators, awaited=request.wait))
         try:
             if request.wait:
                 return await asyncio.wait_for(wait.ended, timeout_s)
@@ -60,11 +61,20 @@ class Operations:
             return Taken(wait.id, BEGUN)
         except TimeoutError:
             if request.wait:
-                what = f"snapshot {wait.id} has no outcome" if wait.id else f"none has begun ({self._obstacle()})"
-                raise NoAnswer(f"{what} after {timeout_s:g} s; it may still come, see `strobe snapshot list`") from None
+                raise self._in_vain(wait, timeout_s) from None
             return Taken(None, WANTED, self._obstacle())
         finally:
             self.coordinator.requests.forget(wait)
+
+    def _in_vain(self, wait: TakeWait, timeout_s: float) -> NoAnswer:
+        """Whoever asked gives up: what has begun goes on, and what has not is not begun for nobody."""
+        if wait.id is not None:
+            problem = f"snapshot {wait.id} has no outcome after {timeout_s:g} s"
+            return NoAnswer(f"{problem}; it may still come, see `strobe snapshot list`")
+        requests = self.coordinator.requests
+        requests.forget(wait)
+        self.coordinator.hear(SnapshotUnwanted(requests.waiting()))
+        return NoAnswer(f"none has begun after {timeout_s:g} s ({self._obstacle()}); it is not asked for any longer")
 
     async def restore(self, request: RestoreRequest) -> RestoreStarted:
         """Roll everybody back."""

@@ -59,6 +59,10 @@ class Requests:
         self.restores.append(wait)
         return wait
 
+    def waiting(self) -> tuple[tuple[str, ...], ...]:
+        """Return the initiators of what is waited for and has not begun."""
+        return tuple(tuple(wait.initiators) for wait in self.takes if wait.id is None)
+
     def begun(self, begin: Begin) -> None:
         for wait in self.takes:
             if wait.is_answered_by(begin):

@@ -9,6 +9,7 @@ from strobe.protocol.coordination import (
     AskToRecord,
     CoordinatorEffect,
     SnapshotStarted,
+    SnapshotUnwanted,
     SnapshotWanted,
     TellOutcome,
     WakeAt,
@@ -42,6 +43,48 @@ def test_no_more_than_the_maximum_overlap() -> None:
     assert len(desk.begun()) == 2
     desk.fragments(S2, "p", "q", "r")
     assert len(desk.begun()) == 3
+
+
+def test_however_many_ask_while_none_can_begin_there_is_one() -> None:
+    desk = begun()
+    desk.hears(*(SnapshotWanted() for _ in range(200)))
+    desk.fragments(S1, "p", "q", "r")
+    desk.fragments(S2, "p", "q", "r")
+    assert len(desk.begun()) == 2
+
+
+def test_one_that_these_initiate_will_do_for_who_asks_for_fewer_of_them() -> None:
+    desk = begun(Policy(overlapping_max=1))
+    desk.hears(SnapshotWanted(("p", "q")), SnapshotWanted(("q",)), SnapshotWanted(), SnapshotWanted(("r",)))
+    for counter in range(1, 5):
+        desk.fragments(snapshot_id(counter), "p", "q", "r")
+    assert [entry.initiators for entry in desk.log if isinstance(entry, Begin)] == [("p",), ("p", "q"), ("r",)]
+
+
+def test_what_nobody_waits_for_any_more_does_not_begin() -> None:
+    desk = begun()
+    desk.hears(SnapshotWanted(("q",), awaited=True), SnapshotWanted(("r",), awaited=True))
+    desk.hears(SnapshotUnwanted(waiting=(("r",),)))
+    for counter in range(1, 4):
+        desk.fragments(snapshot_id(counter), "p", "q", "r")
+    assert [entry.initiators for entry in desk.log if isinstance(entry, Begin)] == [("p",), ("r",)]
+
+
+@pytest.mark.parametrize("awaited_first", [False, True])
+def test_what_someone_wants_without_waiting_begins_though_another_waits_no_more(awaited_first: bool) -> None:
+    desk = begun()
+    desk.hears(SnapshotWanted(awaited=awaited_first), SnapshotWanted(awaited=not awaited_first), SnapshotUnwanted())
+    desk.fragments(S1, "p", "q", "r")
+    assert len(desk.begun()) == 2
+
+
+def test_a_scheduled_one_is_not_lost_with_the_request_that_came_before_it() -> None:
+    desk = begun(Policy(interval_us=SECOND))
+    desk.hears(SnapshotWanted(awaited=True))
+    desk.at(SECOND)
+    desk.hears(SnapshotUnwanted())
+    desk.fragments(S1, "p", "q", "r")
+    assert len(desk.begun()) == 2
 
 
 def test_a_pause_is_kept_after_the_last_beginning_and_the_last_outcome() -> None:
