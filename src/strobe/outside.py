@@ -47,6 +47,10 @@ class Source(ABC):
     def position_after(self, count: int) -> int:
         """Return the position behind the first `count` records of the last poll: for a cut between two of them."""
 
+    def stop_reading(self) -> None:
+        """The epoch has ended, or the process: nothing is polled until it is opened again. By default, `close`."""
+        self.close()
+
     @abstractmethod
     def close(self) -> None:
         """Let go of files. It can be opened again."""

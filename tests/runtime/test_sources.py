@@ -12,6 +12,7 @@ from strobe import Channel, Process, System
 from strobe.errors import StrobeError, UsageError
 from strobe.runtime import FileSink, FileSource, IngressLog
 from strobe.runtime.ingress_format import BEGIN, write_mark
+from strobe.runtime.ingress_writer import Writer
 
 
 class Order(msgspec.Struct):
@@ -175,6 +176,61 @@ class TestIngressLog:
         assert read_all(log) == [positions[position] for position in sorted(positions)]
         assert len(positions) == 200
         log.close()
+
+    def test_R2_what_is_appended_while_the_log_is_closed_is_in_the_log_and_in_no_other_file(
+        self, path, tmp_path, monkeypatch
+    ):
+        log = IngressLog(path)
+        log.append("one")
+        append, others = Writer.append, []
+
+        def append_late(writer, payloads):
+            if not others:  # this thread has its writer, and is overtaken by one that closes the log
+                log.close()
+                others.append(os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT))
+                os.write(others[0], b"precious bytes of another file" * 10)
+            return append(writer, payloads)
+
+        monkeypatch.setattr(Writer, "append", append_late)
+        log.append("two")
+        os.close(others[0])
+        assert (tmp_path / "other").read_bytes() == b"precious bytes of another file" * 10
+        log.open(0)
+        assert log.poll(10) == ["one", "two"]
+        log.close()
+
+    def test_R2_threads_that_append_while_others_close_lose_nothing(self, path):
+        log = IngressLog(path)
+        appended = threading.Semaphore(0)
+
+        def produce(first: int) -> None:
+            for number in range(first, first + 25):
+                log.append(number)
+                appended.release()
+
+        threads = [threading.Thread(target=produce, args=(100 * lane,)) for lane in range(4)]
+        for thread in threads:
+            thread.start()
+        for count in range(100):
+            appended.acquire()
+            if count % 5 == 0:
+                log.close()
+        for thread in threads:
+            thread.join()
+        log.open(0)
+        assert sorted(read_all(log)) == [100 * lane + number for lane in range(4) for number in range(25)]
+        log.close()
+
+    def test_R2_a_rollback_leaves_the_log_to_those_who_append(self, path):
+        log, other = IngressLog(path), IngressLog(path)
+        log.append("one")
+        log.open(0)
+        log.stop_reading()
+        with pytest.raises(UsageError, match="being written"):
+            other.append("two")
+        log.close()
+        other.append("two")
+        other.close()
 
     def test_R2_a_torn_tail_is_cut_off_and_appending_goes_on(self, path):
         log = IngressLog(path)

@@ -56,7 +56,7 @@ class Boundary:
         self.stop()
         # Behind what the thread still does for them.
         for source in self._sources.values():
-            self._timeline.host.writer.submit(source.close)
+            self._timeline.host.writer.submit(source.stop_reading)
         for sink in self._sinks.values():
             self._timeline.host.writer.submit(sink.close)
 

@@ -8,6 +8,7 @@ back.
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 from strobe.errors import StrobeError, UsageError
 from strobe.outside import Source
 from strobe.runtime.ingress_format import BEGIN, MAGIC, RECORD_BYTES_MAX, read_mark, records
-from strobe.runtime.ingress_writer import Writer
+from strobe.runtime.ingress_writer import Writer, WriterClosed
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -53,11 +54,13 @@ class IngressLog(Source):
         longest = max(map(len, payloads), default=0)
         if longest > RECORD_BYTES_MAX:
             raise UsageError(f"a record of {longest:,} bytes; an ingress log takes at most {RECORD_BYTES_MAX:,}")
-        with self._opening:
-            if self._writer is None:
-                self._writer = Writer(self.path)
-            writer = self._writer
-        return writer.append(payloads)
+        while True:
+            with self._opening:
+                if self._writer is None:
+                    self._writer = Writer(self.path)
+                writer = self._writer
+            with suppress(WriterClosed):  # since then, by another thread: nothing was appended
+                return writer.append(payloads)
 
     # Reading
 
@@ -107,7 +110,12 @@ class IngressLog(Source):
     def position_after(self, count: int) -> int:
         return self._ends[count] if self._ends[count] > BEGIN else 0
 
+    def stop_reading(self) -> None:
+        """Leave the writer to those who append: a rollback is none of their business."""
+        self._close_reader()
+
     def close(self) -> None:
+        """Stop reading, and let another process append."""
         self._close_reader()
         with self._opening:
             if self._writer is not None:

@@ -13,6 +13,10 @@ from strobe.errors import StrobeError, UsageError
 from strobe.runtime.ingress_format import BEGIN, MAGIC, framed, marked, read_mark, records, write_all, write_mark
 
 
+class WriterClosed(Exception):
+    """Nothing was appended: the writer was closed meanwhile."""
+
+
 class _Group:
     """Records that share one sync, and where they ended up."""
 
@@ -31,6 +35,7 @@ class Writer:
         self._changed = threading.Condition()
         self._group = _Group()
         self._syncing = False
+        self._closed = False
         self._broken: OSError | None = None
         self._file = _open_locked(path)
         try:
@@ -40,7 +45,7 @@ class Writer:
             raise
 
     def append(self, payloads: list[bytes]) -> int:
-        """Append `payloads`; return the offset behind the last one when they are on the disk."""
+        """Append `payloads`; return the offset behind the last one when they are on the disk. Or WriterClosed."""
         with self._changed:
             group = self._group
             group.payloads += payloads
@@ -48,6 +53,9 @@ class Writer:
             while not group.done:
                 if self._syncing:
                     self._changed.wait()
+                elif self._closed:
+                    # The number of the file may be another file's by now.
+                    raise WriterClosed
                 else:
                     self._write_group()
         if group.error is not None:
@@ -61,7 +69,9 @@ class Writer:
         with self._changed:
             while self._syncing:
                 self._changed.wait()
-            os.close(self._file)
+            if not self._closed:
+                self._closed = True
+                os.close(self._file)
 
     def _write_group(self) -> None:
         """Write all that waits. The lock is held, but for the time that the disk takes: others join the next group."""
