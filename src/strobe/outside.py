@@ -60,11 +60,16 @@ class Sink(ABC):
     """Output of `process`: what it hands to `ctx.emit`.
 
     In two phases: what was emitted up to a cut is made durable before the snapshot may commit (`prepare`), and let out
-    when it has (`release`). `emit` and `position` are for the thread of the process and cost little; the others wait
-    for the disk, one at a time, and may be called in another thread.
+    when it has (`release`). `emit`, `position` and `buffered_bytes` are for the thread of the process and cost little;
+    the others wait for the disk, one at a time, and may be called in another thread.
     """
 
     process: str
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much of the output is in memory: where that is much, `prepare` is called before there is a snapshot."""
+        return 0
 
     @abstractmethod
     def restore(self, position: int, *, epoch: int, origin: int = 0, fork: bool = False) -> None:
@@ -85,7 +90,7 @@ class Sink(ABC):
 
     @abstractmethod
     def prepare(self, position: int) -> None:
-        """Make everything up to `position` durable, still held back."""
+        """Make everything up to `position` durable, still held back. No snapshot need ever come to cover it all."""
 
     @abstractmethod
     def release(self, position: int) -> None:

@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import LoneNode, lone_node
-from tests.runtime.scripted import pair
+from tests.runtime.scripted import pair, scripted
 
+from strobe.errors import StrobeError
 from strobe.protocol.coordination import SnapshotStarted
+from strobe.runtime import boundary
 from strobe.runtime.control import Failed
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
@@ -90,6 +93,60 @@ def test_R2_a_rollback_reads_again_from_where_the_snapshot_had_come_to(tmp_path:
             await coordinator.photograph("a")
             await until(lambda: (tmp_path / "out.jsonl").read_bytes().endswith(b"3\n"))
             assert (tmp_path / "out.jsonl").read_bytes().count(b"3\n") == 1
+
+    run(scenario())
+
+
+def test_R2_much_output_is_made_durable_before_a_snapshot_and_undone_by_a_rollback_like_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary, "HELD_BYTES_MAX", 1000)
+
+    async def scenario() -> None:
+        sink = FileSink(tmp_path / "out.jsonl", process="b")
+        system = pair(sources={"in": source_of(tmp_path)}, sinks={"out": sink})
+        async with coordinating(tmp_path, system) as coordinator:
+            process = scripted(system, "b")
+            await coordinator.started("a", "b")
+            process.on_receive = lambda ctx, channel, record: ctx.emit(record)
+            source_of(tmp_path, *range(700))
+            await until(lambda: sink.position == len((tmp_path / "in.jsonl").read_bytes()))
+            await until(lambda: sink.buffered_bytes < 2000)
+            assert (tmp_path / "out.jsonl").read_bytes() == b"", "nothing is let out before its snapshot"
+            taken = await coordinator.photograph("a")
+            source_of(tmp_path, *range(1400))
+            await until(lambda: process.messages[-1:] == [1399])
+            await until(lambda: sink.buffered_bytes < 2000)
+            await coordinator.begin(("a", "b"), taken, epoch=2)
+            await until(lambda: process.messages[-1:] == [1399])
+            coordinator.counter = 0
+            await coordinator.photograph("a")
+            whole = (tmp_path / "in.jsonl").read_bytes()
+            await until(lambda: (tmp_path / "out.jsonl").read_bytes() == whole)
+
+    run(scenario())
+
+
+def test_output_that_cannot_be_made_durable_yet_is_tried_again_and_not_with_each_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(boundary, "HELD_BYTES_MAX", 1000)
+
+    async def scenario() -> None:
+        sink = FileSink(tmp_path / "out.jsonl", process="b")
+        async with lone_node(tmp_path, pair(sinks={"out": sink})) as node:
+            tried: list[int] = []
+
+            def prepare(position: int) -> None:
+                tried.append(position)
+                raise StrobeError("the disk is full")
+
+            sink.prepare = prepare  # type: ignore[method-assign]
+            for _ in range(400):
+                node.timeline.boundary.emit(123456789)  # ten bytes each
+            await until(lambda: len(tried) == 4)
+            assert tried == [1000, 2000, 3000, 4000]
+            assert "the disk is full" in caplog.text
 
     run(scenario())
 

@@ -156,6 +156,22 @@ class TestRestore:
         assert path.read_bytes() == b"1\n2\n"
         again.close()
 
+    @pytest.mark.parametrize("releases", [False, True])
+    def test_R2_a_cut_within_what_is_durable_takes_what_lies_before_it_and_no_more(self, sink, path, releases):
+        cut = emit(sink, 1, 2)
+        sink.prepare(emit(sink, 3, 4))
+        sink.prepare(cut)
+        if releases:
+            sink.release(cut)
+        sink.close()
+        again = restored(path, cut)
+        assert (path.read_bytes(), staged(path)) == (b"1\n2\n", [])
+        end = emit(again, 5)
+        again.prepare(end)
+        again.release(end)
+        assert path.read_bytes() == b"1\n2\n5\n"
+        again.close()
+
     def test_R2_restoring_below_released_output_is_refused(self, sink, path):
         first = emit(sink, 1)
         second = emit(sink, 2)

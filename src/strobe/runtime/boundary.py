@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 RECORDS_MAX = 256
 IDLE_S = 0.02
+HELD_BYTES_MAX = 8 << 20
+"""Above so much output in memory, a sink makes it durable in the background, whether or not a snapshot is to come."""
 
 
 class Boundary:
@@ -28,6 +30,8 @@ class Boundary:
         self._restored = restored
         # Of the last poll of each source, where not all of it is delivered: the records, and how many were.
         self._polled: dict[str, tuple[list[Any], int]] = {}
+        # From how much in memory on a sink is told to make it durable.
+        self._staged_from = dict.fromkeys(sinks, HELD_BYTES_MAX)
         self._next: asyncio.Handle | None = None
         self._stopped = False
 
@@ -61,8 +65,21 @@ class Boundary:
             self._timeline.host.writer.submit(sink.close)
 
     def emit(self, record: Any) -> None:
-        for sink in self._sinks.values():
+        for name, sink in self._sinks.items():
             sink.emit(record)
+            if sink.buffered_bytes >= self._staged_from[name]:
+                self._stage(name, sink)
+
+    def _stage(self, name: str, sink: Sink) -> None:
+        """Have what is in memory made durable; while that is under way, or where it failed, not with each record."""
+        position = sink.position
+        self._staged_from[name] = sink.buffered_bytes + HELD_BYTES_MAX
+
+        def stage() -> None:
+            sink.prepare(position)
+            self._staged_from[name] = HELD_BYTES_MAX
+
+        self._timeline.host.writer.later(stage)
 
     def positions(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return how far sources were read and sinks written by the events so far."""

@@ -22,7 +22,8 @@ _encode = msgspec.json.Encoder().encode
 class FileSink(Sink):
     """JSON lines, released into `path`; after a fork in epoch N, into `path.epoch-N`.
 
-    What was emitted is in memory until `prepare`, which may also be called between snapshots where that is much.
+    What was emitted is in memory until `prepare`. What is durable then need not end where the cut of a snapshot is: the
+    part of it that a snapshot covers is released, and the rest, on a restore, discarded.
     """
 
     def __init__(self, path: str | Path, process: str, on_step: OnStep | None = None) -> None:
