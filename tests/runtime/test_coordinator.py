@@ -28,6 +28,7 @@ from strobe.protocol.log import Abort, Begin, EpochStart, FrontierRecord
 from strobe.runtime.control import (
     LENGTH,
     AddressBook,
+    ChannelReport,
     Failed,
     FragmentStored,
     Heartbeat,
@@ -137,6 +138,19 @@ def test_snapshots_that_are_aborted_again_and_again_are_a_trouble_until_one_is_c
             assert "the cut is inconsistent" in trouble.problem
             await committed(coordinator, a, b)
             assert coordinator.service.status().troubles == []
+
+    asyncio.run(scenario())
+
+
+def test_a_channel_that_is_refused_for_good_is_a_trouble(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, _ = await both_alive(coordinator)
+            a.say(Heartbeat("a", 1, 0, 0.0, 0, {"a->b": ChannelReport(0, refused="stranger")}, {}, {}))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "refused"
+            assert "channel a->b is refused where process a looks for its other end: stranger" in trouble.problem
 
     asyncio.run(scenario())
 

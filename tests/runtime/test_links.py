@@ -18,9 +18,10 @@ from tests.runtime.link_ends import (
 )
 
 from strobe.runtime import outlet as outlet_module
+from strobe.runtime.inlet import Inlet
 from strobe.runtime.listener import Listener
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.wire import Hello
+from strobe.runtime.wire import Hello, Refusal
 
 LOCAL = "127.0.0.1"
 
@@ -318,6 +319,33 @@ def test_R1_a_final_refusal_ends_the_outlet_and_is_told(change: dict[str, object
         source.outlet.reach((LOCAL, listener.port))
         assert not target.heard
         source.outlet.close()
+        await listener.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("reason", ["stranger", "another version"])
+def test_what_a_stranger_refuses_is_sent_when_the_target_is_found_elsewhere(reason: str) -> None:
+    """The target has moved, and another system listens at its old place."""
+
+    class Stranger(Target):
+        def admit(self, hello: Hello) -> Inlet | Refusal:
+            return Refusal(reason, final=True)
+
+    async def scenario() -> None:
+        target, source = Target(), Source()
+        strange = await Listener.open(LOCAL, 0, gate=Stranger())
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        source.send(1)
+        source.outlet.reach((LOCAL, strange.port))
+        await until(lambda: source.refusals)
+        source.outlet.reach((LOCAL, strange.port))
+        assert source.outlet.refusal is not None, "that one has said all that it has to say"
+        source.outlet.reach((LOCAL, listener.port))
+        await until(lambda: target.heard)
+        assert source.outlet.refusal is None
+        source.outlet.close()
+        await strange.close()
         await listener.close()
 
     run(scenario())

@@ -110,13 +110,17 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class ChannelReport(msgspec.Struct, frozen=True):
-    """One channel as its sender sees it (`sent`, `backlog_bytes`, `waiting_s` for credit)."""
+    """One channel as its sender sees it (`sent`, `backlog_bytes`, `waiting_s` for credit).
+
+    `refused`: why whoever listens where the target was last known to be does not let it in, and never will.
+    """
 
     sent: int
     backlog_bytes: int = 0
     waiting_s: float = 0.0
     connected: bool = True
     reconnects: int = 0
+    refused: str = ""
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

@@ -45,7 +45,8 @@ def _outgoing(timeline: "Timeline") -> dict[str, ChannelReport]:
 
 
 def _report(sent: int, outlet: Outlet) -> ChannelReport:
-    return ChannelReport(sent, outlet.backlog_bytes, outlet.waiting_s, outlet.connected, outlet.reconnects)
+    refused = outlet.refusal.reason if outlet.refusal is not None else ""
+    return ChannelReport(sent, outlet.backlog_bytes, outlet.waiting_s, outlet.connected, outlet.reconnects, refused)
 
 
 def _memory_bytes() -> int:

@@ -52,15 +52,21 @@ class Gate(Protocol):
         """All that was read at once has been given: the time to send what it has led to."""
 
 
+ANOTHER_VERSION = "another version"
+STRANGER = "stranger"
+OF_ANOTHER_NODE = frozenset({ANOTHER_VERSION, STRANGER})
+"""Refusals by one that is no node of the same system: they say nothing of the node that was looked for."""
+
+
 def refuse_hello(hello: Hello, system: str, epoch: int) -> Refusal | None:
     """Return why a node of `system`, now in `epoch`, has nothing to do with whoever says `hello`; None where it has.
 
     An older epoch is over for good. A newer one has begun and this node does not know of it yet (R1).
     """
     if hello.version != VERSION:
-        return Refusal("another version", final=True)
+        return Refusal(ANOTHER_VERSION, final=True)
     if hello.system != system:
-        return Refusal("stranger", final=True)
+        return Refusal(STRANGER, final=True)
     if hello.epoch < epoch:
         return Refusal("older epoch", final=True)
     if hello.epoch > epoch:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from strobe.protocol.events import Marker
-from strobe.runtime.links import Rejections, logger
+from strobe.runtime.links import OF_ANOTHER_NODE, Rejections, logger
 from strobe.runtime.outlet_connection import OutletConnection
 from strobe.runtime.pace import Pace
 from strobe.runtime.settings import NodeSettings
@@ -113,6 +113,8 @@ class Outlet:
 
     def reach(self, address: tuple[str, int] | None) -> None:
         """The target listens there now; with None, nobody knows where. Told again, tries at once."""
+        if self.refusal is not None and self.refusal.reason in OF_ANOTHER_NODE and address != self._address:
+            self.refusal = None  # whoever listens at the old place is not the target
         if self.refusal is not None or self.closed:
             return
         if address != self._address:

@@ -1,6 +1,7 @@
 """All of the system in one document: what the coordinator knows now, from the brain, the log and heartbeats."""
 
 import os
+from collections.abc import Iterator
 
 from strobe.runtime.addresses import print_address
 from strobe.runtime.control import ChannelReport
@@ -145,6 +146,12 @@ def troubles(watch: Watch) -> list[Trouble]:
         if member.heartbeat is not None
         for problem in member.heartbeat.unreadable.values()
     ]
+    found += [
+        Trouble(
+            "refused", f"channel {channel} is refused where process {member.process} looks for its other end: {why}"
+        )
+        for member, channel, why in _refused(coordinator)
+    ]
     in_cycle = {channel.id for cycle in watch.cycles for channel in cycle}
     found += [
         Trouble("slow", f"channel {channel.id} has waited {waiting_s:.1f} s for {channel.target} to take more")
@@ -157,3 +164,12 @@ def troubles(watch: Watch) -> list[Trouble]:
         if one.state == MISSING
     ]
     return found
+
+
+def _refused(coordinator: Coordinator) -> Iterator[tuple[Member, str, str]]:
+    """Yield the channels of this epoch that nobody lets in: nothing can be sent on them."""
+    for member in coordinator.members.connected():
+        if member.heartbeat is not None and member.heartbeat.epoch == coordinator.brain.epoch:
+            for channel, report in member.heartbeat.outgoing.items():
+                if report.refused:
+                    yield member, channel, report.refused
