@@ -157,6 +157,10 @@ def test_errors_are_documents_and_browsers_are_kept_out(tmp_path: Path) -> None:
         assert (await asking("POST", "/v1/stop", "not an object")).code == 400
         assert (await asking("POST", "/v1/snapshots", {"initiators": ["x" * (1 << 20)]})).code == 413
         assert (await asking("POST", "/v1/snapshots", {"timeout_s": -1})).code == 400
+        for number in ("0", "-1", "10001", "9" * 5000):
+            refused = await asking("GET", f"/v1/snapshots?last={number}")
+            assert (refused.code, "give a number from 1 to 10000" in refused.document["error"]) == (400, True)
+            assert len(refused.document["error"]) < 100
         assert not coordinator.coordinator.ended.done()
 
     served(scenario, tmp_path / "store")

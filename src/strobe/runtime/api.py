@@ -40,6 +40,7 @@ from strobe.storage.resolution import resolve
 
 BODY_BYTES_MAX = 1 << 20
 LAST_MAX = 10_000
+_SHOWN_MAX = 20
 JSON = "application/json"
 
 Document = TypeVar("Document")
@@ -104,11 +105,9 @@ class Api:
         return _answer(self._status())
 
     async def _list(self, request: Request) -> Response:
-        text = request.query_params.get("last", "100")
-        if not (text.isascii() and text.isdecimal() and 0 < int(text) <= LAST_MAX):
-            raise UsageError(f"last = {text!r} makes no sense; give a number from 1 to {LAST_MAX}")
+        last = _last(request.query_params.get("last", "100"))
         state, url = self.coordinator.state, self.coordinator.store_url
-        listed = look_up(state, list(state.committed)[-int(text) :])
+        listed = look_up(state, list(state.committed)[-last:])
         return _answer(await asyncio.to_thread(list_snapshots, url, listed))
 
     async def _show(self, request: Request) -> Response:
@@ -168,6 +167,14 @@ class Guard:
         except ValueError:
             return name in self._names
         return True
+
+
+def _last(text: str) -> int:
+    # Python converts no number of thousands of digits.
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(LAST_MAX)) and 0 < int(text) <= LAST_MAX:
+        return int(text)
+    shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+    raise UsageError(f"last = {shown!r} makes no sense; give a number from 1 to {LAST_MAX}")
 
 
 async def _body(request: Request, kind: type[Document]) -> Document:
