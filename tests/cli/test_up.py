@@ -319,6 +319,35 @@ def ended(child):
     return child.poll()
 
 
+def test_a_log_that_grows_too_long_begins_anew_under_the_hands_of_its_child(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervising, "LOG_BYTES_MAX", 1000)
+    read, write = os.pipe()
+    child = child_that(tmp_path, f"import os; print('x' * 1000); os.read({read}, 1); print('later')")
+    child.start(read)
+    wait_until("its lines", lambda: child.log.stat().st_size > 1000)
+    child.bound_log()
+    assert child.log.read_bytes() == b""
+    assert child.log.with_name("b.log.1").read_bytes() == b"x" * 1000 + b"\n"
+    os.write(write, b"!")
+    assert ended(child) == 0
+    assert child.log.read_bytes() == b"later\n"
+    assert child.tail() == "later"
+    child.bound_log()
+    assert child.log.read_bytes() == b"later\n"
+    os.close(read)
+    os.close(write)
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path, lifeline, monkeypatch):
+    monkeypatch.setattr(supervising, "_TAIL_BYTES", 30)
+    child = child_that(tmp_path, "print('10:00 error: too long ago'); print('.' * 20); print('10:00 error: the last')")
+    child.start(lifeline)
+    ended(child)
+    assert child.last_error() == "the last"
+    monkeypatch.setattr(supervising, "_TAIL_BYTES", 15)
+    assert child.last_error() == ""
+
+
 def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifeline, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(supervising, "time", SimpleNamespace(monotonic=lambda: now[0]))

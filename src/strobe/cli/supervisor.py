@@ -1,12 +1,13 @@
 """Runs a live system on one machine: a coordinator and a node for each process, as children that are started again.
 
-Children write to log files in the store's run directory. They are tied to this program by a pipe: however it ends, they
-end too. A child that was killed or crashed is started again; one that ended by itself with 0 has left; one that cannot
-run at all (bad usage, something missing) stops everything.
+Children write to log files in the store's run directory, of bounded size. They are tied to this program by a pipe:
+however it ends, they end too. A child that was killed or crashed is started again; one that ended by itself with 0 has
+left; one that cannot run at all (bad usage, something missing) stops everything.
 """
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,9 @@ CLOSE_S_MAX = 1.0
 RESTART_S_MIN = 0.05
 RESTART_S_MAX = 2.0
 _NOT_RUNNABLE = (2, 3)
+LOG_BYTES_MAX = 16 << 20
+"""From there on a log begins anew, and what it was is kept as `NAME.log.1`."""
+_TAIL_BYTES = 256 << 10
 _LINES_SHOWN = 12
 _HALTED = 'halted report="'
 
@@ -96,6 +100,16 @@ class Child:
             self.restart_at_s = time.monotonic() + self._wait_s
         return code
 
+    def bound_log(self) -> None:
+        """Let the log begin anew where it is too long; it is written on meanwhile, so it cannot be another file."""
+        with contextlib.suppress(OSError):
+            if self.log.stat().st_size <= LOG_BYTES_MAX:
+                return
+            with contextlib.suppress(OSError):  # what is not kept must not fill the disk all the same
+                shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
+            os.truncate(self.log, 0)
+            self._log_begin = 0
+
     def tail(self) -> str:
         """Return the end of what it has logged since it was last started."""
         return "\n".join(self._logged()[-_LINES_SHOWN:])
@@ -114,10 +128,12 @@ class Child:
         return last.removeprefix(_HALTED).removesuffix('"') if last.startswith(_HALTED) else self.tail()
 
     def _logged(self) -> list[str]:
+        """Return the last lines since it was last started, as many as people can be expected to look at."""
         try:
             with self.log.open("rb") as log:
-                log.seek(self._log_begin)
-                return log.read().decode("utf-8", "replace").splitlines()
+                begin = log.seek(max(self._log_begin, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                lines = log.read().decode("utf-8", "replace").splitlines()
+                return lines if begin == self._log_begin else lines[1:]
         except OSError:
             return []
 
@@ -173,6 +189,7 @@ class Supervisor:
         """Start again what has ended and should not have; return what has ended since the last time."""
         gone = []
         for child in self._children.values():
+            child.bound_log()
             code = child.poll()
             if code is not None:
                 gone.append(Gone(child.name, code, child.last_error()))
