@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import pytest
 from tests.cli.command_line import BANK, REPOSITORY, refused, run
 
+from strobe.cli.node import _coordinator_at
+
 NOBODY = "127.0.0.1:1"  # nobody listens there: a node waits for its coordinator
 OWN_LOOP = str(REPOSITORY / "examples" / "own_loop.toml")
 
@@ -37,6 +39,21 @@ def waiting_node(*words, **how):
             yield node, line
         finally:
             node.kill()
+
+
+@pytest.mark.parametrize(
+    ("given", "listens", "warns"),
+    [
+        (None, "0.0.0.0:7400", True),
+        (None, "[::]:7400", True),
+        (None, "10.0.0.1:7400", False),
+        ("10.0.0.1:7400", "0.0.0.0:7400", False),
+        ("0.0.0.0:7400", "0.0.0.0:7400", False),
+    ],
+)
+def test_a_coordinator_that_listens_everywhere_must_be_named_on_another_host(given, listens, warns, caplog):
+    _coordinator_at(given, listens)
+    assert ("on any other, give --coordinator HOST:7400" in caplog.text) == warns
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -1,6 +1,7 @@
 """`strobe node`: run one process of a live system on this machine."""
 
 import asyncio
+import logging
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from strobe.cli.logs import start_logging
 from strobe.cli.systems import SystemSource, open_system
 from strobe.errors import UsageError
 from strobe.process import Process
-from strobe.runtime.addresses import parse_address
+from strobe.runtime.addresses import is_anywhere, parse_address
 from strobe.runtime.application import Decode, ProcessApplication, Renew
 from strobe.runtime.host import Host, Signer
 from strobe.runtime.loops import run_loop
@@ -25,6 +26,8 @@ from strobe.storage.keys import read_private_key
 app = new_app()
 
 EXIT_INTERRUPTED = 130
+
+logger = logging.getLogger("strobe.node")
 
 
 @app.command()
@@ -88,12 +91,25 @@ def _make_host(
         name,
         live.system,
         application,
-        parse_address(coordinator or live.coordinator.listen, "--coordinator"),
+        _coordinator_at(coordinator, live.coordinator.listen),
         listen=parse_address(listen or live.listens.get(name, "127.0.0.1:0"), "--listen"),
         advertise=advertise,
         store=store,
         sign=_signer(key) if key is not None else None,
     )
+
+
+def _coordinator_at(given: str | None, listens: str) -> tuple[str, int]:
+    """Return where to look for the coordinator: where it was said to be, or else where the system says it listens."""
+    host, port = parse_address(given or listens, "--coordinator")
+    if given is None and is_anywhere(host):
+        logger.warning(
+            "the system has its coordinator listen everywhere (%s), which says nothing of where that is: it is looked "
+            "for on this host; on any other, give --coordinator HOST:%d",
+            listens,
+            port,
+        )
+    return host, port
 
 
 def _renew(source: SystemSource, name: str) -> tuple[Process, Decode]:

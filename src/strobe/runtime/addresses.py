@@ -21,6 +21,11 @@ def print_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_anywhere(host: str) -> bool:
+    """Tell whether who listens at `host` does so at all addresses of its machine: nobody elsewhere can dial that."""
+    return host in ("0.0.0.0", "::", "")
+
+
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach `host`."""
     if host == "localhost":

@@ -24,7 +24,7 @@ from strobe.protocol.coordination import CannotRestore, LetGo, Released, TellBla
 from strobe.protocol.events import SnapshotsSettled
 from strobe.protocol.log import EntryRef, ProcessRecord
 from strobe.protocol.systems import first_view
-from strobe.runtime.addresses import print_address
+from strobe.runtime.addresses import is_anywhere, print_address
 from strobe.runtime.application import Application
 from strobe.runtime.control import (
     VERSION,
@@ -97,7 +97,7 @@ class Host:
         self._instance = secrets.token_hex(8)
         self._listen = listen
         # Who listens everywhere is found by the name of its host.
-        self._advertise = advertise or (socket.gethostname() if listen[0] in ("0.0.0.0", "::", "") else listen[0])
+        self._advertise = advertise or (socket.gethostname() if is_anywhere(listen[0]) else listen[0])
         self._store_given = store
         self._store = ""
         self._sign = sign
