@@ -4,6 +4,7 @@ The first fail their own snapshot alone, the second are tried again; nothing is 
 """
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ import pytest
 from tests.storage.samples import commit, sample
 
 from strobe.errors import StoreError
+from strobe.protocol.log import Remove
 from strobe.spark import columns as c
 from strobe.spark.examine import COMMITS, GONE, QUARANTINE, ROW_KIND, VERDICT, Examination, Examiner
 from strobe.spark.table_reading import Request, read_table
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
+from strobe.storage.disk import Disk
 from strobe.storage.entries import entry_name
 from strobe.storage.following import CommitReader, Followed, Follower
 from strobe.storage.sealed import UNSEALED, seal
@@ -187,6 +190,24 @@ def test_what_could_not_be_read_now_is_tried_again_and_is_no_damage(
     kinds = {row[ROW_KIND] for row in found}
     assert GONE in kinds
     assert QUARANTINE not in kinds
+
+
+def test_the_log_is_read_once_however_many_snapshots_were_removed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each of them: retention may have removed thousands before they are judged."""
+    for entry in entries_of(store):
+        assert entry.snapshot_id is not None
+        store.append(Remove(entry.snapshot_id, "retention", 40), store.state().next_position)
+    shutil.rmtree(Path(store.url) / "blobs")
+    read: list[str] = []
+
+    def count(examiner: Examiner) -> None:
+        read_file = Disk.read
+        monkeypatch.setattr(Disk, "read", lambda disk, name: read.append(name) or read_file(disk, name))
+
+    assert proofs(examined(store, count)) == ["undecided"] * 3
+    assert read.count(entry_name(0)) == 1
 
 
 def test_a_table_of_what_cannot_be_read_now_is_an_error_and_not_empty(

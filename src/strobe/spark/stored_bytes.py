@@ -70,6 +70,7 @@ class StoredBytes:
         self._place = self._reader.place
         self._store_id = store_id
         self._sound: set[BlobRef] = set()
+        self._follower: Follower | None = None
 
     @property
     def url(self) -> str:
@@ -124,9 +125,11 @@ class StoredBytes:
 
     def is_removed(self, snapshot_id: str) -> bool:
         """Tell whether the log says that the snapshot was removed: then its blobs may be gone."""
-        follower = Follower(self._place.url)
-        follower.advance()
-        return follower.is_removed(snapshot_id)
+        if self._follower is None:
+            self._follower = Follower(self._place.url)
+        if not self._follower.is_removed(snapshot_id):
+            self._follower.advance()
+        return self._follower.is_removed(snapshot_id)
 
     def _check(self, ref: BlobRef) -> None:
         if ref in self._sound:
