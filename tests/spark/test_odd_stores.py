@@ -15,7 +15,7 @@ import pytest
 from tests.storage.samples import commit, sample
 
 from strobe.errors import StoreError
-from strobe.protocol.log import Remove
+from strobe.protocol.log import EpochStart, Remove
 from strobe.spark import columns as c
 from strobe.spark.examine import COMMITS, GONE, QUARANTINE, ROW_KIND, VERDICT, Examination, Examiner
 from strobe.spark.table_reading import Request, read_table
@@ -60,8 +60,12 @@ def entries_of(store: Store) -> list[Followed]:
     return follower.between(0, follower.advance())
 
 
-def examined(store: Store, spoil: Callable[[Examiner], None] = lambda examiner: None) -> list[dict[str, Any]]:
-    entries = entries_of(store)
+def examined(
+    store: Store,
+    spoil: Callable[[Examiner], None] = lambda examiner: None,
+    entries: list[Followed] | None = None,
+) -> list[dict[str, Any]]:
+    entries = entries_of(store) if entries is None else entries
     positions = [entry.position for entry in entries]
     rows = [
         {"log_position": one.position, "snapshot_id": one.snapshot_id, "problem": one.problem, "history": positions[:n]}
@@ -208,6 +212,42 @@ def test_the_log_is_read_once_however_many_snapshots_were_removed(
 
     assert proofs(examined(store, count)) == ["undecided"] * 3
     assert read.count(entry_name(0)) == 1
+
+
+@pytest.mark.parametrize("first", [1, 11])
+def test_another_store_in_its_place_is_not_judged_whatever_its_snapshots_are_called(store: Store, first: int) -> None:
+    """D2: neither under the ids that were asked for, nor as damage of them."""
+    entries = entries_of(store)
+    put_in_place(store, first, store_id=None)
+    assert {row[ROW_KIND] for row in examined(store, entries=entries)} == {GONE}
+
+
+@pytest.mark.parametrize("entries_before", [0, 1])
+def test_an_older_copy_that_has_grown_otherwise_is_not_judged(store: Store, entries_before: int) -> None:
+    """D2: the store is the same by its header; other commits, or none, are where those are that one asks for."""
+    entries = entries_of(store)
+    put_in_place(store, 11, store.header.store, entries_before)
+    found = examined(store, entries=entries)
+    assert {row[ROW_KIND] for row in found} == {GONE}
+    assert "another entry" in found[0]["text"]
+    with pytest.raises(StoreError, match="another entry"):
+        list(read_table(Request(store.url, "fragments"), entries))
+
+
+def put_in_place(store: Store, first: int, store_id: str | None, entries_before: int = 0) -> None:
+    shutil.rmtree(store.url)
+    other = Store.create(store.url, identity=store_id)
+    for epoch in range(1, entries_before + 1):
+        other.append(EpochStart(epoch, at_us=1), other.state().next_position)
+    for counter in range(first, first + 3):
+        commit(other, sample(counter, balance=7))
+
+
+def test_an_entry_that_says_twice_whose_commit_it_is_fails_its_own_snapshot_alone(store: Store) -> None:
+    path = Path(store.url) / entry_name(3)
+    raw = path.read_bytes().replace(b',"at_us":30}', b',"at_us":30,"snapshot":"000001-00000009-coordinator"}')
+    path.write_bytes(seal(b'{"blake3":"' + UNSEALED.encode() + raw[len(b'{"blake3":"') + 64 :])[0])
+    assert [proofs(examined(store)), len(rows_of(store, "snapshots"))] == [["holds", "error", "holds"], 2]
 
 
 def test_a_table_of_what_cannot_be_read_now_is_an_error_and_not_empty(

@@ -3,7 +3,7 @@
 It is what drives the pipeline. A row names the position of a commit that took effect, or of an entry that is damaged,
 and the positions of the commits before it; whoever works on a snapshot reads the rest by itself.
 
-A store that is not there, or has gone, is one in which nothing is new: the stream waits.
+A store that is not there, or has gone, or is another one, is one in which nothing is new: the stream waits.
 """
 
 import time
@@ -23,7 +23,7 @@ from strobe.spark.examine import COMMITS
 from strobe.storage.following import Follower
 
 SOURCE = "strobe_commits"
-URL, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = "path", "history", "partitions", "rowsMax"
+URL, STORE_ID, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = "path", "storeId", "history", "partitions", "rowsMax"
 POSITION = "position"
 """The one member of an offset."""
 LOOK_EVERY_S = 0.1
@@ -36,7 +36,7 @@ CommitRow = tuple[int, str | None, str | None, list[int]]
 
 
 class CommitsSource(DataSource):
-    """`spark.readStream.format(SOURCE)`. Options: the path of the store; see the constants for the others."""
+    """`spark.readStream.format(SOURCE)`. Options: the path of a store and its id; see the constants for the others."""
 
     @classmethod
     def name(cls) -> str:
@@ -47,9 +47,8 @@ class CommitsSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "CommitsReader":  # noqa: N802 -- the name is Spark's
         options = self.options
-        return CommitsReader(
-            options[URL], int(options[HISTORY_LENGTH]), int(options[PARTITIONS]), int(options[ROWS_MAX])
-        )
+        numbers = (int(options[name]) for name in (HISTORY_LENGTH, PARTITIONS, ROWS_MAX))
+        return CommitsReader(options[URL], options[STORE_ID], *numbers)
 
 
 class CommitRows(InputPartition):
@@ -63,8 +62,9 @@ class CommitRows(InputPartition):
 class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the log in the driver; the rows are so few bytes that they travel with the tasks."""
 
-    def __init__(self, url: str, history: int, partitions: int, rows_max: int) -> None:
+    def __init__(self, url: str, store_id: str, history: int, partitions: int, rows_max: int) -> None:
         self._url = url
+        self._store_id = store_id
         self._history = history
         self._partitions = partitions
         self._rows_max = rows_max
@@ -132,5 +132,5 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> Follower:
         if self._follower is None:
-            self._follower = Follower(self._url)
+            self._follower = Follower(self._url, self._store_id)
         return self._follower

@@ -60,6 +60,7 @@ def evaluate(spark: SparkSession, stored: StoredBytes, invariants: Sequence[Inva
             judged.verdict(snapshot_id, one.name, verdict, UNREAD)
     if judged.readable:
         _Evaluation(spark, stored, judged).run(invariants, judged.readable)
+        stored.require_present()  # or it was another one that was asked about
 
 
 class _Evaluation:
@@ -96,13 +97,12 @@ class _Evaluation:
 
     def _require_store(self, error: Exception) -> None:
         """Raise Unavailable where it is not the invariant's fault: what it reads could not be had."""
-        if (absence := self._stored.absence()) is not None:
-            raise Unavailable(f"store {self._stored.url}: {absence}") from error
+        self._stored.require_present()
         if (reason := unavailable_reason(error)) is not None:
             raise Unavailable(reason) from error
 
     def _blame(self, check: str, snapshot_id: str, problem: str) -> None:
-        if self._stored.is_removed(snapshot_id):
+        if self._stored.is_removed(snapshot_id, self._judged.readable[snapshot_id]):
             self._judged.verdict(snapshot_id, check, c.UNDECIDED, REMOVED)
         else:
             self._fail(check, [snapshot_id], problem)

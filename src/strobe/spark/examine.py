@@ -124,6 +124,9 @@ class Examiner:
         found: list[FoundRow] = []
         for commit in zip(*(batch.column(name).to_pylist() for name in COMMITS.names), strict=True):
             found += self._examine_one(*commit)
+        # Another store in its place may have been read, in which ids are the same.
+        if found and (absence := self._stored.absence()) is not None:
+            found = [(*found[0][:2], GONE, None, self._examination.url, absence)]
         columns = zip(*found, strict=True) if found else [[]] * len(FOUND)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, FOUND, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=FOUND)
@@ -142,7 +145,7 @@ class Examiner:
         return rows.found
 
     def _examine_commit(self, rows: "_Rows", history: Sequence[int]) -> None:
-        commit = self._stored.commit(rows.position)
+        commit = self._stored.commit(rows.position, rows.snapshot_id)
         if isinstance(commit, Damage):
             self._give_up(rows, commit)
             return
@@ -214,7 +217,7 @@ class Examiner:
         """
         if (absence := self._stored.absence()) is not None:
             raise Unavailable(absence)
-        if self._stored.is_removed(rows.snapshot_id):
+        if self._stored.is_removed(rows.snapshot_id, rows.position):
             rows.verdict(c.PROOF, c.UNDECIDED, REMOVED)
             return c.UNDECIDED
         for place, problem in damaged:

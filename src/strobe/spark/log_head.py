@@ -5,10 +5,11 @@ from strobe.storage.following import Follower
 
 
 class LogHead:
-    """What was `committed` at position `start` of the log of the store at `url`, or after that."""
+    """What was `committed` at position `start` of the log of the store `store_id` at `url`, or after that."""
 
-    def __init__(self, url: str, start: int) -> None:
+    def __init__(self, url: str, store_id: str, start: int) -> None:
         self._url = url
+        self._store_id = store_id
         self._follower: Follower | None = None
         self._end = start
         self.committed = 0
@@ -18,7 +19,7 @@ class LogHead:
     def look(self) -> None:
         """Take in what is new."""
         try:
-            self._follower = self._follower or Follower(self._url)
+            self._follower = self._follower or Follower(self._url, self._store_id)
             self._follower.advance()
             self.problem = None
         except StoreError as error:

@@ -124,7 +124,7 @@ class Pipeline:
         try:
             query = self._start(store_id, once)
             while not query.awaitTermination(LOOK_EVERY_S):
-                self._look_at_log(watch)
+                self._look_at_log(store_id, watch)
                 if watch.look():
                     return True
             return True
@@ -146,13 +146,13 @@ class Pipeline:
         """How many snapshots are known to be committed since those that were judged before this run."""
         return self._head.committed if self._head is not None else 0
 
-    def _look_at_log(self, watch: Watch) -> None:
+    def _look_at_log(self, store_id: str, watch: Watch) -> None:
         """Tell why the log cannot be read: to the stream, that is a store in which nothing is new."""
         if time.monotonic() < self._look_again_s:
             return
         self._look_again_s = time.monotonic() + LOG_EVERY_S
         if self._head is None:
-            self._head = LogHead(self.url, self.outputs.noted_position())
+            self._head = LogHead(self.url, store_id, self.outputs.noted_position())
         known = self._head.problem
         self._head.look()
         if self._head.problem is not None and self._head.problem != known:
@@ -167,6 +167,7 @@ class Pipeline:
 
         commits = (
             self.spark.readStream.format(source.SOURCE)
+            .option(source.STORE_ID, store_id)
             .option(source.HISTORY_LENGTH, max(0, self.options.drift_window - 1))
             .option(source.PARTITIONS, tasks_max(self.spark))
             .option(source.ROWS_MAX, self.options.snapshots_per_batch)

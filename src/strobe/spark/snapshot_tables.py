@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from strobe.protocol.log import Manifest
 from strobe.spark import columns as c
 from strobe.spark.arrow import spark_type
 
@@ -73,17 +74,26 @@ def tasks_max(spark: SparkSession) -> int:
 def _reader(url: str, table: str) -> Callable[[Batches], Batches]:
     def read(given: Batches) -> Batches:
         # Imported in the worker, where the package may have come with the job.
+        from strobe.errors import StoreError
         from strobe.spark.arrow import arrow_schema, batches
         from strobe.spark.committed import StoredSnapshot
         from strobe.spark.rows import rows_of
+        from strobe.storage.entries import entry_name
         from strobe.storage.following import CommitReader
 
         reader = CommitReader(url)
+
+        def manifest_of(snapshot_id: str, position: int) -> Manifest:
+            commit = reader.read_commit(position)
+            if commit.snapshot != snapshot_id:  # it was, when it was examined
+                raise StoreError(url, f"{entry_name(position)} is no longer the commit of {snapshot_id}")
+            return commit.manifest
+
         for batch in given:
             positions, ids = (batch.column(name).to_pylist() for name in ENTRIES.names)
             # A blob that was damaged since the snapshot was examined is raised: a table without it would look whole.
             snapshots = (
-                StoredSnapshot(snapshot_id, position, reader.read_commit(position).manifest, reader.read_blob)
+                StoredSnapshot(snapshot_id, position, manifest_of(snapshot_id, position), reader.read_blob)
                 for position, snapshot_id in zip(positions, ids, strict=True)
             )
             rows = (row for snapshot in snapshots for row in rows_of(table, snapshot, None))

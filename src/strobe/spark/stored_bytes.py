@@ -80,10 +80,12 @@ class StoredBytes:
         """Return where the file `name` of the store is."""
         return f"{self._place.url}/{name}"
 
-    def commit(self, position: int) -> Commit | Damage:
-        """Return the commit at `position`, or what is wrong with it."""
+    def commit(self, position: int, snapshot_id: str | None = None) -> Commit | Damage:
+        """Return the commit at `position`, which must be of `snapshot_id` if given, or what is wrong with it."""
         try:
-            return self._reader.read_commit(position)
+            if snapshot_id is None:
+                return self._reader.read_commit(position)
+            return self._reader.read_commit_of(snapshot_id, position)
         except DAMAGE as error:
             return _damage(entry_name(position), error.problem)
 
@@ -123,12 +125,21 @@ class StoredBytes:
         """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""
         return absence(self._place, self._store_id)
 
-    def is_removed(self, snapshot_id: str) -> bool:
-        """Tell whether the log says that the snapshot was removed: then its blobs may be gone."""
+    def require_present(self) -> None:
+        """Raise Unavailable where the store is not there, or is another."""
+        if (absence := self.absence()) is not None:
+            raise Unavailable(f"store {self.url}: {absence}")
+
+    def is_removed(self, snapshot_id: str, position: int) -> bool:
+        """Tell whether the log says that what was committed at `position` was removed: then its blobs may be gone.
+
+        Raise StoreError where it does not even say that the snapshot was committed there.
+        """
         if self._follower is None:
-            self._follower = Follower(self._place.url)
+            self._follower = Follower(self._place.url, self._store_id)
         if not self._follower.is_removed(snapshot_id):
             self._follower.advance()
+        self._follower.require_commit(snapshot_id, position)
         return self._follower.is_removed(snapshot_id)
 
     def _check(self, ref: BlobRef) -> None:

@@ -77,13 +77,13 @@ class TableReading:
             # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
             if is_transient(error):
                 raise
-            if self._is_removed(entry.snapshot_id) or not errors_wanted:
+            if self._is_removed(entry.snapshot_id, entry.position) or not errors_wanted:
                 return []
             place, problem = place_and_problem(error, entry.name)
             return [self._error(entry, place, problem if isinstance(error, SnapshotError) else f"{place}: {problem}")]
 
     def _rows_of(self, snapshot_id: str, position: int) -> list[tuple[Chunks, int]]:
-        manifest = self._reader.read_commit(position).manifest
+        manifest = self._reader.read_commit_of(snapshot_id, position).manifest
         snapshot = StoredSnapshot(snapshot_id, position, manifest, self._reader.read_blob)
         table = self._request.table
         if self._request.verify == VERIFY_SNAPSHOT or table == "reading_errors":
@@ -93,9 +93,14 @@ class TableReading:
     def _error(self, entry: Followed, place: str, problem: str | None) -> tuple[Chunks, int]:
         return [[entry.snapshot_id], [entry.position], [f"{self._request.url}/{place}"], [problem]], 0
 
-    def _is_removed(self, snapshot_id: str) -> bool:
-        """Tell whether a collector has removed the snapshot; raise where the whole store has gone, for another try."""
+    def _is_removed(self, snapshot_id: str, position: int) -> bool:
+        """Tell whether a collector has removed the snapshot; raise where the whole store has gone, for another try.
+
+        Or is another one, where the snapshot is not committed at `position`.
+        """
         if self._follower is None:
             self._follower = Follower(self._request.url)
-        self._follower.advance()
+        if not self._follower.is_removed(snapshot_id):
+            self._follower.advance()
+        self._follower.require_commit(snapshot_id, position)
         return self._follower.is_removed(snapshot_id)

@@ -25,6 +25,8 @@ from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import stated_checksum
 from strobe.storage.shared_decoding import CommitDecoder
 
+_ANOTHER = "is another store than before; bring that one back, or begin anew"
+
 
 class Followed(msgspec.Struct, frozen=True):
     """An entry of the log that a follower has to know of: the commit of `snapshot_id`, or one with a `problem`."""
@@ -67,18 +69,35 @@ class CommitReader:
         raw = self.read_raw(position)
         return self._decoder.decode(raw, self.place.url, position)
 
+    def read_commit_of(self, snapshot_id: str, position: int) -> Commit:
+        """Return the commit of `snapshot_id` at `position`, as `read_commit` does; raise StoreError for another's."""
+        commit = self.read_commit(position)
+        if commit.snapshot != snapshot_id:
+            raise StoreCorrupt(
+                self.place.url,
+                entry_name(position),
+                f"is the commit of {commit.snapshot}, and not that of {snapshot_id}",
+            )
+        return commit
+
     def read_blob(self, ref: BlobRef) -> memoryview:
         """Return the verified bytes of a blob."""
         return self.blobs.read(ref)
 
 
 class Follower:
-    """What the log of the store at `url` has said so far. It is for one thread."""
+    """What the log of the store at `url` has said so far. It is for one thread.
 
-    def __init__(self, url: str | Path) -> None:
+    Where `store_id` is given, the store must be the one whose header says so.
+    """
+
+    def __init__(self, url: str | Path, store_id: str | None = None) -> None:
         self.place = place_at(url)
         self.url = self.place.url
-        self._header = read_header(self.place).blake3
+        header = read_header(self.place)
+        if store_id is not None and header.store != store_id:
+            raise StoreError(self.url, _ANOTHER)
+        self._header = header.blake3
         self._before: str | None = self._header
         self._state = LogState()
         self._followed: list[Followed] = []
@@ -117,6 +136,19 @@ class Follower:
     def is_removed(self, snapshot_id: str) -> bool:
         """Tell whether the snapshot was complete and is no longer: its blobs may be gone."""
         return snapshot_id in self._state.removed
+
+    def require_commit(self, snapshot_id: str, position: int) -> None:
+        """Raise StoreError where the commit of `snapshot_id` is not at `position`, unless that is because of damage.
+
+        For who was told that it is: the log was another one then.
+        """
+        found = self.between(position, position + 1)
+        if not any(one.snapshot_id == snapshot_id or one.problem is not None for one in found):
+            raise StoreError(
+                self.url,
+                f"{entry_name(position)} is another entry than the commit of {snapshot_id} that was read before, as in "
+                "an older copy of the store; bring the newer one back, or begin anew",
+            )
 
     def _take(self, raw: bytes) -> None:
         position = self.end
@@ -179,7 +211,7 @@ class Follower:
         if self.place.size(HEADER) is None:
             raise StoreError(self.url, "has gone; bring it back, and reading goes on where it was")
         if read_header(self.place).blake3 != self._header:
-            raise StoreError(self.url, "is another store than before; bring that one back, or begin anew")
+            raise StoreError(self.url, _ANOTHER)
         if self.end and self._before is not None:
             raw = self.place.read(entry_name(self.end - 1))
             if raw is None or stated_checksum(raw) != self._before:
