@@ -163,10 +163,12 @@ def test_a_batch_that_ends_after_any_step_is_done_once_in_the_end(
 def test_an_invariant_that_fails_on_one_snapshot_is_an_error_there_and_judged_elsewhere(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """G1, and schema drift: in one snapshot the balance is text."""
+    """G1, and schema drift: in one snapshot the balance is text, and reads as if the store could not be reached."""
     store = samples(tmp_path / "store", 4)
     drifted = sample(5)
-    state = replace(drifted.fragments["a"].state, data=msgspec.msgpack.encode({"balance": "much"}))
+    state = replace(
+        drifted.fragments["a"].state, data=msgspec.msgpack.encode({"balance": "much\nUnavailable: see StoreError: x"})
+    )
     commit(store, with_state(drifted, "a", state))
     commit(store, sample(6, balance=99))
     python = """

@@ -20,10 +20,18 @@ from pyspark.sql.types import StructType
 
 from strobe.errors import StoreError
 from strobe.spark.examine import COMMITS
+from strobe.spark.stored_bytes import marked
 from strobe.storage.following import Follower
 
 SOURCE = "strobe_commits"
-URL, STORE_ID, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = "path", "storeId", "history", "partitions", "rowsMax"
+URL, STORE_ID, MARKER, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = (
+    "path",
+    "storeId",
+    "marker",
+    "history",
+    "partitions",
+    "rowsMax",
+)
 POSITION = "position"
 """The one member of an offset."""
 LOOK_EVERY_S = 0.1
@@ -48,7 +56,7 @@ class CommitsSource(DataSource):
     def streamReader(self, schema: StructType) -> "CommitsReader":  # noqa: N802 -- the name is Spark's
         options = self.options
         numbers = (int(options[name]) for name in (HISTORY_LENGTH, PARTITIONS, ROWS_MAX))
-        return CommitsReader(options[URL], options[STORE_ID], *numbers)
+        return CommitsReader(options[URL], options[STORE_ID], options[MARKER], *numbers)
 
 
 class CommitRows(InputPartition):
@@ -60,11 +68,15 @@ class CommitRows(InputPartition):
 
 
 class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the log in the driver; the rows are so few bytes that they travel with the tasks."""
+    """Follows the log in the driver; the rows are so few bytes that they travel with the tasks.
 
-    def __init__(self, url: str, store_id: str, history: int, partitions: int, rows_max: int) -> None:
+    That the store cannot be read now is told with `marker` before it (`marked`).
+    """
+
+    def __init__(self, url: str, store_id: str, marker: str, history: int, partitions: int, rows_max: int) -> None:
         self._url = url
         self._store_id = store_id
+        self._marker = marker
         self._history = history
         self._partitions = partitions
         self._rows_max = rows_max
@@ -80,7 +92,8 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         # All that is committed is to be judged, and not all that could be read: here a store that has gone is told.
-        self._last = self._opened().advance()
+        with marked(self._marker):
+            self._last = self._opened().advance()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         end = self._end() if self._last is None else self._last
@@ -94,7 +107,8 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {POSITION: end} if rows or isinstance(limit, ReadAllAvailable) else start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[CommitRows]:
-        rows = self._rows(start[POSITION], end[POSITION])
+        with marked(self._marker):
+            rows = self._rows(start[POSITION], end[POSITION])
         parts = max(1, min(self._partitions, len(rows) // PARTITION_ROWS_MIN))
         ends = accumulate(((len(rows) + place) // parts for place in range(parts)), initial=0)
         return [CommitRows(rows[first:last]) for first, last in pairwise(ends) if last > first]

@@ -20,7 +20,7 @@ from strobe.spark.examine import REMOVED, UNREAD
 from strobe.spark.invariants import Invariant, problem_of
 from strobe.spark.outputs import Row
 from strobe.spark.snapshot_tables import tables_of_snapshots
-from strobe.spark.stored_bytes import StoredBytes, Unavailable, unavailable_reason
+from strobe.spark.stored_bytes import StoredBytes, Unavailable, new_marker, unavailable_reason
 
 ROWS_MAX = 1000
 """Of the rows that violate an invariant in one snapshot, so many are kept; the verdict says how many there are."""
@@ -68,6 +68,7 @@ class _Evaluation:
         self._spark = spark
         self._stored = stored
         self._judged = judged
+        self._marker = new_marker()
         self._errors: dict[str, list[str]] = {}
 
     def run(self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]) -> None:
@@ -98,7 +99,7 @@ class _Evaluation:
     def _require_store(self, error: Exception) -> None:
         """Raise Unavailable where it is not the invariant's fault: what it reads could not be had."""
         self._stored.require_present()
-        if (reason := unavailable_reason(error)) is not None:
+        if (reason := unavailable_reason(error, self._marker)) is not None:
             raise Unavailable(reason) from error
 
     def _blame(self, check: str, snapshot_id: str, problem: str) -> None:
@@ -110,7 +111,7 @@ class _Evaluation:
     def _violating(
         self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]
     ) -> dict[tuple[str, str], list[Row]]:
-        tables = tables_of_snapshots(self._spark, self._stored.url, snapshots)
+        tables = tables_of_snapshots(self._spark, self._stored.url, snapshots, self._marker)
         rows = reduce(DataFrame.union, (_as_rows(one.violating(self._spark, tables), one.name) for one in invariants))
         found: dict[tuple[str, str], list[Row]] = {}
         for row in _bounded(rows).toArrow().to_pylist():

@@ -26,7 +26,7 @@ from strobe.spark.log_head import LogHead
 from strobe.spark.outputs import Outputs
 from strobe.spark.shipping import Carried, carried, is_remote, is_shipped, require_on_workers
 from strobe.spark.snapshot_tables import tasks_max
-from strobe.spark.stored_bytes import unavailable_reason
+from strobe.spark.stored_bytes import marked, new_marker, unavailable_reason
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import canonical_url, place_at
 
@@ -75,6 +75,7 @@ class Pipeline:
         self.outputs = Outputs(to)
         self.options = options or Options()
         self.on_step: OnStep | None = None
+        self._marker = new_marker()
         self._failures = 0
         self._head: LogHead | None = None
         self._look_again_s = 0.0
@@ -160,14 +161,16 @@ class Pipeline:
 
     def _start(self, store_id: str, once: bool) -> Any:
         plan = Plan(self.outputs.to, self._examination(store_id), self.options.invariants, self.options.alerts)
-        on_step = self.on_step
+        on_step, marker = self.on_step, self._marker
 
         def judge_batch(commits: DataFrame, batch_id: int) -> None:
-            judge(plan, commits, batch_id, on_step)
+            with marked(marker):
+                judge(plan, commits, batch_id, on_step)
 
         commits = (
             self.spark.readStream.format(source.SOURCE)
             .option(source.STORE_ID, store_id)
+            .option(source.MARKER, self._marker)
             .option(source.HISTORY_LENGTH, max(0, self.options.drift_window - 1))
             .option(source.PARTITIONS, tasks_max(self.spark))
             .option(source.ROWS_MAX, self.options.snapshots_per_batch)
@@ -180,7 +183,7 @@ class Pipeline:
 
     def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:
         """Say what went wrong; raise it where trying again is of no use."""
-        known = unavailable_reason(error)
+        known = unavailable_reason(error, self._marker)
         reason = known or problem_of(error)
         if (once and self._failures >= TRIES_ONCE) or (known is None and self._failures >= len(PAUSES_S)):
             raise MissingComponent(f"the pipeline cannot go on: {reason}") from error

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from strobe.protocol.log import Manifest
 from strobe.spark import columns as c
 from strobe.spark.arrow import spark_type
 
@@ -53,15 +52,18 @@ def empty_tables(spark: SparkSession) -> SnapshotTables:
     return SnapshotTables(spark, lambda name: spark.createDataFrame([], spark_type(c.TABLES[name])))
 
 
-def tables_of_snapshots(spark: SparkSession, url: str, snapshots: Mapping[str, int]) -> SnapshotTables:
-    """Return the tables of `snapshots`, which are given with their positions in the log."""
+def tables_of_snapshots(spark: SparkSession, url: str, snapshots: Mapping[str, int], marker: str) -> SnapshotTables:
+    """Return the tables of `snapshots`, which are given with their positions in the log.
+
+    Where a query fails because something cannot be had now, `marker` is in the text of the error (`marked`).
+    """
     rows = pa.table([list(snapshots.values()), list(snapshots)], schema=ENTRIES)
     entries = spark.createDataFrame(rows, from_arrow_schema(ENTRIES))
     tasks = min(tasks_max(spark), len(snapshots) // TASK_SNAPSHOTS_MIN)
     spread = entries.repartition(tasks) if tasks > 1 else entries.coalesce(1)
 
     def make(table: str) -> DataFrame:
-        return spread.mapInArrow(_reader(url, table), spark_type(c.TABLES[table]))
+        return spread.mapInArrow(_reader(url, table, marker), spark_type(c.TABLES[table]))
 
     return SnapshotTables(spark, make)
 
@@ -71,32 +73,30 @@ def tasks_max(spark: SparkSession) -> int:
     return 2 * int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
-def _reader(url: str, table: str) -> Callable[[Batches], Batches]:
+def _reader(url: str, table: str, marker: str) -> Callable[[Batches], Batches]:
     def read(given: Batches) -> Batches:
         # Imported in the worker, where the package may have come with the job.
         from strobe.errors import StoreError
         from strobe.spark.arrow import arrow_schema, batches
         from strobe.spark.committed import StoredSnapshot
         from strobe.spark.rows import rows_of
+        from strobe.spark.stored_bytes import marked
         from strobe.storage.entries import entry_name
         from strobe.storage.following import CommitReader
 
         reader = CommitReader(url)
 
-        def manifest_of(snapshot_id: str, position: int) -> Manifest:
+        def read_one(position: int, snapshot_id: str) -> StoredSnapshot:
             commit = reader.read_commit(position)
             if commit.snapshot != snapshot_id:  # it was, when it was examined
                 raise StoreError(url, f"{entry_name(position)} is no longer the commit of {snapshot_id}")
-            return commit.manifest
+            return StoredSnapshot(snapshot_id, position, commit.manifest, reader.read_blob)
 
-        for batch in given:
-            positions, ids = (batch.column(name).to_pylist() for name in ENTRIES.names)
-            # A blob that was damaged since the snapshot was examined is raised: a table without it would look whole.
-            snapshots = (
-                StoredSnapshot(snapshot_id, position, manifest_of(snapshot_id, position), reader.read_blob)
-                for position, snapshot_id in zip(positions, ids, strict=True)
-            )
-            rows = (row for snapshot in snapshots for row in rows_of(table, snapshot, None))
-            yield from batches(arrow_schema(c.TABLES[table]), rows)
+        # A blob that was damaged since the snapshot was examined is raised: a table without it would look whole.
+        with marked(marker, damage_too=False):
+            for batch in given:
+                entries = zip(*(batch.column(name).to_pylist() for name in ENTRIES.names), strict=True)
+                rows = (row for entry in entries for row in rows_of(table, read_one(*entry), None))
+                yield from batches(arrow_schema(c.TABLES[table]), rows)
 
     return read

@@ -1,7 +1,9 @@
 """The bytes of committed snapshots as a worker reads them: entries and blobs, verified, and by position (S2)."""
 
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StoreFormatError, StrobeError
@@ -15,7 +17,6 @@ from strobe.storage.place import Place
 
 _NOTHING = memoryview(b"")
 _SOUND_MAX = 100_000
-_UNAVAILABLE = re.compile(r"\b(?:Unavailable|StoreError): (.*)")
 
 
 class Damage(NamedTuple):
@@ -38,9 +39,28 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, StoreError) and not isinstance(error, DAMAGE)
 
 
-def unavailable_reason(error: Exception) -> str | None:
+def new_marker() -> str:
+    """Return what `marked` puts before a reason. Nobody can guess it: the text of an error may quote what users say."""
+    return f"unavailable-{secrets.token_hex(16)}:"
+
+
+@contextmanager
+def marked(marker: str, *, damage_too: bool = True) -> Iterator[None]:
+    """Let what cannot be had now be known by `marker`, to who is left with the text that Spark makes of an error.
+
+    Where `damage_too` is false, damage is not among it: there it says something about a snapshot.
+    """
+    try:
+        yield
+    except (StoreError, Unavailable) as error:
+        if isinstance(error, DAMAGE) and not damage_too:
+            raise
+        raise Unavailable(f"{marker} {error}") from error
+
+
+def unavailable_reason(error: Exception, marker: str) -> str | None:
     """Say what could not be had now, where that is why Spark has failed: all it keeps of what Python raised is text."""
-    found = _UNAVAILABLE.search(str(error))
+    found = re.search(f"{re.escape(marker)} (.*)", str(error))
     return found[1] if found else None
 
 

@@ -1,4 +1,4 @@
-"""Another store, or another history of it, where the one was that a pipeline is about: it is not judged (D2)."""
+"""What may become of a store under a pipeline: another lies in its place, or it cannot be read for a moment (D2)."""
 
 from pathlib import Path
 
@@ -9,9 +9,10 @@ from tests.storage.samples import commit, sample
 
 import strobe.spark.pipeline as pipeline_module
 from strobe.spark.invariants import read_invariants
-from strobe.spark.judging import Step
+from strobe.spark.judging import OnStep, Step
 from strobe.spark.pipeline import Options, Pipeline, Watch
 from strobe.storage import Store
+from strobe.storage.blobs import blob_name
 
 
 def samples(root: Path, *counters: int, balance: int = 100) -> Store:
@@ -34,8 +35,6 @@ def test_another_store_in_its_place_is_neither_examined_nor_asked_and_the_first_
 ) -> None:
     """Though it has snapshots of the same ids, and is still there when the batch is tried again."""
     store, hidden = samples(tmp_path / "store", 1, 2), tmp_path / "hidden"
-    (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "conservation.sql").write_text(CONSERVATION)
     told: list[str] = []
 
     class BringItBack(Watch):
@@ -50,11 +49,41 @@ def test_another_store_in_its_place_is_neither_examined_nor_asked_and_the_first_
             Path(store.url).rename(hidden)
             samples(tmp_path / "store", 1, 2, 3, balance=7)
 
-    rules = tuple(read_invariants(tmp_path / "rules"))
-    pipeline = Pipeline(spark, store.url, tmp_path / "to", Options(rules, drift_window=0))
-    pipeline.on_step = replace_it
-    pipeline.run(once=True, watch=BringItBack())
+    judge(spark, store, tmp_path, replace_it, BringItBack())
     assert ["is another store" in reason for reason in told] == [True, True]
+
+
+def test_a_state_that_cannot_be_read_while_an_invariant_is_asked_is_tried_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The workers cannot read it, though the store is there: what they raise is known for that."""
+    store, aside = samples(tmp_path / "store", 1, 2), tmp_path / "aside"
+    state = Path(store.url) / blob_name(store.list()[1][2].processes["a"].state)
+    told: list[str] = []
+
+    class PutItBack(Watch):
+        def trouble(self, reason: str) -> None:
+            told.append(reason)
+            state.rmdir()
+            aside.rename(state)
+
+    def put_a_directory_there(step: Step, batch_id: int) -> None:
+        if step == Step.EXAMINED and not told:
+            state.rename(aside)
+            state.mkdir()
+
+    judge(spark, store, tmp_path, put_a_directory_there, PutItBack())
+    assert len(told) == 1
+    assert told[0].startswith(f"store {store.url}: cannot read blobs/")
+
+
+def judge(spark: SparkSession, store: Store, root: Path, on_step: OnStep, watch: Watch) -> None:
+    """Judge the snapshots 1 and 2, all of which hold, with the store treated by `on_step` and `watch`."""
+    (root / "rules").mkdir()
+    (root / "rules" / "conservation.sql").write_text(CONSERVATION)
+    pipeline = Pipeline(spark, store.url, root / "to", Options(tuple(read_invariants(root / "rules")), drift_window=0))
+    pipeline.on_step = on_step
+    pipeline.run(once=True, watch=watch)
     ids = [f"000001-{counter:08d}-coordinator" for counter in (1, 2)]
-    assert verdicts(tmp_path / "to") == {(name, check): "holds" for name in ids for check in ("proof", "conservation")}
-    assert written(tmp_path / "to")["quarantine"] == []
+    assert verdicts(root / "to") == {(name, check): "holds" for name in ids for check in ("proof", "conservation")}
+    assert written(root / "to")["quarantine"] == []
