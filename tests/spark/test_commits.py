@@ -1,16 +1,23 @@
 """The commits of a store as a stream: what is new, from where the last one ended, and of that store alone (D2)."""
 
+import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.generate import good_snapshots
-from tests.spark.stores import commit, store_with
+from tests.spark.stores import commit, damage, store_with
 
-from strobe.errors import StoreCorrupt, StoreError
-from strobe.spark.commits import CommitsReader, Offset
+from strobe.errors import StoreCorrupt, StoreError, UsageError
+from strobe.spark import log_offsets
+from strobe.spark.commits import CommitsReader
+from strobe.spark.log_offsets import Offset, refuse_other_log
+from strobe.spark.source import StrobeStreamReader
+from strobe.spark.source_options import SourceOptions
 from strobe.spark.stored_bytes import Unavailable, marked, new_marker, unavailable_reason
 from strobe.storage import Store
+from strobe.storage.disk import Disk
+from strobe.storage.entries import entry_name
 
 MARKER = "unavailable-7:"
 
@@ -54,6 +61,76 @@ def test_a_batch_that_was_begun_before_the_store_vanished_is_tried_again(tmp_pat
     (tmp_path / "store").rename(tmp_path / "away")
     with pytest.raises(Unavailable, match=f"^{MARKER} store .* does not exist"):
         reader_of(store).partitions({"position": 0}, {"position": 2})
+
+
+def restored(store: Store, root: Path) -> Store:
+    """Put the copy at `root` in the place of the store that it is of."""
+    shutil.rmtree(store.url)
+    shutil.copytree(root, store.url)
+    return Store.open(store.url)
+
+
+@pytest.mark.parametrize("rows_max", [2, 2000])
+def test_an_older_copy_of_the_store_is_refused_however_far_it_has_grown(tmp_path: Path, rows_max: int) -> None:
+    """D2: other entries are at the positions that were read before, and would never be looked at."""
+    snapshots = list(good_snapshots(3, 7))
+    store = store_with(tmp_path / "store", snapshots[:1])
+    shutil.copytree(store.url, tmp_path / "copy")
+    for snapshot in snapshots[1:4]:
+        commit(store, snapshot)
+    at: Offset = {"position": 0}
+    for _ in range(2 if rows_max == 2 else 1):
+        found, at = taken(reader_of(store), at, rows_max)
+    assert found[-1] == str(snapshots[3].id)
+    shutil.copytree(store.url, tmp_path / "newer")
+    store = restored(store, tmp_path / "copy")
+    for grown in ([], snapshots[4:]):
+        for snapshot in grown:
+            commit(store, snapshot)
+        with pytest.raises(UsageError, match=r"an older copy of the store.*\(--to\)"):
+            refuse_other_log(store.url, store.header.store, at)
+        with pytest.raises(Unavailable, match="an older copy of the store"):
+            reader_of(store).latestOffset(at, ReadMaxRows(rows_max))
+        with pytest.raises(Unavailable, match="an older copy of the store"):
+            reader_of(store).partitions({"position": 0}, at)
+    store = restored(store, tmp_path / "newer")
+    commit(store, snapshots[4])
+    refuse_other_log(store.url, store.header.store, at)
+    assert taken(reader_of(store), at)[0] == [str(snapshots[4].id)]
+
+
+def test_an_offset_of_an_earlier_strobe_is_gone_on_from(tmp_path: Path) -> None:
+    """It has no checksum; the next one has."""
+    first, second = good_snapshots(4, 2)
+    store = store_with(tmp_path / "store", [first, second])
+    refuse_other_log(store.url, store.header.store, {"position": 2})
+    found, at = taken(reader_of(store), {"position": 2})
+    assert (found, at["position"], len(at["checksum"])) == ([str(second.id)], 4, 64)
+
+
+@pytest.mark.parametrize("position", [3, 4])
+def test_a_stream_goes_on_after_an_entry_that_is_damaged_by_now(tmp_path: Path, position: int) -> None:
+    """Whether it is the last one that was handed out, or the first that was not."""
+    first, second, third = good_snapshots(5, 3)
+    store = store_with(tmp_path / "store", [first, second])
+    _, at = taken(reader_of(store), {"position": 0})
+    commit(store, third)
+    damage(tmp_path / "store" / entry_name(position))
+    refuse_other_log(store.url, store.header.store, at)
+    assert [name for name in taken(reader_of(store), at)[0] if name] == [str(third.id)]
+
+
+def test_a_log_is_not_looked_at_as_often_as_spark_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store would be asked hundreds of times a second; so in the streams of tables, too."""
+    monkeypatch.setattr(log_offsets, "LOOK_EVERY_S", 3600.0)
+    store = store_with(tmp_path / "store", good_snapshots(6, 1))
+    tables = StrobeStreamReader(SourceOptions.parse({"path": store.url, "table": "snapshots"}))
+    for reader in (reader_of(store), tables):
+        at = reader.latestOffset({"position": 0}, ReadAllAvailable())
+        with monkeypatch.context() as offline:
+            offline.setattr(Disk, "read", None)
+            assert reader.latestOffset(at, ReadAllAvailable()) == at
+        assert at["position"] == 2
 
 
 @pytest.mark.parametrize("error", [StoreError("s3://b", "timed out"), Unavailable("store s3://b: timed out")])

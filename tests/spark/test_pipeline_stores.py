@@ -1,13 +1,15 @@
 """What may become of a store under a pipeline: another lies in its place, or it cannot be read for a moment (D2)."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.pipelines import CONSERVATION, verdicts, written
+from tests.spark.pipelines import CONSERVATION, judge_once, verdicts, written
 from tests.storage.samples import commit, sample
 
 import strobe.spark.pipeline as pipeline_module
+from strobe.errors import UsageError
 from strobe.spark.invariants import read_invariants
 from strobe.spark.judging import OnStep, Step
 from strobe.spark.pipeline import Options, Pipeline, Watch
@@ -75,6 +77,27 @@ def test_a_state_that_cannot_be_read_while_an_invariant_is_asked_is_tried_again(
     judge(spark, store, tmp_path, put_a_directory_there, PutItBack())
     assert len(told) == 1
     assert told[0].startswith(f"store {store.url}: cannot read blobs/")
+
+
+def test_an_older_copy_of_the_store_that_has_grown_otherwise_is_refused_at_the_start(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its new snapshots are at positions that were judged before, and would never be looked at."""
+    store, to = samples(tmp_path / "store", 1), tmp_path / "to"
+    shutil.copytree(store.url, tmp_path / "copy")
+    commit(store, sample(2))
+    judge_once(spark, store.url, to, drift_window=0)
+    Path(store.url).rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(store.url)
+    for counter in (3, 4):
+        commit(Store.open(store.url), sample(counter))
+    with pytest.raises(UsageError, match=r"an older copy of the store.*\(--to\)"):
+        judge_once(spark, store.url, to, drift_window=0)
+    shutil.rmtree(store.url)
+    (tmp_path / "newer").rename(store.url)
+    commit(store, sample(3))
+    judge_once(spark, store.url, to, drift_window=0)
+    assert len(verdicts(to)) == 3
 
 
 def judge(spark: SparkSession, store: Store, root: Path, on_step: OnStep, watch: Watch) -> None:

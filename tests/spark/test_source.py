@@ -145,6 +145,22 @@ def test_a_stream_takes_what_it_may_and_goes_on_where_it_was(spark: SparkSession
     assert streamed.run() == [ids[3:]]
 
 
+def test_a_stream_is_not_gone_on_with_in_an_older_copy_of_the_store(spark: SparkSession, tmp_path: Path) -> None:
+    """D2: its new snapshots are at positions that were read before, and would be missed without a word."""
+    first, second, third, fourth = good_snapshots(7, 4)
+    store = store_with(tmp_path / "store", [first])
+    shutil.copytree(store.url, tmp_path / "copy")
+    commit(store, second)
+    streamed = Streamed(spark, store.url, tmp_path / "checkpoint")
+    assert streamed.run() == [[str(first.id), str(second.id)]]
+    shutil.rmtree(store.url)
+    (tmp_path / "copy").rename(store.url)
+    for snapshot in (third, fourth):
+        commit(Store.open(store.url), snapshot)
+    with pytest.raises(PySparkException, match="an older copy of the store"):
+        streamed.run()
+
+
 def test_a_stream_can_begin_with_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     early, late = good_snapshots(4, 2)
     store = store_with(tmp_path / "store", [early])

@@ -6,7 +6,6 @@ and the positions of the commits before it; whoever works on a snapshot reads th
 A store that is not there, or has gone, or is another one, is one in which nothing is new: the stream waits.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
@@ -20,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from strobe.errors import StoreError
 from strobe.spark.examine import COMMITS
+from strobe.spark.log_offsets import POSITION, Offset, StreamedLog
 from strobe.spark.stored_bytes import marked
 from strobe.storage.following import Follower
 
@@ -32,14 +32,9 @@ URL, STORE_ID, MARKER, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = (
     "partitions",
     "rowsMax",
 )
-POSITION = "position"
-"""The one member of an offset."""
-LOOK_EVERY_S = 0.1
-"""Spark asks many times as often what is new, and an object store would be asked as often."""
 PARTITION_ROWS_MIN = 8
 """A task costs as much as examining a few snapshots."""
 
-Offset = dict[str, int]
 CommitRow = tuple[int, str | None, str | None, list[int]]
 
 
@@ -74,15 +69,12 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, url: str, store_id: str, marker: str, history: int, partitions: int, rows_max: int) -> None:
-        self._url = url
-        self._store_id = store_id
+        self._log = StreamedLog(url, store_id)
         self._marker = marker
         self._history = history
         self._partitions = partitions
         self._rows_max = rows_max
-        self._follower: Follower | None = None
         self._last: int | None = None
-        self._look_again_s = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return {POSITION: 0}
@@ -93,22 +85,24 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         # All that is committed is to be judged, and not all that could be read: here a store that has gone is told.
         with marked(self._marker):
-            self._last = self._opened().advance()
+            self._last = self._log.advance()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        end = self._end() if self._last is None else self._last
-        follower = self._follower
-        if follower is None or end <= start[POSITION]:
-            return start
-        rows = follower.between(start[POSITION], end)
-        if isinstance(limit, ReadMaxRows) and len(rows) > limit.max_rows:
-            return {POSITION: rows[limit.max_rows].position}
-        # A begin or an abort is nothing new by itself: the offset moves on when there is something to judge.
-        return {POSITION: end} if rows or isinstance(limit, ReadAllAvailable) else start
+        with marked(self._marker):
+            end = self._end() if self._last is None else self._last
+            self._log.require(start)
+            if end <= start[POSITION]:
+                return start
+            rows = self._log.follower.between(start[POSITION], end)
+            if isinstance(limit, ReadMaxRows) and len(rows) > limit.max_rows:
+                return self._log.offset(rows[limit.max_rows].position)
+            # A begin or an abort is nothing new by itself: the offset moves on when there is something to judge.
+            return self._log.offset(end) if rows or isinstance(limit, ReadAllAvailable) else start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[CommitRows]:
         with marked(self._marker):
-            rows = self._rows(start[POSITION], end[POSITION])
+            self._log.read_to(start)
+            rows = self._rows(self._log.read_to(end), start[POSITION], end[POSITION])
         parts = max(1, min(self._partitions, len(rows) // PARTITION_ROWS_MIN))
         ends = accumulate(((len(rows) + place) // parts for place in range(parts)), initial=0)
         return [CommitRows(rows[first:last]) for first, last in pairwise(ends) if last > first]
@@ -119,8 +113,7 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         arrays = [pa.array(column, field.type) for column, field in zip(columns, COMMITS, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=COMMITS)
 
-    def _rows(self, start: int, end: int) -> list[CommitRow]:
-        follower = self._followed_to(end)
+    def _rows(self, follower: Follower, start: int, end: int) -> list[CommitRow]:
         before = [one.position for one in follower.between(0, start) if one.snapshot_id is not None]
         before = before[len(before) - min(self._history, len(before)) :]
         rows: list[CommitRow] = []
@@ -130,21 +123,8 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 before = [*before, one.position][-self._history :]
         return rows
 
-    def _followed_to(self, end: int) -> Follower:
-        follower = self._opened()
-        if follower.end < end and follower.advance() < end:
-            raise StoreError(self._url, f"ends before log entry {end}, which was read before; bring it back")
-        return follower
-
     def _end(self) -> int:
-        """Return how far the log goes, or was read where it cannot be read now. It is not looked at all the time."""
-        if time.monotonic() >= self._look_again_s:
-            with suppress(StoreError):
-                self._opened().advance()
-            self._look_again_s = time.monotonic() + LOOK_EVERY_S
-        return self._follower.end if self._follower is not None else 0
-
-    def _opened(self) -> Follower:
-        if self._follower is None:
-            self._follower = Follower(self._url, self._store_id)
-        return self._follower
+        """Return how far the log goes, or was read where it cannot be read now."""
+        with suppress(StoreError):
+            self._log.look()
+        return self._log.end

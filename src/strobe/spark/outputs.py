@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from strobe.errors import MissingComponent, UsageError
 from strobe.spark import columns as c
-from strobe.spark.commits import POSITION
+from strobe.spark.log_offsets import POSITION, Offset
 from strobe.spark.publishing import Published
 from strobe.storage.locating import canonical_url, is_object_url, locate, run_directory
 
@@ -193,13 +193,19 @@ class Outputs:
         """Return the last batch that Spark, too, knows to be done, and does not give to us again; -1 if none."""
         return max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
 
-    def noted_position(self) -> int:
-        """Return the position of the log that Spark, too, knows to be reached: the offset at the end of that batch."""
+    def noted_offset(self) -> Offset:
+        """Return how far in the log Spark, too, knows to be: the offset at the end of that batch."""
         try:
             *_, offset = (self.checkpoint / "offsets" / str(self.last_noted())).read_bytes().splitlines()
-            return int(msgspec.json.decode(offset)[POSITION])
+            found = msgspec.json.decode(offset, type=Offset)
+            return found if found[POSITION] >= 0 else {POSITION: 0}
         except (OSError, ValueError, KeyError, TypeError):
-            return 0  # nothing is done yet, or nothing that can be read; Spark says so itself when it starts
+            return {
+                POSITION: 0
+            }  # nothing is done yet, or nothing that can be read; Spark says so itself when it starts
+
+    def noted_position(self) -> int:
+        return int(self.noted_offset()[POSITION])
 
     def batches(self) -> list[int]:
         """Return the numbers of the batches that are done."""

@@ -23,6 +23,7 @@ from strobe.spark.examine import Examination, ExpectedSigners
 from strobe.spark.invariants import Invariant, check_invariants, problem_of
 from strobe.spark.judging import OnStep, Plan, judge
 from strobe.spark.log_head import LogHead
+from strobe.spark.log_offsets import refuse_other_log
 from strobe.spark.outputs import Outputs
 from strobe.spark.shipping import Carried, carried, is_remote, is_shipped, require_on_workers
 from strobe.spark.snapshot_tables import tasks_max
@@ -91,6 +92,7 @@ class Pipeline:
             if store_id is None:
                 return
             self.outputs.identify(store_id, self.url)
+            refuse_other_log(self.url, store_id, self.outputs.noted_offset())
             self.spark.dataSource.register(CarriedCommits if is_shipped(self.spark) else CommitsSource)
             while not self._follow(store_id, once, watch):
                 if self._pause(watch):

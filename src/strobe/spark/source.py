@@ -1,7 +1,7 @@
 """The data source `strobe`: `spark.read.format("strobe").option("table", "frontiers").load(URL)`, and readStream.
 
 The driver follows the log and says which positions are commits; the workers read entries and blobs by themselves. The
-offset of a stream is a position of the log. docs/spark.md has the options.
+offset of a stream is a position of the log (log_offsets.py). docs/spark.md has the options.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
@@ -24,9 +24,9 @@ from pyspark.sql.types import StructType
 from strobe.errors import StoreError, UsageError
 from strobe.spark import columns as c
 from strobe.spark.arrow import spark_type
-from strobe.spark.commits import POSITION
 from strobe.spark.event_rows import read_events, traces_at
 from strobe.spark.grouping import grouped
+from strobe.spark.log_offsets import POSITION, Offset, StreamedLog
 from strobe.spark.source_options import LATEST, SourceOptions
 from strobe.spark.table_reading import read_table
 from strobe.storage.following import Followed, Follower
@@ -116,44 +116,41 @@ class StrobeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, asked: SourceOptions) -> None:
         self.asked = asked
-        self._opened: Follower | None = None
+        self._log = StreamedLog(asked.request.url)
         self._target: int | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> Offset:  # noqa: N802
         start = self.asked.start
-        return {POSITION: self._follower().advance() if start == LATEST else int(start)}
+        return self._log.offset(self._log.advance()) if start == LATEST else {POSITION: int(start)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         # Spark knows limits of rows, bytes and files, and no others; a commit is one file of the log.
         return ReadMaxFiles(self.asked.snapshots_max) if self.asked.snapshots_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._follower().advance()
+        self._target = self._log.advance()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        begin = start[POSITION]
-        end = max(begin, self._follower().advance() if self._target is None else self._target)
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        if self._target is None:
+            self._log.look()
+        self._log.require(start)
+        end = self._log.end if self._target is None else self._target
+        if end <= start[POSITION]:
+            return start
         if isinstance(limit, ReadMaxFiles):
-            following = self._follower().between(begin, end)[limit.max_files :]
+            following = self._log.follower.between(start[POSITION], end)[limit.max_files :]
             end = following[0].position if following else end
-        return {POSITION: end}
+        return self._log.offset(end)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        return {POSITION: self._follower().end}
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        return self._log.offset(self._log.end)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        follower = self._follower()
-        if follower.end < end[POSITION] and follower.advance() < end[POSITION]:
-            raise StoreError(follower.url, f"its log ends before entry {end[POSITION]}, which was read before")
-        return list(partitions_of(self.asked, follower, start[POSITION], end[POSITION]))
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._log.require(start)
+        return list(partitions_of(self.asked, self._log.read_to(end), start[POSITION], end[POSITION]))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_group(self.asked, partition)
-
-    def _follower(self) -> Follower:
-        if self._opened is None:
-            self._opened = Follower(self.asked.request.url)
-        return self._opened
 
 
 _followers: dict[str, Follower] = {}

@@ -10,6 +10,7 @@ entry counts, because then that is what the damaged entry was.
 """
 
 from bisect import bisect_left
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import place_at
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
-from strobe.storage.sealed import stated_checksum
+from strobe.storage.sealed import check_seal, stated_checksum
 from strobe.storage.shared_decoding import CommitDecoder
 
 _ANOTHER = "is another store than before; bring that one back, or begin anew"
@@ -133,6 +134,22 @@ class Follower:
         """Return the commits that took effect, and the damaged entries, from `start` up to and without `end`."""
         return self._followed[self._place(start) : self._place(end)]
 
+    def checksum_before(self, position: int) -> str | None:
+        """Return the checksum of the entry before `position`, which was read, or None where that is damaged.
+
+        Before the first entry, that is the one of the header.
+        """
+        if position == self.end:
+            return self._before
+        if position == 0:
+            return self._header
+        name = entry_name(position - 1)
+        raw = self.place.read(name)
+        self._require_same_store()
+        with suppress(StoreCorrupt):
+            return check_seal(raw or b"", self.url, name)
+        return None
+
     def is_removed(self, snapshot_id: str) -> bool:
         """Tell whether the snapshot was complete and is no longer: its blobs may be gone."""
         return snapshot_id in self._state.removed
@@ -216,7 +233,11 @@ class Follower:
             raw = self.place.read(entry_name(self.end - 1))
             if raw is None or stated_checksum(raw) != self._before:
                 problem = "is missing" if raw is None else "was replaced"
-                raise StoreError(self.url, f"{entry_name(self.end - 1)} {problem} after it had been read; restore it")
+                raise StoreError(
+                    self.url,
+                    f"{entry_name(self.end - 1)} {problem} after it had been read, as in an older copy of the store; "
+                    "bring the newer one back, or begin anew",
+                )
 
     def _place(self, position: int) -> int:
         return bisect_left(self._followed, position, key=lambda followed: followed.position)
