@@ -56,6 +56,7 @@ def test_filters_of_a_query_are_pushed_down_where_that_is_asked_for(spark: Spark
         ({"table": "nonsense"}, "the option 'table' is 'nonsense'; it is one of: snapshots"),
         ({"table": "snapshots", "sanpshot": "x"}, "no option 'sanpshot'; options are: path, table"),
         ({"table": "snapshots", "partitions": "many"}, "give a whole number"),
+        ({"table": "snapshots", "maxSnapshotsPerTrigger": "0"}, "give a whole number, 1 or more"),
     ],
 )
 def test_a_wrong_option_is_named(spark: SparkSession, tmp_path: Path, options: dict[str, str], problem: str) -> None:

@@ -59,10 +59,10 @@ class SourceOptions(msgspec.Struct, frozen=True):
             ),
             frozenset(options["snapshot"].split(",")) if "snapshot" in options else None,
             frozenset(options.get("without", "").split(",")),
-            _number(options, "partitions") or os.cpu_count() or 1,
+            _number(options, "partitions", least=1) or os.cpu_count() or 1,
             start if start == LATEST else str(_number({"startingPosition": start.replace(EARLIEST, "0")}) or 0),
             _number(options, "endingPosition"),
-            _number(options, "maxSnapshotsPerTrigger"),
+            _number(options, "maxSnapshotsPerTrigger", least=1),
             _one_of({"pushFilters": options.get("pushFilters", "false").lower()}, "pushFilters", ("false", "true"))
             == "true",
         )
@@ -96,10 +96,10 @@ def _one_of(options: Mapping[str, str], name: str, known: tuple[str, ...]) -> st
     return value
 
 
-def _number(options: Mapping[str, str], name: str = "startingPosition") -> int | None:
+def _number(options: Mapping[str, str], name: str = "startingPosition", *, least: int = 0) -> int | None:
     value = options.get(name)
     if value is None:
         return None
-    if not value.isdecimal():
-        raise UsageError(f'format("strobe"): the option {name!r} is {value!r}; give a whole number, 0 or more')
+    if not value.isdecimal() or int(value) < least:
+        raise UsageError(f'format("strobe"): the option {name!r} is {value!r}; give a whole number, {least} or more')
     return int(value)
