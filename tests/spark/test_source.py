@@ -14,6 +14,7 @@ from strobe.spark import columns as c
 from strobe.spark.source import StrobeReader
 from strobe.spark.source_options import SourceOptions
 from strobe.storage import Store
+from strobe.storage.blobs import blob_name
 from strobe.storage.disk import Disk
 from strobe.storage.entries import entry_name
 
@@ -37,16 +38,28 @@ def test_only_what_is_asked_for_is_read(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_filters_of_a_query_are_pushed_down_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    snapshots = list(good_snapshots(5, 3))
-    store = store_with(tmp_path / "store", snapshots)
-    wanted = str(snapshots[1].id)
+    """What cannot be read ends a query that reads it: here a state of another snapshot, and one of another process."""
+    store = store_with(tmp_path / "store", good_snapshots(5, 3))
+    (_, _, other), (_, wanted, manifest), _ = store.list()
+    for ref in (other.processes["a"].state, manifest.processes["b"].state):
+        (tmp_path / "store" / blob_name(ref)).unlink()
+        (tmp_path / "store" / blob_name(ref)).mkdir()
     condition = f"snapshot_id = '{wanted}' AND process = 'a'"
-    pushed = load(spark, store.url, "fragments", pushFilters="true").where(condition)
+    pushed = load(spark, store.url, "process_states", verify="read", pushFilters="true").where(condition)
     assert [(row[c.SNAPSHOT_ID], row[c.PROCESS]) for row in pushed.collect()] == [(wanted, "a")]
-    # Not by default: Spark keeps the filtered plan with the table, and what is asked of it next misses rows.
+    with pytest.raises(PySparkException, match="cannot read"):
+        load(spark, store.url, "process_states", verify="read").where(condition).collect()
+
+
+def test_filters_are_not_pushed_down_by_default_so_that_a_table_can_be_asked_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark keeps the filtered plan with the table, and what is asked of it next misses rows."""
+    store = store_with(tmp_path / "store", good_snapshots(5, 3))
     table = load(spark, store.url, "fragments")
     everything = table.count()
-    assert (table.where(condition).count(), table.count()) == (1, everything)
+    asked = table.where(f"snapshot_id = '{store.list()[1][1]}' AND process = 'a'")
+    assert (asked.count(), table.count()) == (1, everything)
 
 
 @pytest.mark.parametrize(
