@@ -2,9 +2,10 @@
 
 All invariants run over all snapshots in one Spark job. Only where that fails are they run one by one, and then over
 halves of the batch, and halves of those, down to the snapshot that is to blame: it gets the verdict `error` with the
-reason, and the others the verdict they deserve.
+reason, and the others the verdict they deserve. For what happens to Spark itself nobody is to blame: it is tried again.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -18,6 +19,7 @@ from pyspark.sql import functions as sf
 from strobe.spark import columns as c
 from strobe.spark.examine import REMOVED, UNREAD
 from strobe.spark.invariants import Invariant, problem_of
+from strobe.spark.mishaps import Stopping, is_cancelled, is_disk_full, is_worker_lost
 from strobe.spark.outputs import Row
 from strobe.spark.snapshot_tables import tables_of_snapshots
 from strobe.spark.stored_bytes import StoredBytes, Unavailable, new_marker, unavailable_reason
@@ -27,6 +29,8 @@ ROWS_MAX = 1000
 SUBJECTS_SHOWN = 5
 ERRORS_MAX = 20
 """An invariant that has failed on so many snapshots of a batch is not tried on the rest, one by one, for hours."""
+LOST_PAUSES_S = (1.0, 4.0, 10.0)
+"""An invariant that loses its workers over one snapshot is asked again after these: it may not be what kills them."""
 
 _ROWS, _PLACE = "violating_rows", "place"
 
@@ -53,22 +57,25 @@ class Judged:
         self.violations.append({c.SNAPSHOT_ID: snapshot_id, c.CHECK: check, c.SUBJECT: subject, c.DETAIL: detail})
 
 
-def evaluate(spark: SparkSession, stored: StoredBytes, invariants: Sequence[Invariant], judged: Judged) -> None:
+def evaluate(
+    spark: SparkSession, stored: StoredBytes, invariants: Sequence[Invariant], judged: Judged, stopping: Stopping
+) -> None:
     """Add the verdicts on every invariant to what was found in the snapshots; raise Unavailable for another try."""
     for snapshot_id, verdict in judged.unreadable.items():
         for one in invariants:
             judged.verdict(snapshot_id, one.name, verdict, UNREAD)
     if judged.readable:
-        _Evaluation(spark, stored, judged).run(invariants, judged.readable)
+        _Evaluation(spark, stored, judged, stopping).run(invariants, judged.readable)
         stored.require_present()  # or it was another one that was asked about
 
 
 class _Evaluation:
-    def __init__(self, spark: SparkSession, stored: StoredBytes, judged: Judged) -> None:
+    def __init__(self, spark: SparkSession, stored: StoredBytes, judged: Judged, stopping: Stopping) -> None:
         self._spark = spark
         self._stored = stored
         self._judged = judged
         self._marker = new_marker()
+        self._stopping = stopping
         self._errors: dict[str, list[str]] = {}
 
     def run(self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]) -> None:
@@ -78,9 +85,9 @@ class _Evaluation:
             self._fail(invariants[0].name, snapshots, f"not tried, having failed {ERRORS_MAX} times: {errors[0]}")
             return
         try:
-            found = self._violating(invariants, snapshots)
+            found = self._patiently(invariants, snapshots)
         except Exception as error:  # noqa: BLE001 -- a user's query or function may raise anything
-            self._require_store(error)
+            self._excuse(error)
             if len(invariants) > 1:
                 for one in invariants:
                     self.run([one], snapshots)
@@ -96,8 +103,26 @@ class _Evaluation:
             for snapshot_id in snapshots:
                 self._conclude(snapshot_id, one.name, found.get((snapshot_id, one.name), []))
 
-    def _require_store(self, error: Exception) -> None:
-        """Raise Unavailable where it is not the invariant's fault: what it reads could not be had."""
+    def _patiently(
+        self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]
+    ) -> dict[tuple[str, str], list[Row]]:
+        """Ask; where workers are lost and there is nothing to halve, ask again before anyone is blamed for it."""
+        for pause_s in LOST_PAUSES_S if len(invariants) == len(snapshots) == 1 else ():
+            try:
+                return self._violating(invariants, snapshots)
+            except Exception as error:
+                self._excuse(error)
+                if not is_worker_lost(error):
+                    raise
+            time.sleep(pause_s)
+        return self._violating(invariants, snapshots)
+
+    def _excuse(self, error: Exception) -> None:
+        """Raise Unavailable where it is not the invariant's fault: it was cut short, or what it reads cannot be had."""
+        if self._stopping() or is_cancelled(error):
+            raise Unavailable("an invariant was cut short; its batch is judged anew") from error
+        if is_disk_full(error):
+            raise Unavailable("Spark has no space left on a disk") from error
         self._stored.require_present()
         if (reason := unavailable_reason(error, self._marker)) is not None:
             raise Unavailable(reason) from error

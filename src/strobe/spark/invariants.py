@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import msgspec
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from strobe.errors import UsageError
 from strobe.spark import columns as c
+from strobe.spark.mishaps import java_problem
 from strobe.spark.snapshot_tables import SnapshotTables, empty_tables
 
 SQL, PYTHON = ".sql", ".py"
@@ -102,6 +104,8 @@ def check_invariants(spark: SparkSession, invariants: Sequence[Invariant], reser
 
 def problem_of(error: Exception) -> str:
     """Say in a line what Spark or a user's function has raised."""
+    if isinstance(error, Py4JJavaError):
+        return java_problem(error)
     if not isinstance(error, PySparkException):
         return f"{type(error).__name__}: {error}".splitlines()[0]
     text = error.getMessage() or str(error)

@@ -23,6 +23,7 @@ from strobe.spark.alerts import Alert, AlertHooks, alert_id
 from strobe.spark.evaluation import Judged, evaluate
 from strobe.spark.examine import Examination, examiner
 from strobe.spark.invariants import Invariant
+from strobe.spark.mishaps import Stopping
 from strobe.spark.outputs import QUARANTINE, VERDICTS, VIOLATIONS, Outputs, Row, variant
 from strobe.spark.stored_bytes import StoredBytes, Unavailable
 
@@ -56,14 +57,20 @@ class Plan(msgspec.Struct, frozen=True):
         return (*self.examination.checks, *(one.name for one in self.invariants))
 
 
-def judge(plan: Plan, commits: DataFrame, batch_id: int, on_step: OnStep | None = None) -> None:
+def judge(
+    plan: Plan,
+    commits: DataFrame,
+    batch_id: int,
+    on_step: OnStep | None = None,
+    stopping: Stopping = lambda: False,
+) -> None:
     """Judge the snapshots of a batch, unless that was done before, and send the alerts."""
     step = on_step or _no_step
     outputs = Outputs(plan.to)
     try:
         if not _is_done(outputs, batch_id, commits):
             step(Step.BEGUN, batch_id)
-            _write(outputs, batch_id, _judged(plan, commits, batch_id, step), step)
+            _write(outputs, batch_id, _judged(plan, commits, batch_id, step, stopping), step)
         outputs.publish()
         _alert(plan, outputs, batch_id)
     except OSError as error:
@@ -92,14 +99,14 @@ def _positions(found: Iterable[int]) -> str:
     return f"{len(ordered)} from {ordered[0]} to {ordered[-1]}" if ordered else "none"
 
 
-def _judged(plan: Plan, commits: DataFrame, batch_id: int, step: OnStep) -> Judged:
+def _judged(plan: Plan, commits: DataFrame, batch_id: int, step: OnStep, stopping: Stopping) -> Judged:
     found = commits.mapInArrow(examiner(plan.examination), from_arrow_schema(examine.FOUND)).toArrow()
     _refuse_absent(found)
     step(Step.EXAMINED, batch_id)
     judged = _from_examination(found)
     if plan.invariants:
         stored = StoredBytes(plan.examination.url, plan.examination.store_id)
-        evaluate(commits.sparkSession, stored, plan.invariants, judged)
+        evaluate(commits.sparkSession, stored, plan.invariants, judged, stopping)
     step(Step.EVALUATED, batch_id)
     return judged
 

@@ -5,6 +5,7 @@ cannot be done now is tried again: where the store has gone, or the disk with th
 the reason and is started anew, and Spark gives it the batch that it was at.
 """
 
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from strobe.spark.invariants import Invariant, check_invariants, problem_of
 from strobe.spark.judging import OnStep, Plan, judge
 from strobe.spark.log_head import LogHead
 from strobe.spark.log_offsets import refuse_other_log
+from strobe.spark.mishaps import is_disk_full
 from strobe.spark.outputs import Outputs
 from strobe.spark.shipping import Carried, carried, is_remote, is_shipped, require_on_workers
 from strobe.spark.snapshot_tables import tasks_max
@@ -78,6 +80,7 @@ class Pipeline:
         self.on_step: OnStep | None = None
         self._marker = new_marker()
         self._failures = 0
+        self._stopping = threading.Event()
         self._head: LogHead | None = None
         self._look_again_s = 0.0
 
@@ -122,6 +125,7 @@ class Pipeline:
 
     def _follow(self, store_id: str, once: bool, watch: Watch) -> bool:
         """Run one query; return whether the pipeline is done, rather than in trouble."""
+        self._stopping.clear()
         noted_before = self.outputs.last_noted()
         query: Any = None
         try:
@@ -142,6 +146,8 @@ class Pipeline:
         finally:
             with suppress(PySparkException, Py4JError):
                 if query is not None:
+                    # That cancels what runs, and what is cancelled must not be taken for an invariant that fails.
+                    self._stopping.set()
                     query.stop()
 
     @property
@@ -165,9 +171,12 @@ class Pipeline:
         plan = Plan(self.outputs.to, self._examination(store_id), self.options.invariants, self.options.alerts)
         on_step, marker = self.on_step, self._marker
 
+        # Behind a Connect server, judging is in another process, which ends with the query.
+        stopping = _never if is_remote(self.spark) else self._stopping.is_set
+
         def judge_batch(commits: DataFrame, batch_id: int) -> None:
             with marked(marker):
-                judge(plan, commits, batch_id, on_step)
+                judge(plan, commits, batch_id, on_step, stopping)
 
         commits = (
             self.spark.readStream.format(source.SOURCE)
@@ -186,6 +195,8 @@ class Pipeline:
     def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:
         """Say what went wrong; raise it where trying again is of no use."""
         known = unavailable_reason(error, self._marker)
+        if known is None and is_disk_full(error):
+            known = "Spark has no space left on a disk"
         reason = known or problem_of(error)
         if (once and self._failures >= TRIES_ONCE) or (known is None and self._failures >= len(PAUSES_S)):
             raise MissingComponent(f"the pipeline cannot go on: {reason}") from error
@@ -198,3 +209,7 @@ class Pipeline:
                 return True
             time.sleep(LOOK_EVERY_S)
         return False
+
+
+def _never() -> bool:
+    return False

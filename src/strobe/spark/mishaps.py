@@ -1,0 +1,63 @@
+"""What happens to Spark itself, and says nothing about a snapshot or an invariant: cancelled, lost, or out of space.
+
+Spark's errors are looked at link by link, each from its beginning: what a user's data says within one is not believed.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+Stopping = Callable[[], bool]
+"""Tells whether the pipeline is being stopped; what fails then has failed for that."""
+
+_TASK = r"^(?:Job aborted due to stage failure: .*?\(TID \d+\) \([^)\n]*\): (?:[\w.$]+: )?)?"
+_CANCELLED = re.compile(r"^\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\]|^Job \d+ cancelled|^Stage \d+ cancelled")
+_LOST = re.compile(_TASK + r"(?:Python worker (?:exited|failed to connect)|ExecutorLostFailure \()")
+_FULL = re.compile(_TASK + r"(?:\[STREAM_FAILED\] .*? terminated with exception: )?No space left on device")
+
+_WRAPPINGS = ("Exception thrown in awaitResult", "Job aborted due to stage failure")
+
+
+def is_cancelled(error: Exception) -> bool:
+    """Tell whether somebody has cancelled the job."""
+    return _says(error, _CANCELLED)
+
+
+def is_worker_lost(error: Exception) -> bool:
+    """Tell whether an executor or a Python worker has gone in the middle of the job."""
+    return _says(error, _LOST)
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Tell whether Spark itself has found no space on a disk."""
+    return _says(error, _FULL)
+
+
+def java_problem(error: Py4JJavaError) -> str:
+    """Say in a line what Java has raised: the outermost that is about more than a job that has failed."""
+    said = [line for link in _links(error) if (line := link.strip().partition("\n")[0])]
+    telling = [line for line in said if not line.startswith(_WRAPPINGS)]
+    return next(iter([*telling, *said]), type(error).__name__)
+
+
+def _says(error: Exception, what: re.Pattern[str]) -> bool:
+    return any(what.search(link) for link in _links(error))
+
+
+def _links(error: Exception) -> Iterator[str]:
+    """Yield what each link of the chain says, the outermost first."""
+    java: Any = None
+    if isinstance(error, PySparkException):
+        yield str(error)
+        java = getattr(error, "_origin", None)
+    elif isinstance(error, Py4JJavaError):
+        java = error.java_exception
+    try:
+        while java is not None:
+            yield java.getMessage() or ""
+            java = java.getCause()
+    except Py4JError:
+        return  # Java is gone, and can say no more
