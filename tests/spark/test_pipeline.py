@@ -114,6 +114,25 @@ def test_the_second_run_judges_only_what_is_new(spark: SparkSession, tmp_path: P
     assert {name for name, _ in verdicts(tmp_path / "to")} == set(map(id_of, range(1, 5)))
 
 
+def test_the_checkpoint_is_with_the_tables_whatever_file_system_is_the_clusters_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """D6: where HDFS is the default, a path without a scheme is a path there."""
+    store, to, elsewhere = samples(tmp_path / "store", 1), tmp_path / "to %41 b", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    spark.conf.set("fs.viewfs.mounttable.cluster.linkMergeSlash", f"file://{elsewhere}/")
+    spark.conf.set("fs.defaultFS", "viewfs://cluster/")
+    try:
+        for count in (1, 2):
+            judge_once(spark, store.url, to, drift_window=0)
+            assert len(verdicts(to)) == count
+            commit(store, sample(count + 1))
+    finally:
+        spark.conf.unset("fs.defaultFS")
+    assert (to / "checkpoint" / "offsets").exists()
+    assert list(elsewhere.iterdir()) == []
+
+
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once, and often."""

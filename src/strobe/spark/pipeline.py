@@ -189,7 +189,9 @@ class Pipeline:
         )
         # A Connect server judges in a process of its own, which has nothing of Strobe but what the function brings.
         function = carried(judge_batch) if is_remote(self.spark) else judge_batch
-        writer = commits.writeStream.foreachBatch(function).option("checkpointLocation", str(self.outputs.checkpoint))
+        # Without a scheme, it would be in the file system of the cluster. No URI: Spark takes a %20 for what it says.
+        checkpoint = f"file://{self.outputs.checkpoint}"
+        writer = commits.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
 
     def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:
