@@ -148,6 +148,15 @@ def test_progress_says_what_is_judged_and_how_far_behind_it_is_until_nothing_is(
     assert "5 snapshots judged, 15 verdicts" in out.getvalue()
 
 
+def test_who_interrupts_twice_sees_no_stack_of_py4j():
+    """It logs by way of the root, which prints what nobody else takes."""
+    code = (
+        "import logging; from strobe.cli.pipeline import _quiet_logs; _quiet_logs(); logging.exception('while sending')"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stderr == ""
+
+
 TALKATIVE = """
 import pathlib
 from strobe.spark import invariant

@@ -2,6 +2,7 @@
 
 import signal
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,47 @@ def test_a_worker_that_dies_is_replaced_and_only_one_that_dies_every_time_is_an_
     assert verdicts(tmp_path / "to")[id_of(1), "patient"] == verdict
     if verdict == "error":
         assert reasons(tmp_path / "to")[id_of(1), "patient"].startswith("Python worker exited unexpectedly")
+
+
+HANGING = """
+import pathlib, time
+from strobe.spark import invariant
+
+mark, over = pathlib.Path({mark!r}), pathlib.Path({over!r})
+
+@invariant
+def hanging(tables):
+    while tables.snapshots.take(1) and not over.exists():
+        mark.touch()
+        time.sleep(0.05)
+    return tables.snapshots.where("false")
+"""
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[dict[str, object]]:
+    """An invariant that does not return, unless there is nothing to judge, before the test has ended."""
+    over = tmp_path / "over"
+    yield invariants_in(tmp_path / "rules", hanging_py=HANGING.format(mark=str(tmp_path / "mark"), over=str(over)))
+    over.touch()
+
+
+def test_a_pipeline_whose_invariant_hangs_can_be_stopped(
+    spark: SparkSession, tmp_path: Path, hanging: dict[str, object]
+) -> None:
+    store, to = samples(tmp_path / "store", 1), tmp_path / "to"
+    Pipeline(spark, store.url, to, Options(drift_window=0, **hanging)).run(watch=WhenItRuns(tmp_path / "mark", to))
+    assert verdicts(to) == {}
+
+
+def test_an_invariant_that_takes_longer_than_it_may_is_an_error_and_the_stream_goes_on(
+    spark: SparkSession, tmp_path: Path, hanging: dict[str, object]
+) -> None:
+    """G1."""
+    store, to = samples(tmp_path / "store", 1), tmp_path / "to"
+    judge_once(spark, store.url, to, drift_window=0, invariant_timeout_s=0.5, **hanging)
+    assert verdicts(to) == {(id_of(1), "proof"): "holds", (id_of(1), "hanging"): "error"}
+    assert reasons(to)[id_of(1), "hanging"] == "took longer than 0.5 s"
 
 
 LOST = (

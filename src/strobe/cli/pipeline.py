@@ -38,6 +38,14 @@ def run(
     invariants: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Your invariants: *.sql and *.py; see docs/pipeline.md.")
     ] = None,
+    invariant_timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.001,
+            help="Verdict error where an invariant takes longer; if absent, it may take any time.",
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Judge what is committed, and end.")] = False,
     alert_command: Annotated[
         str | None, typer.Option(metavar="COMMAND", help="Run for each alert, which it gets as JSON on its input.")
@@ -92,6 +100,7 @@ def run(
         _signers(keys, view),
         drift_window,
         predicates=tuple(dict.fromkeys(one.value for one in check or ())),
+        invariant_timeout_s=invariant_timeout,
     )
     settings = _settings(conf or [])
     if remote is not None and is_object_url(to):
@@ -191,6 +200,8 @@ def _quiet_logs() -> None:
         PySparkLogger.getLogger(f"{kind}QueryContextLogger").disabled = True
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     logging.getLogger("py4j").propagate = False
+    # When it is interrupted, py4j prints its stack by way of the root, unless that has somewhere to put it.
+    logging.getLogger().addHandler(logging.NullHandler())
     ours: Any = logging.StreamHandler()
     ours.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("strobe.pipeline")

@@ -5,7 +5,7 @@ halves of the batch, and halves of those, down to the snapshot that is to blame:
 reason, and the others the verdict they deserve. For what happens to Spark itself nobody is to blame: it is tried again.
 """
 
-import time
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -17,11 +17,12 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from strobe.spark import columns as c
+from strobe.spark.asking import Abandoned, Left, TookTooLong, ask, pause
 from strobe.spark.examine import REMOVED, UNREAD
 from strobe.spark.invariants import Invariant, problem_of
 from strobe.spark.mishaps import Stopping, is_cancelled, is_disk_full, is_worker_lost
 from strobe.spark.outputs import Row
-from strobe.spark.snapshot_tables import tables_of_snapshots
+from strobe.spark.snapshot_tables import SnapshotTables, tables_of_snapshots
 from strobe.spark.stored_bytes import StoredBytes, Unavailable, new_marker, unavailable_reason
 
 ROWS_MAX = 1000
@@ -58,24 +59,36 @@ class Judged:
 
 
 def evaluate(
-    spark: SparkSession, stored: StoredBytes, invariants: Sequence[Invariant], judged: Judged, stopping: Stopping
+    spark: SparkSession,
+    stored: StoredBytes,
+    invariants: Sequence[Invariant],
+    judged: Judged,
+    stopping: Stopping,
+    timeout_s: float | None = None,
 ) -> None:
-    """Add the verdicts on every invariant to what was found in the snapshots; raise Unavailable for another try."""
+    """Add the verdicts on every invariant to what was found in the snapshots; raise Unavailable for another try.
+
+    One that takes longer than `timeout_s` has failed.
+    """
     for snapshot_id, verdict in judged.unreadable.items():
         for one in invariants:
             judged.verdict(snapshot_id, one.name, verdict, UNREAD)
     if judged.readable:
-        _Evaluation(spark, stored, judged, stopping).run(invariants, judged.readable)
+        _Evaluation(spark, stored, judged, stopping, timeout_s).run(invariants, judged.readable)
         stored.require_present()  # or it was another one that was asked about
 
 
 class _Evaluation:
-    def __init__(self, spark: SparkSession, stored: StoredBytes, judged: Judged, stopping: Stopping) -> None:
+    def __init__(
+        self, spark: SparkSession, stored: StoredBytes, judged: Judged, stopping: Stopping, timeout_s: float | None
+    ) -> None:
         self._spark = spark
         self._stored = stored
         self._judged = judged
         self._marker = new_marker()
         self._stopping = stopping
+        self._timeout_s = timeout_s
+        self._views = threading.Lock()
         self._errors: dict[str, list[str]] = {}
 
     def run(self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]) -> None:
@@ -92,12 +105,13 @@ class _Evaluation:
                 for one in invariants:
                     self.run([one], snapshots)
             elif len(snapshots) > 1:
+                if isinstance(error, TookTooLong):
+                    self._errors.setdefault(invariants[0].name, []).append(str(error))
                 for half in _halves(snapshots):
                     self.run(invariants, half)
             else:
-                _require_session(self._spark, error)
                 (snapshot_id,) = snapshots
-                self._blame(invariants[0].name, snapshot_id, problem_of(error))
+                self._blame(invariants[0].name, snapshot_id, self._problem_of(error))
             return
         for one in invariants:
             for snapshot_id in snapshots:
@@ -109,17 +123,16 @@ class _Evaluation:
         """Ask; where workers are lost and there is nothing to halve, ask again before anyone is blamed for it."""
         for pause_s in LOST_PAUSES_S if len(invariants) == len(snapshots) == 1 else ():
             try:
-                return self._violating(invariants, snapshots)
+                return self._ask(invariants, snapshots)
             except Exception as error:
-                self._excuse(error)
                 if not is_worker_lost(error):
                     raise
-            time.sleep(pause_s)
-        return self._violating(invariants, snapshots)
+            pause(pause_s, self._stopping)
+        return self._ask(invariants, snapshots)
 
     def _excuse(self, error: Exception) -> None:
         """Raise Unavailable where it is not the invariant's fault: it was cut short, or what it reads cannot be had."""
-        if self._stopping() or is_cancelled(error):
+        if self._stopping() or isinstance(error, Abandoned) or is_cancelled(error):
             raise Unavailable("an invariant was cut short; its batch is judged anew") from error
         if is_disk_full(error):
             raise Unavailable("Spark has no space left on a disk") from error
@@ -133,17 +146,37 @@ class _Evaluation:
         else:
             self._fail(check, [snapshot_id], problem)
 
+    def _problem_of(self, error: Exception) -> str:
+        if isinstance(error, TookTooLong):
+            return str(error)
+        _require_session(self._spark, error)
+        return problem_of(error)
+
+    def _ask(self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]) -> dict[tuple[str, str], list[Row]]:
+        def question(left: Left) -> dict[tuple[str, str], list[Row]]:
+            return self._violating(invariants, snapshots, left)
+
+        return ask(self._spark, question, self._stopping, self._timeout_s)
+
     def _violating(
-        self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]
+        self, invariants: Sequence[Invariant], snapshots: Mapping[str, int], left: Left
     ) -> dict[tuple[str, str], list[Row]]:
         tables = tables_of_snapshots(self._spark, self._stored.url, snapshots, self._marker)
-        rows = reduce(DataFrame.union, (_as_rows(one.violating(self._spark, tables), one.name) for one in invariants))
+        rows = reduce(DataFrame.union, (_as_rows(self._frame(one, tables, left), one.name) for one in invariants))
         found: dict[tuple[str, str], list[Row]] = {}
         for row in _bounded(rows).toArrow().to_pylist():
             if row[c.SNAPSHOT_ID] not in snapshots:
                 raise ValueError(f"returned a row of the snapshot {row[c.SNAPSHOT_ID]!r}, which it was not asked about")
             found.setdefault((row[c.SNAPSHOT_ID], row[c.CHECK]), []).append(row)
         return found
+
+    def _frame(self, one: Invariant, tables: SnapshotTables, left: Left) -> DataFrame:
+        if one.function is not None:
+            return one.violating(self._spark, tables)
+        with self._views:  # they are the session's: who was left must not put others in place of those now in use
+            if left():
+                raise Abandoned
+            return one.violating(self._spark, tables)
 
     def _fail(self, check: str, snapshots: Iterable[str], reason: str) -> None:
         for snapshot_id in snapshots:

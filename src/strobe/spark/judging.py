@@ -51,6 +51,7 @@ class Plan(msgspec.Struct, frozen=True):
     examination: Examination
     invariants: tuple[Invariant, ...] = ()
     alerts: AlertHooks = AlertHooks()
+    invariant_timeout_s: float | None = None
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -106,7 +107,7 @@ def _judged(plan: Plan, commits: DataFrame, batch_id: int, step: OnStep, stoppin
     judged = _from_examination(found)
     if plan.invariants:
         stored = StoredBytes(plan.examination.url, plan.examination.store_id)
-        evaluate(commits.sparkSession, stored, plan.invariants, judged, stopping)
+        evaluate(commits.sparkSession, stored, plan.invariants, judged, stopping, plan.invariant_timeout_s)
     step(Step.EVALUATED, batch_id)
     return judged
 

@@ -56,6 +56,8 @@ class Options(NamedTuple):
     drift_window: int = WINDOW
     snapshots_per_batch: int = SNAPSHOTS_PER_BATCH
     predicates: tuple[str, ...] = ()
+    invariant_timeout_s: float | None = None
+    """For an invariant each time it is asked about some snapshots; None: as long as it takes."""
 
 
 class Watch:
@@ -144,11 +146,18 @@ class Pipeline:
         except Py4JError as error:
             raise MissingComponent(f"Spark has ended by itself ({error}); start the pipeline again") from error
         finally:
+            if query is not None:
+                self._stop(query, watch)
+
+    def _stop(self, query: Any, watch: Watch) -> None:
+        # That cancels what runs, and what is cancelled must not be taken for an invariant that fails.
+        self._stopping.set()
+        try:
+            query.stop()
+        except (PySparkException, Py4JError):
             with suppress(PySparkException, Py4JError):
-                if query is not None:
-                    # That cancels what runs, and what is cancelled must not be taken for an invariant that fails.
-                    self._stopping.set()
-                    query.stop()
+                if query.isActive:
+                    watch.trouble("the batch under way does not end, and is left; it is judged anew the next time")
 
     @property
     def committed(self) -> int:
@@ -168,7 +177,9 @@ class Pipeline:
             watch.trouble(f"{self._head.problem}; trying again")
 
     def _start(self, store_id: str, once: bool) -> Any:
-        plan = Plan(self.outputs.to, self._examination(store_id), self.options.invariants, self.options.alerts)
+        options = self.options
+        examination = self._examination(store_id)
+        plan = Plan(self.outputs.to, examination, options.invariants, options.alerts, options.invariant_timeout_s)
         on_step, marker = self.on_step, self._marker
 
         # Behind a Connect server, judging is in another process, which ends with the query.

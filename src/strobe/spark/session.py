@@ -94,6 +94,8 @@ def settings(app_name: str, scratch: Path, long_running: bool = False) -> dict[s
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Streams ask what is new 100 times a second by default, of a log that is looked at 10 times a second.
         "spark.sql.streaming.pollingDelay": "100ms",
+        # Who stops a stream waits for its batch, and by default for ever. Alerts may take 30 s.
+        "spark.sql.streaming.stopTimeout": "40s",
         # Off by default, and then even one who asks format("strobe") for it by its option is refused.
         "spark.sql.python.filterPushdown.enabled": "true",
         # Queries here take seconds, and most of the Java side of that is warming up: the quick compiler halves it.
