@@ -18,3 +18,12 @@ class Event(msgspec.Struct, frozen=True):
 
 ByHost = dict[str, dict[int, Event]]
 """The events of each host by their ticks."""
+
+
+def counted_alone(event: Event, before: Event | None) -> Clock:
+    """Return what an event counts that hears of nobody, where `before` comes right before it at its host.
+
+    Most events are such, and two clocks are compared much quicker than gone through.
+    """
+    own = {event.logged.host: event.tick}
+    return own if before is None else {**before.clock, **own}

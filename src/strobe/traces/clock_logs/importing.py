@@ -16,7 +16,7 @@ from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
 from strobe.protocol.frames import UNORDERED
 from strobe.traces.clock_logs.checking import ClockLogInvalid, check, read_clocks
-from strobe.traces.clock_logs.events import Event
+from strobe.traces.clock_logs.events import Event, counted_alone
 from strobe.traces.clock_logs.parsing import Execution
 from strobe.traces.descriptions import EVENT_FIELD, LINE_FIELD
 
@@ -72,12 +72,10 @@ def _with_new_names(events: list[Event], renamed: Mapping[str, str], name: str) 
 
 def parents(event: Event, before: Event | None, by_tick: "dict[tuple[str, int], Event]") -> list[Event]:
     """Return the events of other hosts that `event` heard from: those it newly knows of, but for what they brought."""
-    known = before.clock if before is not None else {}
-    news = [
-        by_tick[host, count]
-        for host, count in event.clock.items()
-        if host != event.logged.host and count > known.get(host, 0)
-    ]
+    known = counted_alone(event, before)
+    if event.clock == known:
+        return []
+    news = [by_tick[host, count] for host, count in event.clock.items() if count > known.get(host, 0)]
     if len(news) < 2:
         return news
     heard: list[Event] = []
@@ -118,7 +116,7 @@ def _lines(events: Iterable[Event], messages: "dict[tuple[str, str, int], tuple[
         sends.setdefault((source, sent_in), []).append((f"{source}->{target}", ordinal))
         receives.setdefault((target, received_in), []).append((f"{source}->{target}", ordinal))
     lines: list[Line] = []
-    for event in sorted(events, key=lambda event: (sum(event.clock.values()), event.logged.line)):
+    for event in sorted(events, key=lambda event: (event.total, event.logged.line)):
         host, tick = event.logged.host, event.tick
         told = {LINE_FIELD: event.logged.line, EVENT_FIELD: event.logged.event, **event.logged.fields}
         payload = msgspec.Raw(msgspec.json.encode(told))

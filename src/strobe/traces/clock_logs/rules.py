@@ -122,9 +122,9 @@ def _not_brought_along(event: Event, before: _Peaks | None, back: list[str], kno
     if before is not None:
         lacking |= {other: before.who_counted(other) for other in _gone_back(event, before) if other not in back}
     for peaks in known:
-        for other, count in peaks.clock.items():
-            if count > clock.get(other, 0) and other != event.logged.host:
-                lacking.setdefault(other, peaks.who_counted(other))
+        for other in [other for other, count in peaks.clock.items() if clock.get(other, 0) < count]:
+            if other != event.logged.host and other not in lacking:
+                lacking[other] = peaks.who_counted(other)
     if lacking:
         yield f"it knows of {_some(list(lacking), lambda other: _lack(lacking[other], other, clock))}"
 

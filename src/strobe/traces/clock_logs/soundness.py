@@ -6,7 +6,7 @@ this one knows of brought along: it need not be looked at again, and most of it 
 
 from collections.abc import Iterable
 
-from strobe.traces.clock_logs.events import ByHost, Event
+from strobe.traces.clock_logs.events import ByHost, Event, counted_alone
 
 _BROUGHT_BY_MAX = 4
 """As a rule an event hears from few others directly; where it hears from all, what they bring is not worth a look."""
@@ -26,13 +26,18 @@ def find_sound(by_host: ByHost, chains: Iterable[list[Event]]) -> set[int]:
 
 
 def _is_sound(event: Event, before: Event | None, by_host: ByHost, sound: set[int]) -> bool:
-    host, clock, known = event.logged.host, event.clock, before.clock if before is not None else {}
-    if event.tick != known.get(host, 0) + 1 or (before is not None and id(before) not in sound):
+    clock = event.clock
+    if event.tick != (before.tick + 1 if before is not None else 1):
         return False
-    if [other for other, count in known.items() if clock.get(other, 0) < count]:
+    if before is not None and id(before) not in sound:
         return False
-    news = [(other, count) for other, count in clock.items() if count > known.get(other, 0) and other != host]
-    heard = [by_host[other][count] for other, count in news if count in by_host.get(other, ())]
+    known = counted_alone(event, before)
+    if clock == known:
+        return True
+    news = {other: count for other, count in clock.items() if count > known.get(other, 0)}
+    if clock != {**known, **news}:
+        return False
+    heard = [by_host[other][count] for other, count in news.items() if count in by_host.get(other, ())]
     return len(heard) == len(news) and all(id(one) in sound for one in heard) and _counts_all(event, heard)
 
 
