@@ -4,9 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import VariantVal
 
 from strobe.errors import UsageError
-from strobe.spark.outputs import CHECKPOINT, TABLES, VERDICTS, VIOLATIONS, Outputs
+from strobe.spark.evaluation import _brief
+from strobe.spark.outputs import CHECKPOINT, TABLES, TOO_LARGE, VERDICTS, VIOLATIONS, Outputs, variant
 from strobe.spark.results import Results
 
 VERDICT = {"snapshot_id": "s", "check": "proof", "verdict": "holds", "reason": None, "batch_id": 0}
@@ -89,3 +91,10 @@ def test_what_was_judged_before_is_not_read_again_to_say_what_is_new(tmp_path: P
         results = Results(outputs)
         results.refresh()
         assert (results.snapshots, results.rows, outputs.noted_position()) == (3, 3, 2)
+
+
+def test_a_detail_that_no_variant_can_hold_is_known_by_its_size() -> None:
+    nested = '{"a":' + "[" * 1500 + "]" * 1500 + "}"
+    kept = variant(nested)
+    assert VariantVal(kept["value"], kept["metadata"]).toPython() == {"problem": TOO_LARGE % len(nested)}
+    assert _brief({"detail": nested}).endswith("...")

@@ -220,6 +220,21 @@ def with_state(snapshot: Snapshot, process: str, state: object) -> Snapshot:
     return replace(snapshot, fragments={**snapshot.fragments, process: fragment})
 
 
+def test_a_row_that_is_too_large_to_keep_is_known_by_its_size_and_bytes_by_their_length(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """D2: a VARIANT has 16 MB at most; what a rule returns must not end the stream."""
+    store, to = samples(tmp_path / "store", 1), tmp_path / "to"
+    large = "SELECT snapshot_id, process, repeat('x', 17000000) AS text FROM process_states WHERE process = 'a'"
+    some = "SELECT snapshot_id, X'00' AS hash, encode(repeat('x', 999), 'utf-8') AS `a``b`, NULL AS n FROM snapshots"
+    rules = invariants_in(tmp_path / "rules", large_sql=large, some_sql=some)
+    judge_once(spark, store.url, to, drift_window=0, **rules)
+    assert reasons(to)[id_of(1), "large"] == "1 violating row: problem a row of 17000069 bytes, too large to keep"
+    assert reasons(to)[id_of(1), "some"] == "1 violating row: hash AA==, a`b 999 bytes, n null"
+    rows = spark.read.parquet(str(to / "violations")).where("check = 'large'").select("subject")
+    assert [row.subject for row in rows.collect()] == ["a"]
+
+
 WRONG_FILES = [
     ("SELECT snapshot_id\nFROM snapshots WHERE = 1", "one.sql:2:", "syntax error"),
     ("-- name: x\nSELECT snapshot_id\nFROM snapshots\nWHERE colour = 1", "one.sql:4:", "colour"),

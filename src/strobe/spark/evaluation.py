@@ -13,20 +13,25 @@ from typing import Any
 
 import msgspec
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType, StructField
 
 from strobe.spark import columns as c
 from strobe.spark.asking import Abandoned, Left, TookTooLong, ask, pause
 from strobe.spark.examine import REMOVED, UNREAD
 from strobe.spark.invariants import Invariant, problem_of
 from strobe.spark.mishaps import Stopping, is_cancelled, is_disk_full, is_worker_lost
-from strobe.spark.outputs import Row
+from strobe.spark.outputs import TOO_LARGE, Row
 from strobe.spark.snapshot_tables import SnapshotTables, tables_of_snapshots
 from strobe.spark.stored_bytes import StoredBytes, Unavailable, new_marker, unavailable_reason
 
 ROWS_MAX = 1000
 """Of the rows that violate an invariant in one snapshot, so many are kept; the verdict says how many there are."""
+DETAIL_BYTES_MAX = 1 << 18
+"""Of a row of more than this as JSON, its size is kept: the driver holds them all, and a VARIANT has limits."""
+BINARY_BYTES_MAX = 64
+"""Longer byte strings (states, frames) are shown by their length; hashes are shorter."""
 SUBJECTS_SHOWN = 5
 ERRORS_MAX = 20
 """An invariant that has failed on so many snapshots of a batch is not tried on the rest, one by one, for hours."""
@@ -201,7 +206,11 @@ def _reason(rows: Sequence[Row]) -> str:
 
 
 def _brief(row: Row) -> str:
-    detail = {name: value for name, value in msgspec.json.decode(row[c.DETAIL]).items() if name != c.SNAPSHOT_ID}
+    try:
+        found = msgspec.json.decode(row[c.DETAIL])
+    except (msgspec.DecodeError, RecursionError):  # nested too deep
+        return _text(row[c.DETAIL])
+    detail = {name: value for name, value in found.items() if name != c.SNAPSHOT_ID}
     return ", ".join(f"{name} {_text(value)}" for name, value in detail.items())
 
 
@@ -214,13 +223,25 @@ def _as_rows(violating: DataFrame, check: str) -> DataFrame:
     """Bring what an invariant returns into one shape, so that several fit into one job."""
     names = {name.lower(): name for name in violating.columns}
     subjects = [sf.col(f"`{names[name]}`").cast("string") for name in _SUBJECTS if name in names]
+    # What is NULL is shown as well: that something is missing may be what is wrong.
+    detail = sf.to_json(sf.struct(*map(_shown, violating.schema)), {"ignoreNullFields": "false"})
+    size = sf.octet_length(detail)
+    too_large = sf.to_json(sf.struct(sf.format_string(TOO_LARGE, size).alias("problem")))
     return violating.select(
         sf.col(c.SNAPSHOT_ID).cast("string").alias(c.SNAPSHOT_ID),
         sf.lit(check).alias(c.CHECK),
         sf.coalesce(*subjects, sf.lit("")).alias(c.SUBJECT),
-        # What is NULL is shown as well: that something is missing may be what is wrong.
-        sf.to_json(sf.struct("*"), {"ignoreNullFields": "false"}).alias(c.DETAIL),
+        sf.when(size <= DETAIL_BYTES_MAX, detail).otherwise(too_large).alias(c.DETAIL),
     )
+
+
+def _shown(column: StructField) -> Column:
+    value = sf.col("`" + column.name.replace("`", "``") + "`")
+    if isinstance(column.dataType, BinaryType):
+        size = sf.octet_length(value)
+        value = sf.when(size <= BINARY_BYTES_MAX, sf.base64(value)).otherwise(sf.format_string("%d bytes", size))
+        value = sf.when(size.isNotNull(), value)
+    return value.alias(column.name)
 
 
 _SUBJECTS = (c.SUBJECT, c.CHANNEL, c.PROCESS, c.SNAPSHOT_ID)

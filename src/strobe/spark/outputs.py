@@ -260,6 +260,7 @@ def to_arrow(table: str, rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
+TOO_LARGE = "a row of %d bytes, too large to keep"
 POSITIONS = b"strobe.positions"
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 
@@ -273,10 +274,14 @@ def spark_schema_json(columns: Mapping[str, str]) -> bytes:
 
 
 def variant(json: str) -> dict[str, bytes]:
-    """Return a JSON text as the bytes of a VARIANT."""
+    """Return a JSON text as the bytes of a VARIANT; of one that cannot be kept, its size, and the stream goes on."""
     from pyspark.sql.types import VariantVal
 
-    parsed = VariantVal.parseJson(json)
+    try:
+        parsed = VariantVal.parseJson(json)
+    except Exception:  # noqa: BLE001 -- what is too large or nested too deep is refused in several ways
+        problem = TOO_LARGE % len(json.encode())
+        parsed = VariantVal.parseJson(msgspec.json.encode({"problem": problem}).decode())
     return {"value": parsed.value, "metadata": parsed.metadata}
 
 
