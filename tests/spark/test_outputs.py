@@ -7,11 +7,13 @@ import pytest
 from pyspark.sql.types import VariantVal
 
 from strobe.errors import UsageError
+from strobe.spark.checkpoint import last_batch
 from strobe.spark.evaluation import _brief
 from strobe.spark.outputs import CHECKPOINT, TABLES, TOO_LARGE, VERDICTS, VIOLATIONS, Outputs, variant
 from strobe.spark.results import Results
 
 VERDICT = {"snapshot_id": "s", "check": "proof", "verdict": "holds", "reason": None, "batch_id": 0}
+VIOLATION = {"snapshot_id": "s", "check": "x", "subject": "a", "detail": None}
 
 
 def test_a_second_pipeline_is_refused_while_the_first_runs(tmp_path: Path) -> None:
@@ -69,9 +71,8 @@ def test_what_a_killed_pipeline_left_unfinished_is_removed(tmp_path: Path) -> No
 
 
 def test_the_second_try_of_a_batch_replaces_what_the_first_has_written(tmp_path: Path) -> None:
-    violation = {"snapshot_id": "s", "check": "x", "subject": "a", "detail": None}
     with Outputs(tmp_path) as outputs:
-        outputs.write(VIOLATIONS, 0, [violation])
+        outputs.write(VIOLATIONS, 0, [VIOLATION])
         outputs.write(VIOLATIONS, 0, [])
         assert outputs.read(VIOLATIONS, 0) == []
         outputs.write(VIOLATIONS, 1, [])
@@ -98,3 +99,72 @@ def test_a_detail_that_no_variant_can_hold_is_known_by_its_size() -> None:
     kept = variant(nested)
     assert VariantVal(kept["value"], kept["metadata"]).toPython() == {"problem": TOO_LARGE % len(nested)}
     assert _brief({"detail": nested}).endswith("...")
+
+
+def written_batches(outputs: Outputs, count: int) -> None:
+    for batch_id in range(count):
+        outputs.write(VIOLATIONS, batch_id, [VIOLATION])
+        outputs.write(VERDICTS, batch_id, [VERDICT])
+
+
+@pytest.mark.parametrize("removals", range(6))
+def test_a_crash_while_batches_are_forgotten_leaves_no_batch_behind_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int
+) -> None:
+    """D2: else that one stays beside the verdicts which are written anew."""
+    with Outputs(tmp_path) as outputs:
+        written_batches(outputs, 4)
+        left = [None] * removals
+        unlink = Path.unlink
+
+        def crash_in_time(path: Path, missing_ok: bool = False) -> None:
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+            unlink(path, missing_ok)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", crash_in_time)
+            with pytest.raises(KeyboardInterrupt):
+                outputs.forget_from(1)
+        done = outputs.batches()
+        assert done == list(range(len(done)))
+        assert all(outputs.path(VIOLATIONS, batch_id).exists() for batch_id in done)
+        outputs.forget_from(1)
+        assert outputs.batches() == [0]
+        assert not outputs.path(VIOLATIONS, 1).exists()
+
+
+def checkpointed(outputs: Outputs, count: int) -> None:
+    for directory in ("offsets", "commits"):
+        (outputs.checkpoint / directory).mkdir(parents=True)
+        for batch_id in range(count):
+            (outputs.checkpoint / directory / str(batch_id)).write_text(f'v1\n{{}}\n{{"position": {batch_id}}}')
+
+
+def test_batches_that_spark_does_not_know_any_more_are_removed_at_the_start(tmp_path: Path) -> None:
+    """D2: also those with a gap before them, which an earlier crash has left."""
+    with Outputs(tmp_path) as outputs:
+        outputs.identify("one", "/stores/one")
+        written_batches(outputs, 6)
+        outputs.path(VERDICTS, 3).unlink()
+        checkpointed(outputs, 2)
+        outputs.identify("one", "/stores/one")
+        assert outputs.batches() == [0, 1]
+        assert [batch_id for batch_id in range(6) if outputs.path(VIOLATIONS, batch_id).exists()] == [0, 1]
+
+
+@pytest.mark.parametrize("content", [b"", bytes(40)])
+@pytest.mark.parametrize(("torn", "given", "noted"), [("offsets", 1, 1), ("commits", 2, 1)])
+def test_what_a_power_cut_left_of_the_checkpoint_without_content_is_removed(
+    tmp_path: Path, content: bytes, torn: str, given: int, noted: int
+) -> None:
+    """D2: Spark would fail over it each time."""
+    outputs = Outputs(tmp_path)
+    checkpointed(outputs, 3)
+    (outputs.checkpoint / torn / "2").write_bytes(content)
+    (outputs.checkpoint / torn / ".2.crc").write_bytes(b"crc")
+    with outputs:
+        assert last_batch(outputs.checkpoint / "offsets") == given
+        assert outputs.last_noted() == noted
+        assert not (outputs.checkpoint / torn / ".2.crc").exists()

@@ -223,13 +223,13 @@ def with_state(snapshot: Snapshot, process: str, state: object) -> Snapshot:
 def test_a_row_that_is_too_large_to_keep_is_known_by_its_size_and_bytes_by_their_length(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """D2: a VARIANT has 16 MB at most; what a rule returns must not end the stream."""
+    """D2: what a rule returns must not end the stream, and a VARIANT has 16 MB at most."""
     store, to = samples(tmp_path / "store", 1), tmp_path / "to"
-    large = "SELECT snapshot_id, process, repeat('x', 17000000) AS text FROM process_states WHERE process = 'a'"
+    large = "SELECT snapshot_id, process, repeat('x', 300000) AS text FROM process_states WHERE process = 'a'"
     some = "SELECT snapshot_id, X'00' AS hash, encode(repeat('x', 999), 'utf-8') AS `a``b`, NULL AS n FROM snapshots"
     rules = invariants_in(tmp_path / "rules", large_sql=large, some_sql=some)
     judge_once(spark, store.url, to, drift_window=0, **rules)
-    assert reasons(to)[id_of(1), "large"] == "1 violating row: problem a row of 17000069 bytes, too large to keep"
+    assert reasons(to)[id_of(1), "large"] == "1 violating row: problem a row of 300069 bytes, too large to keep"
     assert reasons(to)[id_of(1), "some"] == "1 violating row: hash AA==, a`b 999 bytes, n null"
     rows = spark.read.parquet(str(to / "violations")).where("check = 'large'").select("subject")
     assert [row.subject for row in rows.collect()] == ["a"]
@@ -340,6 +340,20 @@ def test_what_spark_has_forgotten_of_its_checkpoint_is_judged_anew_and_once(
     judge_once(spark, store.url, to, drift_window=0)
     assert set(verdicts(to)) == {(id_of(counter), "proof") for counter in range(1, 6)}
     assert len(Outputs(to).batches()) == 1
+
+
+@pytest.mark.parametrize("torn", ["offsets", "commits"])
+def test_a_checkpoint_whose_last_file_lost_its_content_is_gone_on_from(
+    spark: SparkSession, tmp_path: Path, torn: str
+) -> None:
+    """D2: the usual trace of a power cut."""
+    store, to = samples(tmp_path / "store", 3), tmp_path / "to"
+    judge_once(spark, store.url, to, drift_window=0, snapshots_per_batch=2)
+    (to / "checkpoint" / torn / "1").write_bytes(b"")
+    (to / "checkpoint" / torn / ".1.crc").unlink(missing_ok=True)
+    commit(store, sample(4))
+    judge_once(spark, store.url, to, drift_window=0)
+    assert set(verdicts(to)) == {(id_of(counter), "proof") for counter in range(1, 5)}
 
 
 def test_a_store_that_vanishes_or_is_replaced_while_nothing_is_new_is_told_and_waited_for(

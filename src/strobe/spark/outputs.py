@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from strobe.errors import MissingComponent, UsageError
 from strobe.spark import columns as c
+from strobe.spark.checkpoint import COMMITS, OFFSETS, last_batch, mend, offset_after
 from strobe.spark.log_offsets import POSITION, Offset
 from strobe.spark.publishing import Published
 from strobe.storage.locating import canonical_url, is_object_url, locate, run_directory
@@ -112,6 +113,7 @@ class Outputs:
         try:
             for leftover in (self.root / UNFINISHED).iterdir():
                 leftover.unlink(missing_ok=True)
+            mend(self.checkpoint)
             for table in TABLES:
                 if not (path := self.root / table / "columns.parquet").exists():
                     self._create(path, partial(pq.write_table, to_arrow(table, [])))
@@ -149,11 +151,20 @@ class Outputs:
                 f"{self.root} holds the verdicts on another store ({known.url}); "
                 "give each store a directory of its own with --to"
             )
-        if self.batches() and not (self.checkpoint / "offsets").exists():
+        if self.batches() and not (self.checkpoint / OFFSETS).exists():
             raise UsageError(
                 f"{self.root} has verdicts but no {CHECKPOINT}, so how far they go is not known; "
                 "put it back, or begin anew in another directory"
             )
+        if (given := last_batch(self.checkpoint / OFFSETS)) >= 0:
+            self._forget_unknown(given)
+
+    def _forget_unknown(self, given: int) -> None:
+        """Remove the batches after the last that Spark knows to have given out: it will give them out differently."""
+        try:
+            self.forget_from(given + 1)
+        except OSError as error:
+            raise MissingComponent(f"{self.to} cannot be written to: {error.strerror or error}") from error
 
     def identity(self) -> Identity | None:
         """Return what is known of the store, or None where nothing was written yet."""
@@ -181,28 +192,24 @@ class Outputs:
 
     def forget_from(self, batch_id: int) -> None:
         """Remove a batch and all after it: Spark has forgotten them, and gives their snapshots out again otherwise."""
-        for table in (VERDICTS, QUARANTINE, VIOLATIONS):  # a batch without verdicts is not done
-            for path in (self.root / table).glob("batch-*.parquet"):
-                if _batch_id(path) >= batch_id:
-                    if self.published is not None:
-                        self.published.forget([f"{table}/{path.name}"])
-                    path.unlink()
-            _sync(self.root / table)
+        found = [path for table in TABLES for path in (self.root / table).glob("batch-*.parquet")]
+        # The last first, and of each its verdicts: wherever this ends, what is left is whole, and no number is missing
+        # below one that is there.
+        order = {table: place for place, table in enumerate(TABLES)}
+        for path in sorted(found, key=lambda path: (_batch_id(path), order[path.parent.name]), reverse=True):
+            if _batch_id(path) >= batch_id:
+                if self.published is not None:
+                    self.published.forget([f"{path.parent.name}/{path.name}"])
+                path.unlink()
+                _sync(path.parent)
 
     def last_noted(self) -> int:
         """Return the last batch that Spark, too, knows to be done, and does not give to us again; -1 if none."""
-        return max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
+        return last_batch(self.checkpoint / COMMITS)
 
     def noted_offset(self) -> Offset:
         """Return how far in the log Spark, too, knows to be: the offset at the end of that batch."""
-        try:
-            *_, offset = (self.checkpoint / "offsets" / str(self.last_noted())).read_bytes().splitlines()
-            found = msgspec.json.decode(offset, type=Offset)
-            return found if found[POSITION] >= 0 else {POSITION: 0}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {
-                POSITION: 0
-            }  # nothing is done yet, or nothing that can be read; Spark says so itself when it starts
+        return offset_after(self.checkpoint, self.last_noted())
 
     def noted_position(self) -> int:
         return int(self.noted_offset()[POSITION])
