@@ -79,9 +79,14 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
 
 
 def _absent(place: Place) -> StoreFormatError | StoreCorrupt:
-    if place.names(LOG):
+    if _has_lost_header(place):
         return StoreCorrupt(place.url, HEADER, "is missing, though there is a log; restore it from a copy of the store")
     return StoreFormatError(place.url, "holds no store (no strobe.json); check the path, or make one by Store.create")
+
+
+def _has_lost_header(place: Place) -> bool:
+    # In this order: whoever creates the store meanwhile makes its header before the first entry.
+    return bool(place.names(LOG)) and HEADER not in place.names("")
 
 
 def _refuse_foreign(place: Place) -> None:
@@ -94,5 +99,5 @@ def _refuse_foreign(place: Place) -> None:
         raise StoreFormatError(
             place.url, f"is no store and is not empty (it holds {', '.join(foreign[:3])}); give a directory of its own"
         )
-    if HEADER not in place.names("") and place.names(LOG):
+    if _has_lost_header(place):
         raise _absent(place)

@@ -9,6 +9,7 @@ from tests.storage.samples import begin, commit, sample, sample_id
 from strobe.errors import SnapshotError, SnapshotIncomplete, StoreCorrupt, StoreFormatError, StrobeError, UsageError
 from strobe.protocol.log import Abort, BlobRef, EpochStart, Manifest
 from strobe.storage import Store
+from strobe.storage.disk import Disk
 from strobe.storage.sealed import seal
 
 
@@ -63,6 +64,29 @@ def test_a_creation_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> No
     for name in ("log", "blobs", "tmp"):
         (tmp_path / "store" / name).mkdir(parents=True)
     assert Store.open_or_create(tmp_path / "store").list() == []
+
+
+@pytest.mark.parametrize("looks", range(3))
+def test_who_finds_a_store_that_another_is_just_making_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """The other has made it, and its first entry, after so many looks at what is there."""
+    url, names, seen = tmp_path / "store", Disk.names, 0
+
+    def look(place: Disk, directory: str) -> list[str]:
+        nonlocal seen
+        found, seen = names(place, directory), seen + 1
+        if seen == looks:
+            monkeypatch.setattr(Disk, "names", names)
+            begin(Store.create(url), 1)
+        return found
+
+    if looks:
+        monkeypatch.setattr(Disk, "names", look)
+    else:
+        begin(Store.create(url), 1)
+    assert Store.open_or_create(url).state().next_position in (0, 1)
+    assert Store.open(url).verify_bytes() == []
 
 
 def test_a_log_without_a_header_is_damage_and_not_an_empty_place(tmp_path: Path) -> None:
