@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import combinations
 from pathlib import Path
 from unittest.mock import patch
 
@@ -52,6 +53,29 @@ class Footprint(msgspec.Struct):
         pages = int((place / "statm").read_text().split()[1])
         count = len(list((place / "fd").iterdir()))
         return cls(pages * os.sysconf("SC_PAGE_SIZE"), count, len(list((place / "task").iterdir())))
+
+
+def steady_growth(samples):
+    """Return by how much it grows for each unit, at least, between three of four pairs of (units, amount).
+
+    A leak grows between any two of them. What is taken once, because the machine was busy, does not count.
+    """
+    slopes = sorted((more - less) / (later - sooner) for (sooner, less), (later, more) in combinations(samples, 2))
+    return slopes[len(slopes) // 4]
+
+
+def assert_no_leak(samples, memory_bytes_each):
+    """Check (units, footprints): `memory_bytes_each` is what a unit may take of each who is named, and of the others.
+
+    Descriptors and threads come and go by one or two, and do not become more.
+    """
+    for who in samples[0][1]:
+        grown = steady_growth([(units, found[who].memory_bytes) for units, found in samples])
+        assert grown < memory_bytes_each.get(who, memory_bytes_each[""]), (who, grown, samples)
+        half = len(samples) // 2
+        for kind in ("descriptors", "threads"):
+            counts = [getattr(found[who], kind) for _, found in samples]
+            assert min(counts[half:]) <= max(counts[:half]) + 2, (who, kind, counts)
 
 
 class Live:

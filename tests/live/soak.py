@@ -14,6 +14,7 @@ import random
 import resource
 import shutil
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -36,8 +37,11 @@ SETTLE_EVERY_S = 4.0
 PROGRESS_EVERY_S = 5.0
 NARROW = {"node.recording_bytes_max": 200_000, "node.spill_bytes_max": 500_000, "node.patience_s": 2}
 """So that a blocked link makes recordings spill and give up, and nodes lose their patience."""
-MEMORY_BYTES_MAX = 400_000_000
-DESCRIPTORS_MAX = 200
+MEMORY_BYTES_MAX = 250_000_000
+"""At any moment: links are blocked, and much waits."""
+MEMORY_GROWTH_BYTES_MAX = 30_000_000
+"""From the first third of a run to the last, by their medians."""
+DESCRIPTORS_MORE_MAX = 30
 
 
 class Violation(AssertionError):
@@ -57,6 +61,7 @@ class Soak:
         self.checked = {}
         self.messages = 0
         self.memory = []
+        self._descriptors = {}
         self.lines = self.committed = self.aborted = self.rollbacks = 0
         self._say = say
         self._undoing = []
@@ -190,12 +195,25 @@ class Soak:
     def check_footprints(self):
         found = self.live.footprints()
         for name, one in found.items():
-            if one.memory_bytes > MEMORY_BYTES_MAX or one.descriptors > DESCRIPTORS_MAX:
-                raise Violation(f"{name} occupies {one}")
+            usual = self._descriptors.setdefault(name, one.descriptors)
+            if one.memory_bytes > MEMORY_BYTES_MAX or one.descriptors > usual + DESCRIPTORS_MORE_MAX:
+                raise Violation(f"{name} occupies {one}; at first it had {usual} descriptors")
         self.memory.append({name: one.memory_bytes for name, one in found.items()})
+
+    def check_growth(self):
+        """What they occupy does not grow with what they have been through, whoever was killed meanwhile."""
+        third = len(self.memory) // 3
+        for name in (*NAMES, COORDINATOR) if third else ():
+            sooner, later = (
+                statistics.median([one[name] for one in some if name in one] or [0])
+                for some in (self.memory[:third], self.memory[-third:])
+            )
+            if sooner and later > sooner + MEMORY_GROWTH_BYTES_MAX:
+                raise Violation(f"{name} grew from {sooner:,} to {later:,} bytes")
 
     def check_end(self):
         """Nobody runs any more: check what was released, and that nothing is left."""
+        self.check_growth()
         self.check_snapshots()
         self.lines = ledger.check_released(self.system, list(self.checked.values()), self.output)
         store = Store.open(self.live.store)

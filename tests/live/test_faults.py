@@ -12,6 +12,7 @@ from tests.live import ledger
 from tests.live.harness import (
     LEDGER,
     MANY_ROLLBACKS,
+    assert_no_leak,
     check_everything,
     running,
     verify_all,
@@ -366,7 +367,7 @@ def test_E9_a_program_that_cannot_go_on_from_a_snapshot_stops_all_at_once_and_sa
 
 
 def test_hundreds_of_snapshots_and_dozens_of_resets_leave_nothing_behind(tmp_path):
-    """No memory, no descriptors, no threads, no files: what is there after many is what was there after some."""
+    """No memory, no descriptors, no threads, no files. What nodes keep is counted in tests/runtime/test_leaks.py."""
     output = tmp_path / "output"
     output.mkdir()
     with running(
@@ -378,14 +379,11 @@ def test_hundreds_of_snapshots_and_dozens_of_resets_leave_nothing_behind(tmp_pat
         through_proxy=True,
     ) as live:
         live.wait_running()
-        many(live, 50)
-        before = live.footprints()
-        many(live, 150)
-        after = live.footprints()
-        for who, now in after.items():
-            assert now.memory_bytes < before[who].memory_bytes + 12_000_000, (who, before[who], now)
-            assert now.descriptors <= before[who].descriptors + 8, (who, before[who], now)
-            assert now.threads <= before[who].threads + 1, (who, before[who], now)
+        many(live, 40)
+        samples = [(many(live, 15), live.footprints()) for _ in range(8)]
+        # Measured on a busy machine: at most 1 KB for a snapshot in the coordinator. What a node's links receive into
+        # comes to its bound at 10 MB, by up to 33 KB a snapshot.
+        assert_no_leak(samples, {COORDINATOR: 8_000, "": 120_000})
         assert live.status().epoch == 1
     check_everything(ledger.mixed, tmp_path / "store")
 
@@ -396,28 +394,28 @@ def test_R1_dozens_of_rollbacks_leave_nothing_behind_in_those_who_live_through_t
         live.wait_running()
         live.wait_committed(1)
         roll_back(live, 10)
-        before = live.footprints()
-        roll_back(live, 25)
-        for who, now in live.footprints().items():
-            assert now.memory_bytes < before[who].memory_bytes + 12_000_000, (who, before[who], now)
-            assert now.descriptors <= before[who].descriptors + 8, (who, before[who], now)
-            assert now.threads <= before[who].threads + 1, (who, before[who], now)
+        samples = [(roll_back(live, 3), live.footprints()) for _ in range(8)]
+        # Measured: at most 5 KB for a rollback and the snapshots before it.
+        assert_no_leak(samples, {"": 50_000})
         assert live.gone == []
     check_everything(ledger.keyed, tmp_path / "store")
 
 
 def roll_back(live, count):
+    """Go back so many times; return how many times that was in all."""
     for _ in range(count):
         live.client.restore()
         live.wait_running()
+    return live.status().epoch
 
 
 def many(live, count):
-    """Let `count` snapshots commit, and reset a link now and then."""
-    goal = live.status().log_position + 2 * count
-    while (status := live.status()) is None or status.log_position < goal:
+    """Let `count` snapshots commit, and reset a link now and then; return how many have in all."""
+    goal = live.committed() + count
+    while (committed := live.committed()) < goal:
         live.proxy.reset("a->b", "control c")
         pause(live, 0.2)
+    return committed
 
 
 def test_nothing_of_an_aborted_snapshot_or_of_a_killed_writer_is_left_when_it_is_collected(tmp_path):
