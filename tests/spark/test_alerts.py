@@ -1,10 +1,12 @@
 """Alerts: delivered to a command or a webhook, the same id for the same finding, and a hook that fails ends nothing."""
 
 import json
+import re
 import socket
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
@@ -44,6 +46,9 @@ def test_no_shell_looks_at_the_command(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+authorizations: list[str | None] = []
+
+
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[bytes], list[int]]]:
     """A server on the loopback that answers with the codes it is given, then with 200."""
@@ -53,6 +58,7 @@ def server() -> Iterator[tuple[str, list[bytes], list[int]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            authorizations.append(self.headers["Authorization"])
             self.send_response(codes.pop(0) if codes else 200)
             self.send_header("Location", "/elsewhere")
             self.end_headers()
@@ -103,6 +109,44 @@ def talk_garbage(listening: socket.socket) -> None:
         with connection:
             connection.recv(65536)
             connection.sendall(b"garbage\r\n\r\n")
+
+
+def test_the_user_and_password_of_a_webhook_go_into_a_header_and_into_no_message(
+    server: tuple[str, list[bytes], list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    url, _, answers = server
+    with_secrets = url.replace("http://", "http://user:S3%63ret@") + "?token=T0ken"
+    assert alert_hooks(None, with_secrets).send([ALERT]) == 0
+    assert authorizations[-1] == f"Basic {b64encode(b'user:S3cret').decode()}"
+    answers[:] = [500] * ATTEMPTS
+    assert alert_hooks(None, with_secrets).send([ALERT]) == 1
+    assert f"was not delivered: {url.removesuffix('/alerts')}: HTTP Error 500" in caplog.text
+    assert not re.search(r"S3|cret|T0ken", caplog.text)
+    with pytest.raises(UsageError) as error:
+        alert_hooks(None, "ftp://user:S3cret@host/")
+    assert "S3cret" not in str(error.value)
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_it_has_started_and_its_words_are_not_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(alerts, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(alerts, "ATTEMPTS", 1)
+    pid = tmp_path / "pid"
+    assert AlertHooks(("sh", "-c", f"sleep 600 & echo $! > {pid}; wait", "T0ken")).send([ALERT]) == 1
+    assert "was not delivered: sh timed out after 2 s" in caplog.text
+    assert "T0ken" not in caplog.text
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while is_running(int(pid.read_text())) and time.monotonic() < deadline_s:
+        time.sleep(0.01)  # it is nobody's child any more whose end could be waited for
+    assert not is_running(int(pid.read_text()))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_hook_that_is_down_is_given_up_and_said_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,17 +10,21 @@ that does not answer costs that time, however many alerts there are.
 """
 
 import logging
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import threading
 import time
 import urllib.request
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 import msgspec
 from blake3 import blake3
@@ -86,7 +90,8 @@ def alert_hooks(command: str | None, webhook: str | None) -> AlertHooks:
     """Return the hooks of a command line; raise UsageError for a command that is not there, or no address."""
     words = _words(command) if command is not None else ()
     if webhook is not None and not _is_address(webhook):
-        raise UsageError(f"--alert-webhook {webhook} is not an address; give one like http://127.0.0.1:8080/alerts")
+        # It is not shown: there may be a password in it.
+        raise UsageError("--alert-webhook: that is not an address; give one like http://127.0.0.1:8080/alerts")
     return AlertHooks(words, webhook)
 
 
@@ -178,17 +183,33 @@ class _Sending:
 
 
 def _run_command(words: Sequence[str], body: bytes, timeout_s: float) -> None:
-    # Its output would mix with ours, where stdout is for one document.
-    done = subprocess.run(words, input=body, capture_output=True, timeout=timeout_s, check=False)
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise OSError(f"{words[0]} ended with {done.returncode}{': ' + said[-1] if said else ''}")
+    # Its output would mix with ours, where stdout is for one document. Its words may have secrets in them.
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        try:
+            _, errors = process.communicate(body, timeout_s)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with whatever it has started
+            raise OSError(f"{words[0]} timed out after {timeout_s:.3g} s") from None
+    if process.returncode != 0:
+        said = errors.decode("utf-8", "replace").strip().splitlines()
+        raise OSError(f"{words[0]} ended with {process.returncode}{': ' + said[-1] if said else ''}")
 
 
 def _post(url: str, body: bytes, timeout_s: float) -> None:
+    parts = urlsplit(url)
     headers = {"Content-Type": "application/json"}
-    with _opener.open(urllib.request.Request(url, body, headers, method="POST"), timeout=timeout_s):
-        pass
+    userinfo, _, place = parts.netloc.rpartition("@")
+    if userinfo:
+        headers["Authorization"] = f"Basic {b64encode(unquote_to_bytes(userinfo)).decode()}"
+    request = urllib.request.Request(urlunsplit(parts._replace(netloc=place)), body, headers, method="POST")
+    try:
+        with _opener.open(request, timeout=timeout_s):
+            pass
+    except Exception as error:
+        # Neither the path nor a query: what lets one in may be in there.
+        raise OSError(f"{parts.scheme}://{place}: {str(error) or type(error).__name__}") from error
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
