@@ -11,7 +11,7 @@ import pytest
 from pyspark.cloudpickle import dumps
 from tests.spark.clusters import SPARK_HOME, bare_python, free_port
 
-from strobe.errors import UsageError
+from strobe.errors import StrobeError, UsageError
 from strobe.spark.clusters import CarriedSource, cluster_settings, session_for
 from strobe.spark.shipping import PACKAGES, carried, packed
 
@@ -84,6 +84,15 @@ def test_a_cluster_that_is_not_there_is_named_at_once(option: str, scheme: str) 
 
 
 @pytest.mark.parametrize(
+    "url", ["sc://user:S3cret@127.0.0.1:{port}/;token=S3cret", "sc://user:S3cret@host:S3cret;token=S3cret"]
+)
+def test_a_token_in_the_address_of_a_server_is_in_no_message(url: str) -> None:
+    with pytest.raises(StrobeError) as error:
+        session_for(remote=url.format(port=free_port()))
+    assert "S3cret" not in str(error.value).replace("host:S3cret", "")
+
+
+@pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"master": "spark://a:1", "remote": "sc://b:2"}, "give one of them"),
@@ -91,6 +100,8 @@ def test_a_cluster_that_is_not_there_is_named_at_once(option: str, scheme: str) 
         ({"remote": "sc://"}, "names no host"),
         ({"remote": "sc://host:port"}, "no host and port"),
         ({"conf": {"spark.executor.memory": "4g"}}, "are for a cluster"),
+        ({"remote": "sc://b:2", "conf": {"spark.executor.memory": "4g"}}, "a Connect server has its own"),
+        ({"master": "local[1]"}, "on all cores: leave it out"),
     ],
 )
 def test_what_names_no_session_is_refused_with_the_way_out(options: dict[str, str], problem: str) -> None:
@@ -103,3 +114,7 @@ def test_the_last_word_on_a_setting_is_the_users(tmp_path: Path) -> None:
     settings = cluster_settings("spark://host:7077", asked, "audit", tmp_path)
     assert settings.items() >= asked.items()
     assert settings["spark.master"] == "spark://host:7077"
+    assert settings["spark.sql.streaming.pollingDelay"] == "100ms"
+    assert cluster_settings("yarn", {"spark.sql.shuffle.partitions": "99"}, "audit", tmp_path).items() >= {
+        ("spark.sql.shuffle.partitions", "99")
+    }

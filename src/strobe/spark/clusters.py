@@ -17,13 +17,14 @@ from pyspark.sql import SparkSession
 
 from strobe.errors import MissingExtra, TransportError, UsageError
 from strobe.spark.java import require_java
-from strobe.spark.session import local_session, start
+from strobe.spark.session import STREAMING, local_session, start
 from strobe.spark.shipping import Carried, ship
 from strobe.spark.source import StrobeSource
 
 MASTER_PORT, CONNECT_PORT = 7077, 15002
 """Where Spark's own programs listen unless told otherwise."""
 REACH_TIMEOUT_S = 10.0
+SHUFFLE_PARTITIONS = 16
 
 
 class CarriedSource(Carried, StrobeSource):
@@ -43,9 +44,13 @@ def session_for(
     if master and remote:
         raise UsageError("a session is on a cluster (master) or behind a Connect server (remote): give one of them")
     if remote:
+        if conf:
+            raise UsageError("settings of Spark's are for a cluster; a Connect server has its own: leave them out")
         return remote_session(remote)
     if master and not master.startswith("local"):
         return cluster_session(master, conf or {}, app_name)
+    if master and master != "local[*]":
+        raise UsageError(f"{master}: without a master, Spark runs in this program, on all cores: leave it out")
     if conf:
         raise UsageError("settings of Spark's are for a cluster; give its master, or leave the settings out")
     return local_session(app_name)
@@ -76,6 +81,9 @@ def cluster_settings(master: str, conf: Mapping[str, str], app_name: str, scratc
         # The same timestamps on every machine.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # 200 by default, and so many tasks for a handful of small snapshots; see Sizing in docs/spark.md.
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        **STREAMING,
         **conf,
     }
 
@@ -87,10 +95,12 @@ def remote_session(url: str) -> SparkSession:
         raise MissingExtra("connect", "a session behind a Spark Connect server")
     if not url.startswith("sc://"):
         example = f"sc://host:{CONNECT_PORT}"
-        raise UsageError(f"{url}: the address of a Spark Connect server begins with sc://, as in {example}")
+        raise UsageError(f"{_shown(url)}: the address of a Spark Connect server begins with sc://, as in {example}")
     _require_one_of(url, list(_addresses(url, CONNECT_PORT)), "the Spark Connect server")
     spark = SparkSession.builder.remote(url).getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
+    for name, value in STREAMING.items():
+        spark.conf.set(name, value)
     return _equipped(spark)
 
 
@@ -116,9 +126,9 @@ def _addresses(url: str, port_default: int) -> Iterator[tuple[str, int]]:
             parts = urlsplit(f"{scheme}://{address}")
             host, port = parts.hostname, parts.port or port_default
         except ValueError as error:
-            raise UsageError(f"{url}: {address!r} is no host and port ({error})") from error
+            raise UsageError(f"{_shown(url)}: {_shown(address)!r} is no host and port") from error
         if not host:
-            raise UsageError(f"{url}: names no host; write {scheme}://host:{port_default}")
+            raise UsageError(f"{_shown(url)}: names no host; write {scheme}://host:{port_default}")
         yield host, port
 
 
@@ -132,4 +142,11 @@ def _require_one_of(url: str, addresses: list[tuple[str, int]], who: str) -> Non
             problem = error
         else:
             return
-    raise TransportError(f"{who} at {url} cannot be reached ({problem}); is it running, and is the address right?")
+    reason = f"cannot be reached ({problem}); is it running, and is the address right?"
+    raise TransportError(f"{who} at {_shown(url)} {reason}")
+
+
+def _shown(url: str) -> str:
+    """Return an address as it may be shown: a token comes after a semicolon, a password before an @."""
+    scheme, mark, rest = url.partition(";")[0].rpartition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

@@ -35,6 +35,16 @@ _JAVA = (
     "-Darrow.enable_null_check_for_get=false",
 )
 
+STREAMING = {
+    # Streams ask what is new 100 times a second by default, of a log that is looked at 10 times a second.
+    "spark.sql.streaming.pollingDelay": "100ms",
+    # Who stops a stream waits for its batch, and by default for ever. Alerts may take 30 s.
+    "spark.sql.streaming.stopTimeout": "40s",
+    # Off by default, and then even one who asks format("strobe") for it by its option is refused.
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""What every session wants that follows a store, wherever it runs."""
+
 _scratch: Path | None = None
 
 
@@ -92,12 +102,7 @@ def settings(app_name: str, scratch: Path, long_running: bool = False) -> dict[s
         # The same timestamps on every machine.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Streams ask what is new 100 times a second by default, of a log that is looked at 10 times a second.
-        "spark.sql.streaming.pollingDelay": "100ms",
-        # Who stops a stream waits for its batch, and by default for ever. Alerts may take 30 s.
-        "spark.sql.streaming.stopTimeout": "40s",
-        # Off by default, and then even one who asks format("strobe") for it by its option is refused.
-        "spark.sql.python.filterPushdown.enabled": "true",
+        **STREAMING,
         # Queries here take seconds, and most of the Java side of that is warming up: the quick compiler halves it.
         # What is heavy (reading, hashing) runs in the Python workers. Work of hours is worth the thorough one.
         "spark.driver.extraJavaOptions": " ".join((*_JAVA, *(() if long_running else ("-XX:TieredStopAtLevel=1",)))),
