@@ -70,6 +70,10 @@ def test_all_that_holds_is_a_table_and_exit_code_0_and_then_what_does_not_is_1(s
     assert document["checks"]["proof"] == {"holds": 1, "error": 1}
     assert [row["snapshot_id"] for row in document["quarantine"]] == ["000001-00000005-coordinator"]
     assert {row["check"] for row in document["failing"]} == {"conservation", "proof"}
+    assert document["totals"]["conservation"] == {"holds": 3, "violated": 1, "error": 1}
+    result = run(*words(store, tmp_path, "--invariants", rules))
+    assert result.code == 0, "nothing is new"
+    assert result.out.splitlines()[-1] == "with those of earlier runs: 23 verdicts, 3 not good"
 
 
 def test_the_example_of_the_page_judges_a_simulated_bank(tmp_path, monkeypatch):

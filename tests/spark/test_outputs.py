@@ -168,3 +168,16 @@ def test_what_a_power_cut_left_of_the_checkpoint_without_content_is_removed(
         assert last_batch(outputs.checkpoint / "offsets") == given
         assert outputs.last_noted() == noted
         assert not (outputs.checkpoint / torn / ".2.crc").exists()
+
+
+def test_each_batch_knows_the_totals_up_to_it_also_when_it_is_judged_anew(tmp_path: Path) -> None:
+    with Outputs(tmp_path) as outputs:
+        outputs.write(VERDICTS, 0, [VERDICT, VERDICT | {"check": "x", "verdict": "violated"}])
+        outputs.write(VERDICTS, 1, [VERDICT, VERDICT])
+        outputs.write(VERDICTS, 1, [VERDICT])
+        results = Results(outputs)
+        results.refresh()
+        assert results.document()["totals"] == {"proof": {"holds": 2}, "x": {"violated": 1}}
+        outputs.path(VERDICTS, 0).unlink()
+        outputs.write(VERDICTS, 1, [VERDICT])
+        assert outputs.totals(1) is None

@@ -74,7 +74,8 @@ def run(
 
     Each snapshot gets one verdict on each check, whatever crashes: start it again with the same --to, and it goes on
     where it was. Without --once it runs until it is interrupted, and waits for a store that is not there yet. Ends with
-    0 where all holds, and with 1 where something does not.
+    0 where all holds that this run has judged, and with 1 where something does not; what runs before it found is in the
+    totals.
 
     \b
     Example:
@@ -172,24 +173,31 @@ def _signers(keys: Path | None, view: Path | None) -> "ExpectedSigners | None":
 
 
 def _print(results: "Results", to: str) -> None:
-    names = ("holds", "violated", "undecided", "error")
+    from strobe.spark import columns as c
+
+    names = (c.HOLDS, c.VIOLATED, c.UNDECIDED, c.ERROR)
     rows = [[check, *(f"{found.get(name, 0):,}" for name in names)] for check, found in results.checks.items()]
     if rows:
         print_table([Column("check", name=True), *(Column(name, number=True) for name in names)], rows)
         say()
     for row in results.shown[:SHOWN_MAX]:
-        say_wrapped(f"{row['snapshot_id']} {row['check']}: {row['verdict']}, {row['reason']}")
+        say_wrapped(f"{row[c.SNAPSHOT_ID]} {row[c.CHECK]}: {row[c.VERDICT]}, {row[c.REASON]}")
     for row in results.quarantine[:SHOWN_MAX]:
-        say_wrapped(f"quarantined: {row['uri']}: {row['reason']}")
+        say_wrapped(f"quarantined: {row[c.URI]}: {row[c.REASON]}")
     more = results.failing - min(len(results.shown), SHOWN_MAX)
     if more > 0:
         say(f"and {count(more, 'verdict')} more that do not hold; they are in {to}/verdicts")
     damaged = f", {count(results.quarantined, 'file')} quarantined" if results.quarantined else ""
-    undecided = sum(found["undecided"] for found in results.checks.values())
+    undecided = sum(found[c.UNDECIDED] for found in results.checks.values())
     state = "all hold" if not undecided else f"none is violated, {undecided:,} undecided"
     if not results.holds:
         state = f"{count(results.failing, 'verdict')} not good"
     say(f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'verdict')}: {state}{damaged}")
+    totals = (results.totals() or {}).values()
+    verdicts = sum(sum(found.values()) for found in totals)
+    if verdicts > results.rows:
+        failing = sum(found.get(c.VIOLATED, 0) + found.get(c.ERROR, 0) for found in totals)
+        say(f"with those of earlier runs: {count(verdicts, 'verdict')}, {failing:,} not good")
 
 
 def _quiet_logs() -> None:

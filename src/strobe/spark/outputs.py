@@ -15,6 +15,7 @@ Where TO is in an object store, this is a directory of the machine's, and what i
 
 import fcntl
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,8 @@ _TYPES = {
 _SPARK_NAMES = {"bigint": "long"}
 
 Row = dict[str, Any]
+Totals = dict[str, dict[str, int]]
+"""How many verdicts of each kind each check has."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -190,6 +193,18 @@ class Outputs:
         found = (pq.read_schema(self.path(VERDICTS, batch_id)).metadata or {}).get(POSITIONS)
         return found.decode() if found is not None else None
 
+    def totals(self, batch_id: int) -> Totals | None:
+        """Return how many verdicts of each kind each check has, up to this batch and with it.
+
+        Each batch adds to what the one before it says, so that nobody has to read a million of them. None where that
+        one is not there.
+        """
+        if batch_id < 0:
+            return {}
+        path = self.path(VERDICTS, batch_id)
+        found = pq.read_schema(path).metadata.get(TOTALS) if path.exists() else None
+        return msgspec.json.decode(found, type=Totals) if found is not None else None
+
     def forget_from(self, batch_id: int) -> None:
         """Remove a batch and all after it: Spark has forgotten them, and gives their snapshots out again otherwise."""
         found = [path for table in TABLES for path in (self.root / table).glob("batch-*.parquet")]
@@ -224,7 +239,10 @@ class Outputs:
         path = self.path(table, batch_id)
         if rows or table == VERDICTS or path.exists():
             found = to_arrow(table, rows)
-            found = found.replace_schema_metadata({**(found.schema.metadata or {}), POSITIONS: positions})
+            noted = {POSITIONS: positions.encode()}
+            if table == VERDICTS and (before := self.totals(batch_id - 1)) is not None:
+                noted[TOTALS] = msgspec.json.encode(_added(before, rows))
+            found = found.replace_schema_metadata({**(found.schema.metadata or {}), **noted})
             self._create(path, partial(pq.write_table, found, compression="zstd"))
 
     def read(self, table: str, batch_id: int) -> list[Row]:
@@ -269,6 +287,7 @@ def to_arrow(table: str, rows: list[Row]) -> pa.Table:
 
 TOO_LARGE = "a row of %d bytes, too large to keep"
 POSITIONS = b"strobe.positions"
+TOTALS = b"strobe.totals"
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 
 
@@ -290,6 +309,13 @@ def variant(json: str) -> dict[str, bytes]:
         problem = TOO_LARGE % len(json.encode())
         parsed = VariantVal.parseJson(msgspec.json.encode({"problem": problem}).decode())
     return {"value": parsed.value, "metadata": parsed.metadata}
+
+
+def _added(before: Totals, verdicts: list[Row]) -> Totals:
+    counts = {check: Counter(found) for check, found in before.items()}
+    for row in verdicts:
+        counts.setdefault(row[c.CHECK], Counter())[row[c.VERDICT]] += 1
+    return {check: dict(found) for check, found in counts.items()}
 
 
 def _batch_id(path: Path) -> int:

@@ -4,14 +4,14 @@ from collections import Counter
 from typing import Any
 
 from strobe.spark import columns as c
-from strobe.spark.outputs import QUARANTINE, VERDICTS, Outputs, Row
+from strobe.spark.outputs import QUARANTINE, VERDICTS, Outputs, Row, Totals
 
 SHOWN_MAX = 1000
 """Of the verdicts that do not hold, and of quarantine, so many are kept to be shown; the tables have all of them."""
 
 
 class Results:
-    """The batches that were not done when this was made, and those that have become so since."""
+    """The batches that were not done when this was made, and those that have become so since: what this run judged."""
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
@@ -49,6 +49,10 @@ class Results:
             if row[c.VERDICT] in (c.VIOLATED, c.ERROR) and len(self.shown) < SHOWN_MAX:
                 self.shown.append(row)
 
+    def totals(self) -> Totals | None:
+        """Return how many verdicts of each kind each check has in all batches, those before this run too, if known."""
+        return self._outputs.totals(self._next - 1)
+
     def document(self) -> dict[str, Any]:
         """Return all of it for `--json`."""
         return {
@@ -57,6 +61,7 @@ class Results:
             "snapshots": self.snapshots,
             "verdicts": self.rows,
             "checks": self.checks,
+            "totals": self.totals(),
             "failing": self.shown,
             "quarantined": self.quarantined,
             "quarantine": self.quarantine,
