@@ -17,7 +17,7 @@ from tests.spark.stores import damage
 from tests.storage.samples import commit, sample
 
 from strobe.cli import main
-from strobe.spark import stop_local_session
+from strobe.spark import clusters, stop_local_session
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
 from strobe.storage.manifests import blobs_of
@@ -91,7 +91,8 @@ def test_the_example_of_the_page_judges_a_simulated_bank(tmp_path, monkeypatch):
     assert re.search(r" verdicts: none is violated, \d+ undecided\n$", result.out)
 
 
-def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules):
+def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules, monkeypatch):
+    monkeypatch.setattr(clusters, "session_for", lambda *_: pytest.fail("Spark starts"))
     refused(run(*words(store, tmp_path, "--invariants", tmp_path / "nowhere")), "is not a directory", "*.sql")
     refused(run(*words(store, tmp_path, "--alert-command", "no-such-program")), "no program")
     refused(run(*words(store, tmp_path, "--alert-webhook", "ftp://x")), "is not an address")
@@ -114,6 +115,7 @@ def test_a_wrong_invariant_and_a_store_that_is_not_there_are_bad_input(store, tm
 def test_the_help_shows_an_example():
     result = run("pipeline", "run", "--help")
     assert result.code == 0
+    assert "deadlock|termination|garbage" in result.out
     assert "strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts --once" in result.out
 
 

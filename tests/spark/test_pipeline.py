@@ -21,7 +21,7 @@ from strobe.protocol.fragment import Snapshot
 from strobe.protocol.log import Remove
 from strobe.spark.drift import CHANNEL_GROWTH, STANDSTILL
 from strobe.spark.examine import ExpectedSigners
-from strobe.spark.invariants import read_invariants
+from strobe.spark.invariants import check_invariants, read_invariants
 from strobe.spark.judging import Step
 from strobe.spark.outputs import Outputs
 from strobe.spark.pipeline import Options, Pipeline, Watch
@@ -255,6 +255,23 @@ def test_a_mistake_in_an_sql_file_is_named_with_its_line_before_anything_runs(
     assert place in str(error.value)
     assert problem in str(error.value).lower() or problem in str(error.value)
     assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("one.sql", "\ufeffSELECT snapshot_id FROM snapshots WHERE false"),
+        ("one.sql", "SELECT snapshot_id FROM snapshots WHERE snapshot_id = ';--' ; -- the end\n\n-- really\n"),
+        ("one.sql", "SELECT snapshot_id FROM snapshots WHERE snapshot_id = '; -- x'"),
+        ("one.sql", "SELECT SNAPSHOT_ID FROM snapshots WHERE false"),
+        ("ONE.SQL", "SELECT snapshot_id FROM snapshots WHERE false;"),
+    ],
+)
+def test_what_editors_and_habits_make_of_an_sql_file_is_taken(
+    spark: SparkSession, tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+    check_invariants(spark, read_invariants(tmp_path), ())
 
 
 WRONG_PYTHON = [

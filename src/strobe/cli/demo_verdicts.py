@@ -18,7 +18,6 @@ MONEY = (
 )
 """Every sum of money that a snapshot of the bank has, wherever it is."""
 LOOK_EVERY_S = 0.1
-_BAD = ("violated", "error")
 
 
 class Judging:
@@ -54,16 +53,18 @@ class Judging:
 
     def _verdicts(self) -> dict[str, tuple[str, str]]:
         """Return what is written so far: of the checks on a snapshot, the first one that does not hold."""
+        from strobe.spark import columns as c
         from strobe.spark.outputs import VERDICTS, Outputs
 
+        bad = (c.VIOLATED, c.ERROR)
         outputs = Outputs(self.to)
         found: dict[str, tuple[str, str]] = {}
         for row in (row for batch in outputs.batches() for row in outputs.read(VERDICTS, batch)):
-            known = found.get(row["snapshot_id"])
-            if known is None or (row["verdict"] in _BAD and known[0] not in _BAD):
+            known = found.get(row[c.SNAPSHOT_ID])
+            if known is None or (row[c.VERDICT] in bad and known[0] not in bad):
                 # A check that needs more snapshots than there are is undecided, and no reason to doubt this one.
-                verdict = row["verdict"] if row["verdict"] in _BAD else "holds"
-                found[row["snapshot_id"]] = verdict, row["reason"]
+                verdict = row[c.VERDICT] if row[c.VERDICT] in bad else c.HOLDS
+                found[row[c.SNAPSHOT_ID]] = verdict, row[c.REASON]
         return found
 
     def _run(self) -> None:

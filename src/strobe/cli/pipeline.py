@@ -54,10 +54,13 @@ def run(
     keys: KeysOption = None,
     view: ViewOption = None,
     drift_window: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Look for drift over N snapshots; 0: do not.")
+        int, typer.Option(metavar="N", min=0, max=1000, help="Look for drift over N snapshots; 0: do not.")
     ] = 10,
     check: Annotated[
-        list[Predicate] | None, typer.Option(help="Also ask every snapshot this; repeatable. See docs/predicates.md.")
+        list[Predicate] | None,
+        typer.Option(
+            metavar="|".join(Predicate), help="Also ask every snapshot this; repeatable. See docs/predicates.md."
+        ),
     ] = None,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Run on this Spark cluster (spark://host:7077) instead of here.")

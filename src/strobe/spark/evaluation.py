@@ -210,7 +210,7 @@ def _brief(row: Row) -> str:
         found = msgspec.json.decode(row[c.DETAIL])
     except (msgspec.DecodeError, RecursionError):  # nested too deep
         return _text(row[c.DETAIL])
-    detail = {name: value for name, value in found.items() if name != c.SNAPSHOT_ID}
+    detail = {name: value for name, value in found.items() if name.lower() != c.SNAPSHOT_ID}
     return ", ".join(f"{name} {_text(value)}" for name, value in detail.items())
 
 

@@ -34,6 +34,8 @@ SQL, PYTHON = ".sql", ".py"
 
 _MARK = "_strobe_invariant"
 _HEADING = re.compile(r"--\s*(name|description)\s*:\s*(.*?)\s*$", re.IGNORECASE)
+_END = re.compile(r"\s*;\s*(?:--[^\n'\"]*\s*)*\Z")
+"""A semicolon at the end, with comments after it; not within a text, which would have its quote after it."""
 _LINE = re.compile(r"\bline (\d+)\b")
 
 Violating = Callable[[SnapshotTables], DataFrame]
@@ -80,7 +82,7 @@ def read_invariants(directory: str | Path) -> list[Invariant]:
     root = Path(directory)
     if not root.is_dir():
         raise UsageError(f"{root} is not a directory; give the one with your invariants, *.sql and *.py")
-    files = [path for path in sorted(root.iterdir()) if path.suffix in (SQL, PYTHON) and path.is_file()]
+    files = [path for path in sorted(root.iterdir()) if path.suffix.lower() in (SQL, PYTHON) and path.is_file()]
     found = [one for path in files for one in _read(path)]
     if not found:
         raise UsageError(f"{root} has no invariant: no *.sql file, and no *.py file with an @invariant function")
@@ -120,10 +122,10 @@ def problem_of(error: Exception) -> str:
 
 def _read(path: Path) -> list[Invariant]:
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    return [_read_sql(path, text)] if path.suffix == SQL else _read_python(path, text)
+    return [_read_sql(path, text)] if path.suffix.lower() == SQL else _read_python(path, text)
 
 
 def _read_sql(path: Path, text: str) -> Invariant:
@@ -169,7 +171,7 @@ def _try_out(spark: SparkSession, one: Invariant, tables: SnapshotTables) -> Non
     except Exception as error:
         line = _sql_line(error) if one.function is None else _line_in(error, one.place)
         raise UsageError(f"{one.place}:{line}: {problem_of(error)}") from error
-    if c.SNAPSHOT_ID not in found:
+    if c.SNAPSHOT_ID not in map(str.lower, found):
         raise UsageError(
             f"{one.place}: {one.name} returns {', '.join(found)}; it must return {c.SNAPSHOT_ID} as well, "
             "so that each row is known to be of which snapshot"
@@ -184,7 +186,7 @@ def _as_query(text: str) -> str:
 
     Its lines keep their numbers.
     """
-    return f"SELECT * FROM ( {text.rstrip().removesuffix(';')}\n)"
+    return f"SELECT * FROM ( {_END.sub('', text)}\n)"
 
 
 def _sql_line(error: Exception) -> int:
