@@ -9,7 +9,8 @@ from pyspark.sql.types import VariantVal
 from strobe.errors import UsageError
 from strobe.spark.checkpoint import last_batch
 from strobe.spark.evaluation import _brief
-from strobe.spark.outputs import CHECKPOINT, TABLES, TOO_LARGE, VERDICTS, VIOLATIONS, Outputs, variant
+from strobe.spark.output_rows import TOO_LARGE, variant
+from strobe.spark.outputs import CHECKPOINT, TABLES, VERDICTS, VIOLATIONS, Outputs
 from strobe.spark.results import Results
 
 VERDICT = {"snapshot_id": "s", "check": "proof", "verdict": "holds", "reason": None, "batch_id": 0}

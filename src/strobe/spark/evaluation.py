@@ -22,7 +22,7 @@ from strobe.spark.asking import Abandoned, Left, TookTooLong, ask, pause
 from strobe.spark.examine import REMOVED, UNREAD
 from strobe.spark.invariants import Invariant, problem_of
 from strobe.spark.mishaps import Stopping, is_cancelled, is_disk_full, is_worker_lost
-from strobe.spark.outputs import TOO_LARGE, Row
+from strobe.spark.output_rows import TOO_LARGE, Row
 from strobe.spark.snapshot_tables import SnapshotTables, tables_of_snapshots
 from strobe.spark.stored_bytes import StoredBytes, Unavailable, new_marker, unavailable_reason
 

@@ -24,7 +24,8 @@ from strobe.spark.evaluation import Judged, evaluate
 from strobe.spark.examine import Examination, examiner
 from strobe.spark.invariants import Invariant
 from strobe.spark.mishaps import Stopping
-from strobe.spark.outputs import QUARANTINE, VERDICTS, VIOLATIONS, Outputs, Row, variant
+from strobe.spark.output_rows import Row, variant
+from strobe.spark.outputs import QUARANTINE, VERDICTS, VIOLATIONS, Outputs
 from strobe.spark.stored_bytes import StoredBytes, Unavailable
 
 

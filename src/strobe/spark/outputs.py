@@ -16,20 +16,20 @@ Where TO is in an object store, this is a directory of the machine's, and what i
 import fcntl
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strobe.errors import MissingComponent, UsageError
 from strobe.spark import columns as c
 from strobe.spark.checkpoint import COMMITS, OFFSETS, last_batch, mend, offset_after
 from strobe.spark.log_offsets import POSITION, Offset
+from strobe.spark.output_rows import Row, to_arrow
 from strobe.spark.publishing import Published
 from strobe.storage.locating import canonical_url, is_object_url, locate, run_directory
 
@@ -38,17 +38,10 @@ TABLES = (VIOLATIONS, QUARANTINE, VERDICTS)
 """In the order in which a batch is written."""
 CHECKPOINT, IDENTITY, LOCK, UNFINISHED = "checkpoint", "pipeline.json", "lock", "tmp"
 VERSION = 1
+POSITIONS = b"strobe.positions"
+TOTALS = b"strobe.totals"
+"""What the verdicts of a batch say of themselves, in the metadata of their file."""
 
-_VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
-_TYPES = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "variant": _VARIANT,
-}
-_SPARK_NAMES = {"bigint": "long"}
-
-Row = dict[str, Any]
 Totals = dict[str, dict[str, int]]
 """How many verdicts of each kind each check has."""
 
@@ -274,41 +267,6 @@ class Outputs:
             raise UsageError(
                 f"{self.root} holds other things ({', '.join(foreign[:3])}); give a directory of its own with --to"
             )
-
-
-def to_arrow(table: str, rows: list[Row]) -> pa.Table:
-    """Return rows of an output table as Arrow, with the Spark types in its metadata, by which Spark knows a VARIANT."""
-    columns = c.OUTPUTS[table]
-    schema = pa.schema(
-        [pa.field(name, _TYPES[kind]) for name, kind in columns.items()], {SPARK_SCHEMA: spark_schema_json(columns)}
-    )
-    return pa.Table.from_pylist(rows, schema)
-
-
-TOO_LARGE = "a row of %d bytes, too large to keep"
-POSITIONS = b"strobe.positions"
-TOTALS = b"strobe.totals"
-SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-
-
-def spark_schema_json(columns: Mapping[str, str]) -> bytes:
-    fields = [
-        {"name": name, "type": _SPARK_NAMES.get(kind, kind), "nullable": True, "metadata": {}}
-        for name, kind in columns.items()
-    ]
-    return msgspec.json.encode({"type": "struct", "fields": fields})
-
-
-def variant(json: str) -> dict[str, bytes]:
-    """Return a JSON text as the bytes of a VARIANT; of one that cannot be kept, its size, and the stream goes on."""
-    from pyspark.sql.types import VariantVal
-
-    try:
-        parsed = VariantVal.parseJson(json)
-    except Exception:  # noqa: BLE001 -- what is too large or nested too deep is refused in several ways
-        problem = TOO_LARGE % len(json.encode())
-        parsed = VariantVal.parseJson(msgspec.json.encode({"problem": problem}).decode())
-    return {"value": parsed.value, "metadata": parsed.metadata}
 
 
 def _added(before: Totals, verdicts: list[Row]) -> Totals:

@@ -4,7 +4,8 @@ from collections import Counter
 from typing import Any
 
 from strobe.spark import columns as c
-from strobe.spark.outputs import QUARANTINE, VERDICTS, Outputs, Row, Totals
+from strobe.spark.output_rows import Row
+from strobe.spark.outputs import QUARANTINE, VERDICTS, Outputs, Totals
 
 SHOWN_MAX = 1000
 """Of the verdicts that do not hold, and of quarantine, so many are kept to be shown; the tables have all of them."""
