@@ -20,7 +20,15 @@ MEASURED_S = 0.05
 class Pace:
     """The bounds of one channel: `room_bytes` on the way to the target, `backlog_bytes_max` at its source."""
 
-    __slots__ = ("_allowed_bytes", "_backlog_bytes_max", "_since_s", "_taken_bytes", "_window_bytes", "applies")
+    __slots__ = (
+        "_allowed_bytes",
+        "_backlog_bytes_max",
+        "_busy_s",
+        "_since_s",
+        "_taken_bytes",
+        "_window_bytes",
+        "applies",
+    )
 
     def __init__(self, backlog_bytes_max: int) -> None:
         # Whether the bounds follow the pace, or are those of the settings.
@@ -28,8 +36,10 @@ class Pace:
         self._window_bytes = 0
         self._backlog_bytes_max = backlog_bytes_max
         self._allowed_bytes = START_BYTES
-        self._since_s = 0.0
+        # What the target has taken since the last look at its pace, and how long it had something to take.
         self._taken_bytes = 0
+        self._busy_s = 0.0
+        self._since_s = 0.0
 
     @property
     def room_bytes(self) -> int:
@@ -44,17 +54,18 @@ class Pace:
         self._window_bytes = window_bytes
 
     def begin(self, now_s: float) -> None:
-        """The target has taken everything; from now on it is at work again."""
-        self._since_s, self._taken_bytes = now_s, 0
+        """The target had taken everything; from now on it has something to take again."""
+        self._since_s = now_s
 
     def note(self, taken_bytes: int, waiting_bytes: int, now_s: float) -> None:
         """The target has taken so much since the last time, and so much waits for it, wherever."""
         self._taken_bytes += taken_bytes
-        passed_s = now_s - self._since_s
-        if passed_s < MEASURED_S:
+        self._busy_s += now_s - self._since_s
+        self._since_s = now_s
+        if self._busy_s < MEASURED_S:
             return
-        bytes_per_s = self._taken_bytes / passed_s
-        self.begin(now_s)
+        bytes_per_s = self._taken_bytes / self._busy_s
+        self._taken_bytes, self._busy_s = 0, 0.0
         allowed = 2 * self._allowed_bytes  # at most: one quick moment does not show that the next will be
         if waiting_bytes > bytes_per_s * KEEPING_UP_S:
             allowed = min(allowed, int(bytes_per_s * AHEAD_S))

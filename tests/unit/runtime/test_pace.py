@@ -19,16 +19,23 @@ def paced() -> Pace:
 def play(
     pace: Pace, taken_bytes_per_s: float, sent_bytes_per_s: float, seconds: float, start_s: float = 0.0
 ) -> Iterator[int]:
-    """Let a source send and its target take at these rates, with credit every 10 ms; yield what waits, each time."""
-    waiting, step_s = 0.0, 0.01
+    """Let a source send and its target take at these rates, with credit every 10 ms; yield what waits, each time.
+
+    What is on the way is never more than the room: the target may have taken it all long before the credit comes.
+    """
+    backlog, on_the_way, step_s = 0.0, 0.0, 0.01
     for step in range(1, int(seconds / step_s) + 1):
-        allowed = pace.room_bytes + pace.backlog_bytes_max
-        waiting += max(0.0, min(sent_bytes_per_s * step_s, allowed - waiting))
-        taken = min(waiting, taken_bytes_per_s * step_s)
-        waiting -= taken
+        backlog += max(0.0, min(sent_bytes_per_s * step_s, pace.backlog_bytes_max - backlog))
+        sent = min(backlog, pace.room_bytes - on_the_way)
+        if sent > 0:
+            if not on_the_way:
+                pace.begin(start_s + (step - 1) * step_s)
+            on_the_way, backlog = on_the_way + sent, backlog - sent
+        taken = min(on_the_way, taken_bytes_per_s * step_s)
+        on_the_way -= taken
         if taken:
-            pace.note(int(taken), int(waiting), start_s + step * step_s)
-        yield int(waiting)
+            pace.note(int(taken), int(on_the_way + backlog), start_s + step * step_s)
+        yield int(on_the_way + backlog)
 
 
 def test_C7_before_a_slow_target_no_more_waits_than_it_takes_in_a_moment() -> None:
