@@ -25,7 +25,7 @@ from strobe.runtime.wire import FrameRejected
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
 
-SLICE_S = 0.005
+SLICE_S = 0.02
 """Handlers run for so long in one turn of the loop, where that can be helped: heartbeats, orders and snapshots that are
 being written wait for the next."""
 _LOOK_AFTER_MAX = 32  # messages: the clock is not looked at after each

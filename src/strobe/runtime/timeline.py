@@ -32,7 +32,6 @@ from strobe.protocol.events import (
     ViewReceived,
 )
 from strobe.protocol.view import upstream_of
-from strobe.runtime.application import SLICE_S
 from strobe.runtime.barriers import Barriers
 from strobe.runtime.boundary import Boundary
 from strobe.runtime.captures import Captures
@@ -55,7 +54,9 @@ logger = logging.getLogger("strobe.node")
 
 SLICE = 64
 """So many waiting things are taken in one turn of the loop, so that it goes on turning."""
-TURN_S = 0.02
+SLICE_S = 0.005
+"""Nor more than take so long: markers, orders and snapshots that are being written wait for the next turn."""
+TURN_S = 0.1
 """What is read in one turn of the loop is delivered as it is read for so long; the rest of it waits for its turn."""
 BURST = 8
 """Where barriers overtake, so many frames are taken as they are read; what was read with them waits for its turn."""
@@ -200,7 +201,9 @@ class Timeline:
         """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""
         messages = self.application.unpack(inlet.channel, frame)
         if self.inbox or not self.may_deliver or inlet.channel in self._held or self._turn_is_over():
-            receive = self._receiver(inlet.channel, frame, 0, inlet, wire_bytes)
+            # What is taken soon is not unpacked twice; of what waits for long, the bytes are enough to keep.
+            kept = messages if len(self.inbox) < SLICE else None
+            receive = self._receiver(inlet.channel, frame, 0, inlet, wire_bytes, kept)
             self._wait(Waiting(True, receive, inlet.channel, frame))
             self.pump_soon()
         elif not self.closed:
@@ -276,10 +279,16 @@ class Timeline:
             self.tell(event)
 
     def _receiver(
-        self, channel: str, frame: Frame, consumed: int, inlet: Inlet | None = None, wire_bytes: int = 0
+        self,
+        channel: str,
+        frame: Frame,
+        consumed: int,
+        inlet: Inlet | None = None,
+        wire_bytes: int = 0,
+        messages: list[Any] | None = None,
     ) -> Callable[[], None]:
         def receive() -> None:
-            self._receive(channel, frame, consumed)
+            self._receive(channel, frame, consumed, messages)
             if inlet is not None:
                 inlet.consumed(wire_bytes)
 
