@@ -201,15 +201,18 @@ class Timeline:
         """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""
         messages = self.application.unpack(inlet.channel, frame)
         if self.inbox or not self.may_deliver or inlet.channel in self._held or self._turn_is_over():
-            # What is taken soon is not unpacked twice; of what waits for long, the bytes are enough to keep.
-            kept = messages if len(self.inbox) < SLICE else None
-            receive = self._receiver(inlet.channel, frame, 0, inlet, wire_bytes, kept)
-            self._wait(Waiting(True, receive, inlet.channel, frame))
-            self.pump_soon()
+            self._let_wait(inlet, frame, wire_bytes, messages)
         elif not self.closed:
             self.outbox.flush_follows = True  # by `Host.taken`
             self._receive(inlet.channel, frame, 0, messages)
             inlet.consumed(wire_bytes)
+
+    def _let_wait(self, inlet: Inlet, frame: Frame, wire_bytes: int, messages: list[Any]) -> None:
+        # What is taken soon is not unpacked twice; of what waits for long, the bytes are enough to keep.
+        kept = messages if len(self.inbox) < SLICE else None
+        receive = self._receiver(inlet.channel, frame, 0, inlet, wire_bytes, kept)
+        self._wait(Waiting(True, receive, inlet.channel, frame))
+        self.pump_soon()
 
     def _turn_is_over(self) -> bool:
         """Tell whether handlers have run for so long that the loop has to turn before they go on."""
@@ -233,9 +236,7 @@ class Timeline:
         if self._burst <= BURST:
             Timeline.take_frame(self, inlet, frame, wire_bytes)
         else:
-            self.application.unpack(inlet.channel, frame)
-            self._wait(Waiting(True, self._receiver(inlet.channel, frame, 0, inlet, wire_bytes), inlet.channel, frame))
-            self.pump_soon()
+            self._let_wait(inlet, frame, wire_bytes, self.application.unpack(inlet.channel, frame))
 
     def taken(self) -> None:
         """All that was read at once has been given: send what it has led to."""
