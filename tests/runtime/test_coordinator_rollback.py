@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.runtime.fake_nodes import FakeNode, Running, both_alive, committed, running
 
-from strobe.errors import StoreError
+from strobe.errors import SnapshotError, StoreError
 from strobe.protocol.coordination import (
     AskToRecord,
     Drained,
@@ -210,30 +210,73 @@ def test_R2_restoring_below_released_output_is_refused_except_as_a_fork(tmp_path
     asyncio.run(scenario())
 
 
+class HeldCommit:
+    """Lets the store's thread go no further than to the moment when a commit is written, before anybody is told."""
+
+    def __init__(self, coordinator: Running) -> None:
+        self.begun, self.gate = threading.Event(), threading.Event()
+        coordinator.coordinator.store.desk.store.on_step = self
+
+    def __call__(self, step: CommitStep, name: str) -> None:
+        if step is CommitStep.ENTRY_WRITTEN:
+            self.begun.set()
+            self.gate.wait(30)
+
+
+async def committing(coordinator: Running, *nodes: FakeNode, sinks: dict[str, int]) -> tuple[str, HeldCommit]:
+    coordinator.coordinator.hear(SnapshotWanted())
+    begun = await nodes[0].hear(SnapshotBegun)
+    held = HeldCommit(coordinator)
+    for node in nodes:
+        node.store_part(begun, b"held", sinks=sinks)
+    await coordinator.until(held.begun.is_set)
+    return str(begun.snapshot), held
+
+
 def test_R2_the_latest_is_what_is_latest_when_commits_under_way_have_ended(tmp_path: Path) -> None:
     """R2: the one that was it when it was asked for would lie below the output that is released meanwhile."""
-    begun, gate = threading.Event(), threading.Event()
-
-    def hold(step: CommitStep, name: str) -> None:
-        if step is CommitStep.ENTRY_WRITTEN:
-            begun.set()
-            gate.wait(30)
 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             await committed(coordinator, a, b, data=b"first", sinks={"audit": 10})
-            coordinator.coordinator.hear(SnapshotWanted())
-            second = await a.hear(SnapshotBegun)
-            coordinator.coordinator.store.desk.store.on_step = hold
-            for node in (a, b):
-                node.store_part(second, b"second", sinks={"audit": 15})
-            await coordinator.until(begun.is_set)
+            second, held = await committing(coordinator, a, b, sinks={"audit": 15})
             restoring = asyncio.create_task(coordinator.service.operations.restore(RestoreRequest("latest")))
             await coordinator.until(lambda: coordinator.coordinator.brain.rollback.pending)
-            gate.set()
+            held.gate.set()
             started, _ = await asyncio.gather(restoring, restored(a, b))
-            assert started.restored == str(second.snapshot)
+            assert started.restored == second
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["latest", "000001-00000001"])
+def test_E9_what_the_store_shows_as_complete_can_be_restored_before_the_coordinator_has_heard_of_it(
+    tmp_path: Path, name: str
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            first, held = await committing(coordinator, a, b, sinks={})
+            restoring = asyncio.create_task(coordinator.service.operations.restore(RestoreRequest(name)))
+            await asyncio.sleep(0)
+            assert not restoring.done()
+            held.gate.set()
+            started, _ = await asyncio.gather(restoring, restored(a, b))
+            assert started.restored == first
+
+    asyncio.run(scenario())
+
+
+def test_a_snapshot_that_the_store_cannot_be_asked_for_is_refused_in_the_time_given(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            first, held = await committing(coordinator, a, b, sinks={})
+            with pytest.raises(SnapshotError, match="no complete snapshot yet"):
+                await coordinator.service.operations.restore(RestoreRequest("latest", timeout_s=0.05))
+            held.gate.set()
+            await coordinator.until(lambda: first in coordinator.coordinator.state.committed)
 
     asyncio.run(scenario())
 

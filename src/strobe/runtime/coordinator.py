@@ -146,6 +146,11 @@ class Coordinator:
         """See what others have written to the log."""
         self.work(self.store.desk.poll)
 
+    async def catch_up(self, timeout_s: float) -> None:
+        """Hear of all that the log has by now; a store that cannot be read is not waited for any longer than that."""
+        if not self.ended.done():
+            await asyncio.wait([self.store.work(self.store.desk.poll)], timeout=timeout_s)
+
     def work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
         """Have the store's thread do a job, after those before; what comes of it is told here."""
         if not self.ended.done():

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from strobe.errors import StrobeError, UsageError
+from strobe.errors import SnapshotError, StrobeError, UsageError
 from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotUnwanted, SnapshotWanted
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.documents import (
@@ -81,7 +81,7 @@ class Operations:
         self._check_running()
         timeout_s = _checked(request.timeout_s)
         coordinator = self.coordinator
-        wanted = self._restorable(request.snapshot)
+        wanted = await self._restorable(request.snapshot, timeout_s)
         wait = coordinator.requests.restore(wanted)
         reason = "someone asked to fork from it" if request.fork else "someone asked for it"
         coordinator.hear(RestoreWanted(wanted, reason, request.fork))
@@ -92,9 +92,15 @@ class Operations:
         finally:
             coordinator.requests.forget(wait)
 
-    def _restorable(self, name: str | None) -> str | None:
+    async def _restorable(self, name: str | None, timeout_s: float) -> str | None:
         """Return which snapshot is meant. Which is the latest shows when what is being committed has its outcome."""
-        found = resolve(self.coordinator.state, name) if name is not None else None
+        if name is None:
+            return None
+        try:
+            found = resolve(self.coordinator.state, name)
+        except SnapshotError:  # whoever asks may have seen it in the store a moment ago
+            await self.coordinator.catch_up(timeout_s)
+            found = resolve(self.coordinator.state, name)
         return LATEST if name == LATEST else found
 
     def leave(self, process: str) -> Accepted:

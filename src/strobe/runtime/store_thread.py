@@ -35,9 +35,11 @@ class StoreThread:
             for told in some:
                 self._take(told)
 
-    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
-        """Have `job` done after everything that was given before."""
-        self._loop.run_in_executor(self._executor, job, *arguments).add_done_callback(self._worked)
+    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> "asyncio.Future[list[Told]]":
+        """Have `job` done after everything that was given before; what is returned ends when it has been told."""
+        future = self._loop.run_in_executor(self._executor, job, *arguments)
+        future.add_done_callback(self._worked)
+        return future
 
     async def close(self) -> None:
         """Do what is left, but wait no longer for a store that cannot be used."""
