@@ -140,7 +140,8 @@ class Target:
         self.barriers.append((said, [ordinal for frame in overtaken for ordinal in frame.ordinals]))
         self.counts_at_barriers.append(self.incoming.count)
 
-    def taken(self) -> None: ...
+    def taken(self) -> bool:
+        return True
 
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
         self.heard.append((view, sent_count))

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Iterator
 from itertools import cycle, repeat
 from random import Random
@@ -32,6 +33,25 @@ class Heap(Target):
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         self.frames.append(frame)
         inlet.consumed(wire_bytes)
+
+
+class Hurried(Heap):
+    """A node that has no time to read on in the same turn of the loop, or has; it counts what it reads in each."""
+
+    def __init__(self, reads_on: bool) -> None:
+        super().__init__()
+        self.reads: list[int] = []
+        self._reads_on = reads_on
+        self._turn_begins()
+
+    def _turn_begins(self) -> None:
+        self.reads.append(0)
+
+    def taken(self) -> bool:
+        if not self.reads[-1]:
+            asyncio.get_running_loop().call_soon(self._turn_begins)
+        self.reads[-1] += 1
+        return self._reads_on
 
 
 class Peer:
@@ -338,6 +358,27 @@ def test_a_good_peer_works_while_others_send_noise_over_tcp() -> None:
         assert target.heard == source.said
         assert source.outlet.reconnects == 0
         source.outlet.close()
+        await listener.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("reads_on", [True, False])
+def test_a_node_that_has_no_time_is_handed_one_buffer_in_a_turn_of_the_loop(reads_on: bool) -> None:
+    """Where it has, the system hands over one after the other."""
+
+    async def scenario() -> None:
+        target, count = Hurried(reads_on), 30
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        sent = b"".join(stream([bytes(100_000)] * count))
+        with socket.create_connection((LOCAL, listener.port)) as peer:
+            peer.setblocking(False)
+            first = peer.send(sent)  # there before it is looked at, so that there is something to read on
+            assert first > 600_000
+            peer.setblocking(True)
+            rest = asyncio.to_thread(peer.sendall, sent[first:])
+            await asyncio.gather(rest, until(lambda: len(target.frames) == count))
+        assert (max(target.reads) > 1) == reads_on
         await listener.close()
 
     run(scenario())

@@ -171,20 +171,29 @@ def test_R1_what_is_left_of_a_frame_when_its_epoch_ends_is_not_handed_over(
     run(scenario())
 
 
+@pytest.mark.parametrize("storing", [False, True])
 def test_C7_frames_that_are_read_in_a_turn_that_has_taken_long_wait_for_the_next_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storing: bool
 ) -> None:
-    monkeypatch.setattr(timeline_module, "TURN_S", -1)
+    """While a part of a snapshot is being stored, sooner: each step of that needs a turn."""
+    monkeypatch.setattr(timeline_module, "STORING_TURN_S", -1 if storing else 60)
+    monkeypatch.setattr(timeline_module, "TURN_S", 60 if storing else -1)
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
+            if storing:
+                await node.recorded(2)
             waited: list[int] = []
+            reads_on: list[bool] = []
+            taken = node.timeline.taken
+            monkeypatch.setattr(node.timeline, "taken", lambda: reads_on.append(taken()) or reads_on[-1])
             node.process.on_receive = lambda *_: waited.append(len(node.timeline.inbox))
             for number in range(20):
                 node.source.send(number, now=False)
             node.source.outlet.flush()
             await node.received(*range(20))
             assert max(waited) > 10
+            assert not all(reads_on)  # what else has come stays in the kernel for that turn
             assert not node.timeline.inbox
             await until(lambda: node.source.outlet.outstanding_bytes == 0)
 

@@ -55,9 +55,8 @@ class HostGate:
         except FAILURES as error:
             self._host.fail(error)
 
-    def taken(self) -> None:
-        if self._host.timeline is not None:
-            self._host.timeline.taken()
+    def taken(self) -> bool:
+        return self._host.timeline is None or self._host.timeline.taken()
 
     @property
     def _living(self) -> Timeline:

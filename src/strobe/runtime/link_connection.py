@@ -111,7 +111,14 @@ class LinkConnection(asyncio.BufferedProtocol):
         else:
             if needed_bytes > ROOM_BYTES_MIN or len(self._buffer) - self._end < ROOM_BYTES_MIN:
                 self._make_room(needed_bytes)
-        self._listener.gate.taken()
+        if not self._listener.gate.taken() and self._open:
+            # Or the system hands over up to 32 buffers in one turn of the loop, as long as there is something to read.
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._open:
+            self._transport.resume_reading()
 
     def write(self, data: bytes | bytearray) -> None:
         self._transport.write(data)

@@ -48,8 +48,11 @@ class Gate(Protocol):
 
     def take_view(self, inlet: "Inlet", view: View, sent_count: int) -> None: ...
 
-    def taken(self) -> None:
-        """All that was read at once has been given: the time to send what it has led to."""
+    def taken(self) -> bool:
+        """All that was read at once has been given: the time to send what it has led to.
+
+        Return whether more may be read before the loop turns.
+        """
 
 
 ANOTHER_VERSION = "another version"

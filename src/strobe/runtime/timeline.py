@@ -56,8 +56,10 @@ SLICE = 64
 """So many waiting things are taken in one turn of the loop, so that it goes on turning."""
 SLICE_S = 0.005
 """Nor more than take so long: markers, orders and snapshots that are being written wait for the next turn."""
-TURN_S = 0.1
-"""What is read in one turn of the loop is delivered as it is read for so long; the rest of it waits for its turn."""
+TURN_S = 0.05
+"""Frames are delivered as they are read for so long; then the loop turns, before anything more is read."""
+STORING_TURN_S = 0.002
+"""The same while a part of a snapshot is being stored, which takes several turns."""
 BURST = 8
 """Where barriers overtake, so many frames are taken as they are read; what was read with them waits for its turn."""
 
@@ -91,8 +93,8 @@ class Timeline:
         self._pumping = False
         self._unpacked: tuple[Frame, list[Any]] | None = None
         self._may_pause = False
-        # Until when frames are delivered as they are read, in this turn of the loop.
-        self._turn_until_s: float | None = None
+        # When the first frame was delivered in this turn of the loop.
+        self._turn_began_s: float | None = None
         self._loop = asyncio.get_running_loop()
         if self.protocol.overtakes:
             self._burst = 0
@@ -216,14 +218,14 @@ class Timeline:
 
     def _turn_is_over(self) -> bool:
         """Tell whether handlers have run for so long that the loop has to turn before they go on."""
-        if self._turn_until_s is not None:
-            return perf_counter() > self._turn_until_s
-        self._turn_until_s = perf_counter() + TURN_S
-        self._loop.call_soon(self._begin_turn)
+        if self._turn_began_s is not None:
+            return perf_counter() - self._turn_began_s > (STORING_TURN_S if self.captures.open else TURN_S)
+        self._turn_began_s = perf_counter()
+        self._loop.call_soon(self._end_turn)
         return False
 
-    def _begin_turn(self) -> None:
-        self._turn_until_s = None
+    def _end_turn(self) -> None:
+        self._turn_began_s = None
 
     def _take_of_burst(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         """Take a frame where barriers overtake: of all that was read at once, the first ones in any case.
@@ -238,10 +240,14 @@ class Timeline:
         else:
             self._let_wait(inlet, frame, wire_bytes, self.application.unpack(inlet.channel, frame))
 
-    def taken(self) -> None:
-        """All that was read at once has been given: send what it has led to."""
+    def taken(self) -> bool:
+        """All that was read at once has been given: send what it has led to. Tell whether to read on in this turn.
+
+        A barrier can overtake what waits here, and not what waits in the kernel: where they do, all is read.
+        """
         self.outbox.flush_now()
         self.lookout.came()
+        return self.protocol.overtakes or not (self.inbox or self._turn_is_over())
 
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
         if self.protocol.overtakes:
