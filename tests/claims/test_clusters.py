@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark import conftest
-from tests.spark.clusters import bare_python, connect_server, standalone_cluster
+from tests.spark.clusters import QUICK_JAVA, bare_python, connect_server, standalone_cluster
 from tests.spark.pipelines import CONSERVATION, judge_once, written
 from tests.spark.stores import damage
 from tests.storage.samples import commit, declaring, sample
@@ -39,6 +39,8 @@ SNAPSHOTS = 20
 # What is small here, and on one machine.
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",

@@ -18,6 +18,8 @@ import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 STARTED_TIMEOUT_S = 120.0
+# Nothing here runs for long enough for the thorough compiler to be worth it.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Of Strobe, and of what comes with it; pyspark itself lies in SPARK_HOME.
 NOT_THERE = (
     "_editable_impl_strobe",
@@ -71,6 +73,7 @@ def connect_server(directory: Path, python: Path) -> Iterator[str]:
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
@@ -94,6 +97,7 @@ def free_port() -> int:
 def _running(command: list[str], log: Path, python: Path) -> Iterator[None]:
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     environment |= {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = QUICK_JAVA
     program = str(SPARK_HOME / "bin" / command[0])
     with log.open("wb") as output:
         process = subprocess.Popen(
