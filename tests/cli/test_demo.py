@@ -16,6 +16,7 @@ from strobe.cli.output import Progress
 from strobe.errors import TransportError
 from strobe.protocol.log import Begin
 from strobe.runtime.documents import RollbackReport, Status
+from strobe.spark.outputs import VERDICTS, Outputs
 from strobe.storage import Store
 
 
@@ -35,11 +36,31 @@ def simulated(tmp_path_factory):
     return store
 
 
+class Judge:
+    """Stands for the pipeline: `looks` says each time one looks whether there is a verdict yet."""
+
+    def __init__(self, store, *looks):
+        self._looks = list(looks)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def wait_started(self, timeout_s):
+        pass
+
+    @property
+    def has_judged(self):
+        return self._looks.pop(0)
+
+
 @pytest.fixture
 def quick(here, simulated, monkeypatch):
     """Let the bank have run already, and every snapshot have the same verdict; return how to choose that."""
 
-    def run_bank(found, snapshots, progress):
+    def run_bank(found, snapshots, judging, progress):
         taken, store = Store.open(simulated), Store.open(found.store)
         for number, (_, name, _) in enumerate(taken.list()):
             snapshot = taken.load(name)
@@ -55,7 +76,7 @@ def quick(here, simulated, monkeypatch):
         monkeypatch.setattr(demo, "_judge", judge)
 
     monkeypatch.setattr(demo, "_run", run_bank)
-    monkeypatch.setattr(demo, "Judging", contextlib.nullcontext)
+    monkeypatch.setattr(demo, "Judging", Judge)
     choose("holds")
     return choose
 
@@ -91,7 +112,16 @@ def test_R1_the_demo_kills_a_branch_and_every_snapshot_of_the_bank_holds(here):
     assert result.err == ""
     assert processes_in(here) == {}
     assert [path.name for path in here.iterdir()] == ["strobe-demo"]
+    _judged_before_the_crash(here / "strobe-demo")
     _next_steps_work_as_printed([line.strip() for line in lines[end:] if line.startswith("  ")], len(rows))
+
+
+def _judged_before_the_crash(store):
+    """The pipeline ran while the bank ran, and through its crash."""
+    outputs = Outputs(store / "run" / "verdicts")
+    judged = [row["checked_at"] for batch in outputs.batches() for row in outputs.read(VERDICTS, batch)]
+    after = [manifest.started_us for _, name, manifest in Store.open(store).list() if not name.startswith("000001-")]
+    assert min(judged).timestamp() * 1e6 < min(after)
 
 
 def _next_steps_work_as_printed(commands, snapshots):
@@ -180,13 +210,13 @@ def status_of(committed, rollbacks=()):
 
 def test_the_branch_is_killed_when_it_is_there_and_the_demo_ends_after_the_rollback(here, monkeypatch):
     back = RollbackReport(2, 1, None, "c is there without state", "c", {"c": 5})
-    bank = Bank(status_of(0), status_of(2), status_of(3), status_of(6), status_of(6, [back]))
+    bank = Bank(*map(status_of, (0, 2, 3, 4, 6)), status_of(6, [back]), status_of(7, [back]), status_of(8, [back]))
     monkeypatch.setattr(demo, "Supervisor", bank)
     monkeypatch.setattr(demo, "LOOK_EVERY_S", 0)
     found = demo.Demo("store")
-    demo._run(found, 6, Progress())
+    demo._run(found, 6, Judge("store", False, *[True] * 6), Progress())
     assert bank.killed == ["c", "c"]
-    assert found.killed == "branch c was killed with SIGKILL after 3 snapshots"
+    assert found.killed == "branch c was killed with SIGKILL after 4 snapshots"
     assert found.rolled_back == ("rolled back to the beginning, epoch 2: c is there without state; undone events: c 5")
     assert bank.ended
 
@@ -194,7 +224,7 @@ def test_the_branch_is_killed_when_it_is_there_and_the_demo_ends_after_the_rollb
 def test_an_interrupt_ends_the_bank(here, monkeypatch):
     bank = Bank(status_of(0))
     bank.tick = lambda: signal.raise_signal(signal.SIGINT)
-    monkeypatch.setattr(demo, "Judging", contextlib.nullcontext)
+    monkeypatch.setattr(demo, "Judging", Judge)
     monkeypatch.setattr(demo, "Supervisor", bank)
     assert run("demo") == (
         130,
@@ -210,7 +240,7 @@ def test_a_bank_that_does_not_get_on_is_not_waited_for_without_end(here, monkeyp
 
     bank = Bank()
     bank.client.status = nobody
-    monkeypatch.setattr(demo, "Judging", contextlib.nullcontext)
+    monkeypatch.setattr(demo, "Judging", Judge)
     monkeypatch.setattr(demo, "Supervisor", bank)
     monkeypatch.setattr(demo, "LOOK_EVERY_S", 0)
     monkeypatch.setattr(demo, "PATIENCE_S", 0.05)

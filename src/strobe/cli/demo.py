@@ -29,8 +29,10 @@ app = new_app()
 STORE = "./strobe-demo"
 SYSTEM = "strobe.cli.demo_bank:bank"
 VICTIM = "c"
-"""The branch that is killed, when a third of the snapshots has been taken."""
+"""The branch that is killed, when a third of the snapshots has been taken and Spark judges them."""
 PATIENCE_S = 120.0
+AFTERWARDS = 2
+"""So many snapshots are taken after the rollback, at least: the bank goes on."""
 
 AUDIT = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY 1 ORDER BY 1"
 
@@ -96,8 +98,10 @@ def demo(
         # An interrupt breaks into py4j's socket, and py4j logs a traceback for what is no fault.
         logging.getLogger().addHandler(logging.NullHandler())
         with Judging(found.store) as judging:
+            with progress.ticking("Spark starts"):
+                judging.wait_started(PATIENCE_S)
             say(f"a bank of {len(BRANCHES)} branches, each a process of its own, and a snapshot every second")
-            _run(found, snapshots, progress)
+            _run(found, snapshots, judging, progress)
             found.snapshots = _rows(found.store)
             with progress.ticking(f"{count(len(found.snapshots), 'snapshot')} stored; Spark judges the last of them"):
                 _judge(found, judging)
@@ -109,12 +113,12 @@ def demo(
     return 0 if found.holds else 1
 
 
-def _run(found: Demo, snapshots: int, progress: Progress) -> None:
-    """Run the bank until it has so many snapshots, and kill a branch on the way."""
+def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> None:
+    """Run the bank until it has so many snapshots, and kill a branch on the way, while they are being judged."""
     options = ["--interval", "1", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with interruptible() as interrupted, Supervisor(SYSTEM, found.store, BRANCHES, options) as bank:
         bank.start()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, enough = time.monotonic() + PATIENCE_S, snapshots
         while True:
             status = _look(bank)
             if interrupted:
@@ -125,11 +129,14 @@ def _run(found: Demo, snapshots: int, progress: Progress) -> None:
                 continue
             progress.show(f"{status.committed} of {count(snapshots, 'snapshot')}", now=True)
             _note(found, status)
-            if not found.killed and status.committed >= max(2, snapshots // 3) and bank.kill(VICTIM):
+            due = status.committed >= max(2, snapshots // 3) and judging.has_judged
+            if due and not found.killed and bank.kill(VICTIM):
                 found.killed = f"branch {VICTIM} was killed with SIGKILL after {count(status.committed, 'snapshot')}"
                 say(found.killed)
-            if status.committed >= snapshots and found.rolled_back:
+            if found.rolled_back and status.committed >= max(snapshots, enough):
                 break
+            if not found.rolled_back:
+                enough = status.committed + AFTERWARDS
         bank.stop()
 
 

@@ -26,6 +26,7 @@ class Judging:
     def __init__(self, url: str) -> None:
         self._url = url
         self.to: Path = run_directory(url) / "verdicts"
+        self._started = threading.Event()
         self._ending = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
@@ -39,6 +40,21 @@ class Judging:
     ) -> None:
         self._ending.set()
         self._thread.join()
+
+    def wait_started(self, timeout_s: float) -> None:
+        """Wait until Spark has started, or could not be."""
+        self._started.wait(timeout_s)
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def has_judged(self) -> bool:
+        """Whether a verdict is written. Where there will be none, raise why."""
+        from strobe.spark.outputs import Outputs
+
+        if self._failure is not None:
+            raise self._failure
+        return bool(Outputs(self.to).batches())
 
     def wait(self, snapshots: set[str], timeout_s: float) -> dict[str, tuple[str, str]]:
         """Return the verdict on each snapshot, and its reason, as soon as all are judged or the time is up."""
@@ -72,6 +88,7 @@ class Judging:
             self._judge()
         except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
             self._failure = error
+            self._started.set()
 
     def _judge(self) -> None:
         from strobe.spark import Options, Pipeline, local_session
@@ -83,7 +100,9 @@ class Judging:
             def look(self) -> bool:
                 return ending.is_set()
 
-        pipeline = Pipeline(local_session("strobe-demo"), self._url, self.to, Options(invariants=(conserved(),)))
+        spark = local_session("strobe-demo")
+        self._started.set()
+        pipeline = Pipeline(spark, self._url, self.to, Options(invariants=(conserved(),)))
         if not ending.is_set():
             pipeline.run(watch=UntilTheEnd())
 
