@@ -81,12 +81,14 @@ class Operations:
         self._check_running()
         timeout_s = _checked(request.timeout_s)
         coordinator = self.coordinator
+        until_s = coordinator.now_s() + timeout_s
         wanted = await self._restorable(request.snapshot, timeout_s)
+        self._check_running()  # it may have been stopped meanwhile
         wait = coordinator.requests.restore(wanted)
         reason = "someone asked to fork from it" if request.fork else "someone asked for it"
         coordinator.hear(RestoreWanted(wanted, reason, request.fork))
         try:
-            return await asyncio.wait_for(wait.done, timeout_s)
+            return await asyncio.wait_for(wait.done, until_s - coordinator.now_s())
         except TimeoutError:
             raise NoAnswer(f"the rollback has not begun after {timeout_s:g} s; it may still come") from None
         finally:

@@ -59,7 +59,7 @@ SLICE_S = 0.005
 TURN_S = 0.05
 """Frames are delivered as they are read for so long; then the loop turns, before anything more is read."""
 STORING_TURN_S = 0.002
-"""The same while a part of a snapshot is being stored, which takes several turns."""
+"""The same while a part of a snapshot is kept for its outcome: to store it takes several turns."""
 BURST = 8
 """Where barriers overtake, so many frames are taken as they are read; what was read with them waits for its turn."""
 
