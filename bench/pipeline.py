@@ -23,6 +23,8 @@ from strobe.spark import columns as c
 from strobe.spark.outputs import VERDICTS, Outputs
 from strobe.spark.pipeline import Watch
 from strobe.storage import Store
+from strobe.storage.manifests import blobs_of
+from strobe.storage.proving import prove
 
 COMMAND = "python -m bench pipeline"
 _PEERS, _FRAME_MESSAGES = 8, 4
@@ -72,8 +74,17 @@ def _fill(path: Path, snapshots: int, processes: int) -> str:
 
 
 def _loop(url: str) -> None:
+    """What a user would write: each snapshot loaded, and verified by the definition of the proof."""
     store = Store.open(url)
     assert all(verify(store.load(name)).holds for _, name, _ in store.list())
+
+
+def _bare_loop(url: str) -> None:
+    """The least that has to be done in one process: every byte checked, and the proof as the pipeline checks it."""
+    store = Store.open(url)
+    for _, name, manifest in store.list():
+        blobs = {ref: store.read_blob(ref) for ref in blobs_of(manifest)}
+        assert prove(name, manifest, blobs.__getitem__).holds
 
 
 class Runs:
@@ -169,11 +180,12 @@ def measure() -> list[Figure]:
         wide = _fill(folder / "wide", 200, 80)
         start_s = wall_s(local_session)
         first_s = wall_s(lambda: run(tenth))
-        walls: dict[str, list[float]] = {key: [] for key in ("pipeline", "loop", "tenth", "narrow", "wide")}
-        cpus: dict[str, list[float]] = {"pipeline": [], "loop": []}
+        walls: dict[str, list[float]] = {key: [] for key in ("pipeline", "loop", "bare", "tenth", "narrow", "wide")}
+        cpus: dict[str, list[float]] = {"pipeline": [], "loop": [], "bare": []}
         for _ in range(3):
             cpus["pipeline"].append(_tree_cpu_s(lambda: walls["pipeline"].append(wall_s(lambda: run(url)))))
             cpus["loop"].append(_tree_cpu_s(lambda: walls["loop"].append(wall_s(lambda: _loop(url)))))
+            cpus["bare"].append(_tree_cpu_s(lambda: walls["bare"].append(wall_s(lambda: _bare_loop(url)))))
             walls["tenth"].append(wall_s(lambda: run(tenth)))
             walls["narrow"].append(wall_s(lambda: run(narrow)))
             walls["wide"].append(wall_s(lambda: run(wide)))
@@ -189,8 +201,11 @@ def measure() -> list[Figure]:
         shown("a micro-batch that does nothing", floor_s, "s", COMMAND),
         shown(f"{what}, pipeline", wall["pipeline"], "s", COMMAND),
         shown(f"{what}, Python loop", wall["loop"], "s", COMMAND),
+        shown(f"{what}, bare loop (quick proof)", wall["bare"], "s", COMMAND),
         at_least(f"{what}, against the loop, wall time", wall["loop"] / wall["pipeline"], "x faster", 1.4, COMMAND),
         at_most(f"{what}, against the loop, CPU", cpu["pipeline"] / cpu["loop"], "x", 1.5, COMMAND),
+        shown(f"{what}, against the bare loop, wall time", wall["bare"] / wall["pipeline"], "x faster", COMMAND),
+        shown(f"{what}, against the bare loop, CPU", cpu["pipeline"] / cpu["bare"], "x", COMMAND),
         at_most("ten times the snapshots", wall["pipeline"] / wall["tenth"], "x the time", 10.5, COMMAND),
         at_most("ten times the processes (8 to 80, 200 snapshots)", wall["wide"] / wall["narrow"], "x", 10.5, COMMAND),
     ]
