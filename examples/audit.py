@@ -3,14 +3,15 @@
 #     make demo                                  # leaves a store in ./strobe-demo
 #     .venv/bin/python examples/audit.py         # or: examples/audit.py DIRECTORY
 #
-# Needs strobe-snapshots[spark], and matplotlib for the plot.
+# Needs strobe-snapshots[spark]; for the plot also matplotlib, and it is left out where that is not installed.
 
 # %% A store
 import sys
+from pathlib import Path
 
 from strobe.spark import local_session, tables, verify_proofs
 
-store = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "./strobe-demo")
+store = next((argument for argument in sys.argv[1:] if Path(argument).is_dir()), "./strobe-demo")
 spark = local_session()
 snapshots = tables(spark, store)  # DataFrames, and views of the same names for SQL
 spark.sql("SELECT snapshot_id, started_at, protocol, state_bytes, in_flight_bytes FROM snapshots").show(5, False)
@@ -32,16 +33,19 @@ in_flight = spark.sql("""
 print(in_flight.to_string(index=False))
 
 # %% The same as a picture
-import matplotlib
+try:
+    import matplotlib
+except ModuleNotFoundError:
+    print("no picture of it without matplotlib: pip install matplotlib")
+else:
+    matplotlib.use("agg")  # a file, not a window; leave this out in a notebook
+    from matplotlib import pyplot
 
-matplotlib.use("agg")  # a file, not a window; leave this out in a notebook
-from matplotlib import pyplot
-
-figure, axes = pyplot.subplots()
-axes.step(in_flight["started_at"], in_flight["money"], where="post", marker="o")
-axes.set(title="money in flight", ylabel="amount", ylim=(0, None))
-figure.autofmt_xdate()
-figure.savefig("money-in-flight.png", dpi=120)
+    figure, axes = pyplot.subplots()
+    axes.step(in_flight["started_at"], in_flight["money"], where="post", marker="o")
+    axes.set(title="money in flight", ylabel="amount", ylim=(0, None))
+    figure.autofmt_xdate()
+    figure.savefig("money-in-flight.png", dpi=120)
 
 # %% Is every snapshot a consistent cut? The proofs say so, recomputed from the stored bytes
 verify_proofs(snapshots).groupBy("verdict").count().show()
@@ -64,7 +68,5 @@ print(violations or "money is conserved in every snapshot")
 # %% Saved to a file, the pipeline judges every snapshot by it, as it commits:
 #
 #     strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts
-from pathlib import Path
-
 Path("invariants").mkdir(exist_ok=True)
 Path("invariants/conserved.sql").write_text(conserved)

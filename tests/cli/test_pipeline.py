@@ -67,13 +67,20 @@ def test_all_that_holds_is_a_table_and_exit_code_0_and_then_what_does_not_is_1(s
     document = result.document
     assert (document["snapshots"], document["verdicts"], document["holds"]) == (2, 8, False)
     assert document["checks"]["conservation"] == {"violated": 1, "error": 1}
+    assert document["descriptions"] == {"conservation": "The balances of a sample are 150 in all."}
     assert document["checks"]["proof"] == {"holds": 1, "error": 1}
     assert [row["snapshot_id"] for row in document["quarantine"]] == ["000001-00000005-coordinator"]
     assert {row["check"] for row in document["failing"]} == {"conservation", "proof"}
     assert document["totals"]["conservation"] == {"holds": 3, "violated": 1, "error": 1}
+    commit(store, sample(6, balance=99))
+    result = run(*words(store, tmp_path, "--invariants", rules))
+    assert result.code == 1
+    lines = [line for line in result.out.splitlines() if line.startswith(("conservation:", "000001-"))]
+    assert lines[0] == "conservation: The balances of a sample are 150 in all."
+    assert lines[1].startswith("000001-00000006-coordinator conservation: violated, ")
     result = run(*words(store, tmp_path, "--invariants", rules))
     assert result.code == 0, "nothing is new"
-    assert result.out.splitlines()[-1] == "with those of earlier runs: 23 verdicts, 3 not good"
+    assert result.out.splitlines()[-1] == "with those of earlier runs: 27 verdicts, 4 not good"
 
 
 def test_the_example_of_the_page_judges_a_simulated_bank(tmp_path, monkeypatch):

@@ -68,7 +68,10 @@ def test_D2_verdicts_after_many_kills_are_those_of_an_uninterrupted_run(spark: S
         assert following.returncode == 0, err
     judge_once(spark, store.url, tmp_path / "whole", invariants=tuple(read_invariants(rules)), drift_window=3)
     assert written(to) == written(tmp_path / "whole")
-    sent = [json.loads(line)["id"] for line in alerts.read_text().splitlines()]
+    alerted = [json.loads(line) for line in alerts.read_text().splitlines()]
+    said = {alert["description"] for alert in alerted if alert.get("check") == "conservation"}
+    assert said == {"The balances of a sample are 150 in all."}
+    sent = [alert["id"] for alert in alerted]
     failing = [key for key, verdict in verdicts(to).items() if verdict in ("violated", "error")]
     # At least once, under the same id: what was sent before a kill may be sent again.
     assert len(set(sent)) == len(failing) + len(written(to)["quarantine"])

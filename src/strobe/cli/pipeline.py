@@ -56,6 +56,12 @@ def run(
     drift_window: Annotated[
         int, typer.Option(metavar="N", min=0, max=1000, help="Look for drift over N snapshots; 0: do not.")
     ] = 10,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Judge at most N snapshots at a time (2,000): fewer where they are large."
+        ),
+    ] = None,
     check: Annotated[
         list[Predicate] | None,
         typer.Option(
@@ -90,7 +96,7 @@ def run(
     from strobe.spark.clusters import session_for
     from strobe.spark.invariants import read_invariants
     from strobe.spark.outputs import Outputs
-    from strobe.spark.pipeline import Options, Pipeline
+    from strobe.spark.pipeline import SNAPSHOTS_PER_BATCH, Options, Pipeline
     from strobe.storage.locating import is_object_url
 
     # Everything that can be refused is, before Spark takes its seconds to start.
@@ -103,6 +109,7 @@ def run(
         alert_hooks(alert_command, alert_webhook),
         _signers(keys, view),
         drift_window,
+        batch or SNAPSHOTS_PER_BATCH,
         predicates=tuple(dict.fromkeys(one.value for one in check or ())),
         invariant_timeout_s=invariant_timeout,
     )
@@ -118,10 +125,11 @@ def run(
         with progress.ticking("Spark starts"):
             spark = session_for(master, remote, settings, "strobe-pipeline")
         results = _run(Pipeline(spark, store, to, options), once, interrupted, progress)
+    described = {one.name: one.description for one in rules if one.description}
     if json:
-        print_json({**results.document(), "interrupted": bool(interrupted)})
+        print_json({**results.document(), "descriptions": described, "interrupted": bool(interrupted)})
     else:
-        _print(results, to)
+        _print(results, described, to)
     return EXIT_INTERRUPTED if interrupted else 0 if results.holds else 1
 
 
@@ -175,7 +183,7 @@ def _signers(keys: Path | None, view: Path | None) -> "ExpectedSigners | None":
     return ExpectedSigners(raw, read_view(view) if view is not None else None)
 
 
-def _print(results: "Results", to: str) -> None:
+def _print(results: "Results", described: dict[str, str], to: str) -> None:
     from strobe.spark import columns as c
 
     names = (c.HOLDS, c.VIOLATED, c.UNDECIDED, c.ERROR)
@@ -183,6 +191,9 @@ def _print(results: "Results", to: str) -> None:
     if rows:
         print_table([Column("check", name=True), *(Column(name, number=True) for name in names)], rows)
         say()
+    for check in dict.fromkeys(row[c.CHECK] for row in results.shown):
+        if check in described:
+            say_wrapped(f"{check}: {described[check]}")
     for row in results.shown[:SHOWN_MAX]:
         say_wrapped(f"{row[c.SNAPSHOT_ID]} {row[c.CHECK]}: {row[c.VERDICT]}, {row[c.REASON]}")
     for row in results.quarantine[:SHOWN_MAX]:

@@ -56,6 +56,8 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
     snapshot_id: str | None = None
     check: str | None = None
     verdict: str | None = None
+    description: str | None = None
+    """What the check says of itself, where it is one of the user's."""
     uri: str | None = None
 
 

@@ -8,7 +8,7 @@ A store that is not there, or has gone, or is another one, is one in which nothi
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate, pairwise
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from strobe.errors import StoreError
 from strobe.spark.examine import COMMITS
+from strobe.spark.grouping import grouped
 from strobe.spark.log_offsets import POSITION, Offset, StreamedLog
 from strobe.spark.stored_bytes import marked
 from strobe.storage.following import Follower
@@ -32,9 +33,6 @@ URL, STORE_ID, MARKER, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = (
     "partitions",
     "rowsMax",
 )
-PARTITION_ROWS_MIN = 8
-"""A task costs as much as examining a few snapshots."""
-
 CommitRow = tuple[int, str | None, str | None, list[int]]
 
 
@@ -102,10 +100,10 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[CommitRows]:
         with marked(self._marker):
             self._log.read_to(start)
-            rows = self._rows(self._log.read_to(end), start[POSITION], end[POSITION])
-        parts = max(1, min(self._partitions, len(rows) // PARTITION_ROWS_MIN))
-        ends = accumulate(((len(rows) + place) // parts for place in range(parts)), initial=0)
-        return [CommitRows(rows[first:last]) for first, last in pairwise(ends) if last > first]
+            follower = self._log.read_to(end)
+            rows = iter(self._rows(follower, start[POSITION], end[POSITION]))
+        groups = grouped(follower.between(start[POSITION], end[POSITION]), self._partitions)
+        return [CommitRows(list(islice(rows, len(group)))) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, CommitRows), "it is one of `partitions`"

@@ -1,4 +1,4 @@
-"""How the entries of a log are shared out among tasks: even in bytes, and none so small that starting it costs more.
+"""How the commits of a log are shared out among tasks: even in bytes, and none so small that starting it costs more.
 
 A task costs tenths of a second of a worker beside what it reads; one that is lost is done again from its beginning.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from strobe.storage.following import Followed
 
 GROUP_BYTES_MIN = 32 << 10
+"""Of entries and their blobs: about eight snapshots of four processes with small states."""
 GROUP_BYTES_MAX = 256 << 20
 
 

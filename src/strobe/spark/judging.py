@@ -158,15 +158,17 @@ def _alert(plan: Plan, outputs: Outputs, batch_id: int) -> None:
     if plan.alerts:
         store = plan.examination.store_id
         verdicts = outputs.read(VERDICTS, batch_id)
-        alerts = [_of_verdict(store, row) for row in verdicts if row[c.VERDICT] in (c.VIOLATED, c.ERROR)]
+        said = {one.name: one.description or None for one in plan.invariants}
+        failing = [row for row in verdicts if row[c.VERDICT] in (c.VIOLATED, c.ERROR)]
+        alerts = [_of_verdict(store, row, said.get(row[c.CHECK])) for row in failing]
         alerts += [_of_quarantine(store, row, batch_id) for row in outputs.read(QUARANTINE, batch_id)]
         plan.alerts.send(alerts)
 
 
-def _of_verdict(store: str, row: Row) -> Alert:
+def _of_verdict(store: str, row: Row, description: str | None) -> Alert:
     snapshot_id, check = row[c.SNAPSHOT_ID], row[c.CHECK]
     identity = alert_id(store, snapshot_id, check)
-    return Alert(identity, store, row[c.REASON], row[c.BATCH_ID], snapshot_id, check, row[c.VERDICT])
+    return Alert(identity, store, row[c.REASON], row[c.BATCH_ID], snapshot_id, check, row[c.VERDICT], description)
 
 
 def _of_quarantine(store: str, row: Row, batch_id: int) -> Alert:

@@ -9,6 +9,7 @@ entries after it count as if it had not been there, but for one: a commit whose 
 entry counts, because then that is what the damaged entry was.
 """
 
+import re
 from bisect import bisect_left
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import check_seal, stated_checksum
 from strobe.storage.shared_decoding import CommitDecoder
 
+_BLOB_BYTES = re.compile(rb'"blake3":"[0-9a-f]{64}","bytes":(\d+),"begin":')
+_WEIGHED_BYTES_MAX = 64 << 10
 _ANOTHER = "is another store than before; bring that one back, or begin anew"
 
 
@@ -36,12 +39,19 @@ class Followed(msgspec.Struct, frozen=True):
     snapshot_id: str | None = None
     problem: str | None = None
     bytes: int = 0
-    """The size of the entry, which tells how much there is to do for it."""
+    """The size of the entry and of its blobs, which tells how much there is to do for it."""
 
     @property
     def name(self) -> str:
         """The file of the entry, within the store."""
         return entry_name(self.position)
+
+
+def _bytes_of(raw: bytes) -> int:
+    """Return how much there is to read for a commit. A long entry says enough by its own length."""
+    if len(raw) > _WEIGHED_BYTES_MAX:
+        return len(raw)
+    return len(raw) + sum(map(int, _BLOB_BYTES.findall(raw)))
 
 
 class CommitReader:
@@ -187,7 +197,7 @@ class Follower:
         self._state.apply(position, entry)
         committed = self._state.committed.get(entry.snapshot)
         if committed is not None and committed.position == position:
-            self._followed.append(Followed(position, entry.snapshot, bytes=len(raw)))
+            self._followed.append(Followed(position, entry.snapshot, bytes=_bytes_of(raw)))
 
     def _pass_over(self, problem: str) -> None:
         position = self.end
