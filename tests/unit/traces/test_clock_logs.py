@@ -16,6 +16,7 @@ from strobe.errors import UsageError
 from strobe.protocol.view import ChannelSpec, View
 from strobe.traces.clock_logs import ClockLogInvalid, find_impossible, parsing, read_log, to_log, to_trace
 from strobe.traces.clock_logs.parsing import _Lines
+from strobe.traces.descriptions import describe
 
 LOG = """\
 ask
@@ -253,6 +254,23 @@ class TestTraces:
         before, after = vector_clocks(trace), vector_clocks(again)
         assert set(again.events()) == set(trace.events())
         assert all(dict(before[event]) == dict(after[event]) for event in trace.events())
+
+    @pytest.mark.parametrize("name", ["timer {x}", 'put {"k":1} now', '{} {"a":1}', "{x}", "a b {x}", "x{ {}", " {x}"])
+    def test_an_event_that_reads_like_a_clock_is_read_again_as_an_event(self, name: str) -> None:
+        """ShiViz reads a word and what stands in braces behind one space as a host and its clock."""
+        trace = Trace(header_of(View(1, ("a",), ())), [Internal("a", position, name) for position in (1, 2, 3)])
+        (execution,) = read_log("".join(to_log(trace)))
+        assert [(each.line, each.host) for each in execution.events] == [(2, "a"), (4, "a"), (6, "a")]
+        again = to_trace(execution, "log")
+        assert [describe(again.event(ref)) for ref in again.events()] == [" ".join(name.split())] * 3
+
+    @given(st.lists(st.text(alphabet='ab {}":1', max_size=12), min_size=1, max_size=5))
+    def test_whatever_events_are_called_they_are_read_again_as_events(self, names: list[str]) -> None:
+        lines = [Internal("a", position, name or None) for position, name in enumerate(names, 1)]
+        trace = Trace(header_of(View(1, ("a",), ())), lines)
+        again = to_trace(read_log("".join(to_log(trace)))[0], "log")
+        told = [describe(trace.event(ref)) for ref in trace.events()]
+        assert [describe(again.event(ref)) for ref in again.events()] == told
 
     def test_a_clock_that_is_changed_is_noticed_or_still_possible(self) -> None:
         """Whatever one number of a log is changed to: it is refused, or it is what some run could have given."""

@@ -1,5 +1,6 @@
 """Writes a trace as a log of vector clocks, as ShiViz reads it by default: the event, then its host and clock."""
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -8,6 +9,8 @@ from strobe.causality.clocks import vector_clocks
 from strobe.causality.trace import Trace
 from strobe.errors import UsageError
 from strobe.traces.descriptions import describe
+
+_LIKE_A_CLOCK = re.compile(r"\A(\S*) (?=\{.*\})")
 
 
 def to_log(trace: Trace) -> Iterator[str]:
@@ -24,4 +27,12 @@ def to_log(trace: Trace) -> Iterator[str]:
         clock = clocks[ref]
         counted = {process: clock[process] - base for process, base in bases.items() if clock[process] > base}
         text = msgspec.json.encode(counted).decode()
-        yield f"{describe(trace.event(ref))}\n{ref.process} {text}\n"
+        yield f"{_event_text(describe(trace.event(ref)))}\n{ref.process} {text}\n"
+
+
+def _event_text(text: str) -> str:
+    """Return a text that is not read as a host and its clock, as `timer {x}` would be: a clock has one space before it.
+
+    Behind a clock line a parser looks for the next event from the end of that line: an empty event, and then this text.
+    """
+    return _LIKE_A_CLOCK.sub(r"\1  ", text)
