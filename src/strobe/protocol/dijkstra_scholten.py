@@ -113,6 +113,7 @@ class DijkstraScholten:
     def _ended(self, active: bool) -> list[DetectionEffect]:
         if active:
             self._require_engaged("is active")
+            self.state.terminated = False  # the root has begun anew, by itself
             return []
         return self._leave() if self.state.deficit == 0 else []
 

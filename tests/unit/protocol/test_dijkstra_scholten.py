@@ -50,6 +50,15 @@ def test_D4_the_root_announces_the_end_once():
     assert play(root, WorkSent(), IDLE, SignalReceived("b->a"), IDLE) == [AnnounceTermination()]
 
 
+def test_D4_a_root_that_is_active_again_has_not_ended_and_its_next_end_is_announced_too():
+    root = DijkstraScholten("a", root=True)
+    assert play(root, IDLE) == [AnnounceTermination()]
+    assert play(root, ACTIVE) == []
+    assert not root.state.terminated
+    assert play(root, IDLE) == [AnnounceTermination()]
+    assert play(root, IDLE) == []
+
+
 def test_a_root_that_does_nothing_has_ended_at_once():
     assert play(DijkstraScholten("a", root=True), IDLE) == [AnnounceTermination()]
 
