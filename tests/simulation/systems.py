@@ -157,3 +157,77 @@ class Clerk(Process):
 
 def clerks() -> System:
     return System({"a": Clerk("b"), "b": Clerk("a")}, [Channel("a", "b"), Channel("b", "a")], [Want, Key])
+
+
+class Plea(msgspec.Struct, tag=True):
+    declares = Declares(requests=True)
+    meal: int
+
+
+class Help(msgspec.Struct, tag=True):
+    declares = Declares(grants=True)
+    meal: int
+
+
+class Friend(Process):
+    """Now and then needs the help of all of one of its `choices`; helps nobody while it waits, unless it is `kind`."""
+
+    class Need(msgspec.Struct):
+        waiting: bool = False
+        helped: list[str] = []
+        asked: list[tuple[str, int]] = []
+        meals: int = 0
+
+    def __init__(self, choices: tuple[str, ...], kind: bool) -> None:
+        self.choices, self.kind = choices, kind
+        self.need = self.Need()
+
+    def start(self, ctx: Any) -> None:
+        ctx.set_timer("need", ctx.random.uniform(0.001, 0.004))
+
+    def timer(self, ctx: Any, name: str) -> None:
+        self.need.waiting, self.need.helped = True, []
+        for other in "".join(self.choices):
+            ctx.send(f"{ctx.name}->{other}", Plea(self.need.meals))
+
+    def receive(self, ctx: Any, channel: str, message: Any) -> None:
+        other, need = channel[0], self.need
+        if isinstance(message, Plea):
+            need.asked.append((other, message.meal))
+            if self.kind or not need.waiting:
+                self.help(ctx)
+        elif need.waiting and message.meal == need.meals:  # else it is late, somebody else was quicker
+            need.helped.append(other)
+            if "" in self.missing():
+                need.waiting, need.meals = False, need.meals + 1
+                self.help(ctx)
+                self.start(ctx)
+
+    def help(self, ctx: Any) -> None:
+        for other, meal in self.need.asked:
+            ctx.send(f"{ctx.name}->{other}", Help(meal))
+        self.need.asked = []
+
+    def missing(self) -> list[str]:
+        return ["".join(sorted(set(choice) - set(self.need.helped))) for choice in self.choices]
+
+    def waits_for(self) -> Waits | None:
+        if not self.need.waiting:
+            return None
+        return Waits.any(*(choice if len(choice) == 1 else Waits.all(*choice) for choice in self.missing()))
+
+    def capture(self) -> Any:
+        return self.need
+
+    def restore(self, state: Any) -> None:
+        self.need = state
+
+
+ANY_OF_TWO = {"a": ("b", "c"), "b": ("c", "d"), "c": ("d", "a"), "d": ("a", "b")}
+ONE_OR_TWO = {"a": ("b", "cd"), "b": ("c", "da"), "c": ("d", "ab"), "d": ("a", "bc")}
+
+
+def friends(choices: dict[str, tuple[str, ...]], kind: str = "") -> System:
+    """Return four who need each other. Without a `kind` one they end in a knot; with one they only come close."""
+    processes = {name: Friend(of, name == kind) for name, of in choices.items()}
+    return System(processes, [Channel(p, q) for p in "abcd" for q in "abcd" if p != q], [Plea, Help])

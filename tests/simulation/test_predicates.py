@@ -6,6 +6,7 @@ terminated makes no step, and what is garbage is never reached.
 
 from functools import cache, partial
 
+import msgspec
 import pytest
 from tests.simulation.predicate_runs import (
     EXAMPLES,
@@ -17,9 +18,10 @@ from tests.simulation.predicate_runs import (
     run,
     unordered,
 )
-from tests.simulation.systems import clerks
+from tests.simulation.systems import ANY_OF_TWO, ONE_OR_TWO, clerks, friends
 
 from strobe.causality.predicates import deadlock, garbage, termination
+from strobe.declarations import Waits
 from strobe.protocol import Policy
 from strobe.simulation import Faults
 
@@ -80,6 +82,46 @@ def test_both_grants_and_requests_in_flight_have_to_be_seen():
     assert any(ran.claims[NO_REQUESTS] for ran in yielding)
     assert not any(ran.claims[SNAPSHOT] for ran in yielding)
     assert all(desk["meals"] > 5 for ran in yielding for desk in ran.end.values())
+
+
+CHOICES = pytest.mark.parametrize("choices", [ANY_OF_TWO, ONE_OR_TWO], ids=["any of two", "one, or both others"])
+
+
+@CHOICES
+def test_who_waits_for_any_ends_in_a_knot_that_is_found_and_is_for_ever(choices):
+    runs = [run(partial(friends, choices), seed, deadlock, policy=RARELY) for seed in range(4)]
+    assert {ran.last.processes for ran in runs} == {("a", "b", "c", "d")}
+    assert all([set(core) for core in ran.last.cores] == [{"a", "b", "c", "d"}] for ran in runs)
+    assert not any(eat_again(ran, claim) for ran in runs for claim in ran.claims[SNAPSHOT])
+    assert any(len(ran.snapshots) > len(ran.claims[SNAPSHOT]) for ran in runs)  # they had their time before it
+
+
+@CHOICES
+def test_one_who_helps_while_it_waits_is_enough_against_a_knot(choices):
+    """All four wait at times, and what is in flight to one of them, or from it, is all there is against a deadlock."""
+    from_anybody = Faults(delay_us_max=3000, initiator_every_us=3000)
+    runs = [run(partial(friends, choices, kind="d"), seed, deadlock, faults=from_anybody) for seed in range(4)]
+    assert not any(ran.claims[SNAPSHOT] for ran in runs)
+    assert all(any(ran.claims[detector] for ran in runs) for detector in (*NAIVE, NO_GRANTS, NO_REQUESTS))
+    assert all(need["meals"] > 5 for ran in runs for need in ran.end.values())
+
+
+@CHOICES
+def test_taken_for_a_wait_for_all_a_wait_for_any_would_show_deadlocks_that_are_none(choices):
+    runs = [
+        run(partial(friends, choices, kind="d"), seed, lambda picture: deadlock(for_all(picture))) for seed in (0, 1)
+    ]
+    assert any(eat_again(ran, claim) for ran in runs for claim in ran.claims[SNAPSHOT])
+
+
+def for_all(picture):
+    """A picture in which who waits for any of several waits for all of them."""
+    stances = {}
+    for name, stance in picture.stances.items():
+        waits = stance.declared.waits
+        every = waits and Waits.all(*waits.processes)
+        stances[name] = msgspec.structs.replace(stance, declared=msgspec.structs.replace(stance.declared, waits=every))
+    return msgspec.structs.replace(picture, stances=stances)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
