@@ -6,6 +6,8 @@ import shlex
 import pytest
 from tests.cli.command_line import BANK, REPOSITORY, refused, run
 
+from strobe.causality.lattice import detection, paths
+
 HEADER = {
     "strobe_trace": 1,
     "processes": ["a", "b"],
@@ -69,7 +71,24 @@ def test_definitely_shows_an_order_in_which_it_never_holds(trace):
 
 def test_a_search_that_stops_early_is_exit_code_4(trace):
     result = run("trace", "lattice", trace, "--possibly", "events(a) + events(b) == 9", "--max-cuts", "3")
-    assert (result.code, "undecided after 3 cuts" in result.out) == (4, True)
+    assert (result.code, "undecided after 3 cuts; --max-cuts N looks at more" in result.out) == (4, True)
+    found = run("trace", "lattice", trace, "--possibly", "events() == 9", "--max-cuts", "3", "--json").document
+    assert (found["answer"], found["stopped_by"]) == (None, "max-cuts")
+
+
+def test_a_search_that_memory_stops_is_not_told_to_look_at_more_cuts(trace, monkeypatch):
+    monkeypatch.setattr(paths, "LEVEL_BYTES_MAX", 16)  # one cut of two processes
+    monkeypatch.setattr(detection, "_DIVE_CUTS_MAX", 1)
+    result = run("trace", "lattice", trace, "--definitely", "events() == 4")
+    assert result.code == 4
+    told = " ".join(result.out.split())
+    assert "undecided after 1 cut: the next level of the lattice takes more than the 1.1 GB of memory" in told
+    assert "--max-cuts" not in told
+    found = run("trace", "lattice", trace, "--definitely", "events() == 4", "--json").document
+    assert (found["answer"], found["stopped_by"]) == (None, "memory")
+    # Where few cuts may be looked at, these are over first.
+    stopped = run("trace", "lattice", trace, "--definitely", "events() == 4", "--max-cuts", "2")
+    assert (stopped.code, "--max-cuts N looks at more" in stopped.out) == (4, True)
 
 
 @pytest.mark.parametrize(

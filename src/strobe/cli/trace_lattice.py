@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 
 from strobe.causality.lattice import CutCount, Detection, count_cuts, definitely, possibly
-from strobe.causality.lattice.detection import LEVEL_CUTS_MAX
+from strobe.causality.lattice.detection import BY_MEMORY, LEVEL_CUTS_MAX
 from strobe.causality.lattice.enumeration import CUTS_MAX
+from strobe.causality.lattice.paths import LEVEL_BYTES_MAX
 from strobe.causality.lattice.variables import KnownStates
 from strobe.causality.trace import EventRef, Trace
 from strobe.causality.trace_lines import Internal, Line, Receive
 from strobe.cli.commands import JsonOption
-from strobe.cli.output import Column, Progress, count, print_json, print_table, say, say_wrapped
+from strobe.cli.output import Column, Progress, count, print_json, print_table, say, say_wrapped, size_text
 from strobe.cli.trace_files import PathArgument, SinceOption, read_any
 from strobe.errors import UsageError
 
@@ -49,7 +50,7 @@ def lattice(
     """Ask of all consistent cuts of a run: how many are there, does a condition hold at one, or for every observer?
 
     EXPR joins PROCESS.VARIABLE, events(PROCESS), sent(CHANNEL), received(CHANNEL) and in_flight(CHANNEL) by + - * / %,
-    == != < <= > >=, and, or, not. Exit code: 0 yes, 1 no, 4 undecided after --max-cuts.
+    == != < <= > >=, and, or, not. Exit code: 0 yes, 1 no, 4 undecided.
 
     \b
     Example:
@@ -116,7 +117,7 @@ def _tell_answer(trace: Trace, found: Detection, json: bool) -> int:
 def _sentence(found: Detection) -> str:
     looked = f"{count(found.examined, 'cut')} looked at" if found.method == "lattice" else "no search needed"
     if found.answer is None:
-        return f"{found.question}: undecided after {count(found.examined, 'cut')}; --max-cuts N looks at more"
+        return f"{found.question}: undecided after {count(found.examined, 'cut')}{_why_undecided(found)}"
     if found.question == "possibly":
         text = "yes: it holds at this consistent cut" if found.answer else "no: it holds at no consistent cut"
     elif found.answer:
@@ -124,6 +125,13 @@ def _sentence(found: Detection) -> str:
     else:
         text = "no: an observer may never see it hold" + (", as in this order" if found.path is not None else "")
     return f"{found.question}: {text} ({looked})"
+
+
+def _why_undecided(found: Detection) -> str:
+    if found.stopped_by == BY_MEMORY:
+        most = size_text(LEVEL_BYTES_MAX)
+        return f": the next level of the lattice takes more than the {most} of memory that one level may take"
+    return "; --max-cuts N looks at more"
 
 
 def _print_cut(trace: Trace, found: Detection) -> None:
@@ -191,4 +199,5 @@ def _document(trace: Trace, found: Detection) -> dict[str, object]:
         "cut": found.cut,
         "values": found.values,
         "path": found.path,
+        "stopped_by": found.stopped_by,
     }

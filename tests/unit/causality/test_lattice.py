@@ -265,13 +265,15 @@ class TestUndecided:
         assert found.answer is None
         assert found.path is None
         assert found.examined <= 100
+        assert found.stopped_by == "max-cuts"
 
     def test_definitely_is_undecided_where_a_level_is_larger_than_may_be_kept(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(paths, "LEVEL_BYTES_MAX", 1000)
         monkeypatch.setattr(detection, "_DIVE_CUTS_MAX", 0)
-        assert definitely(grid(3, 9), "events(p0) + events(p1) + events(p2) == 26").answer is None
+        found = definitely(grid(3, 9), "events(p0) + events(p1) + events(p2) == 26")
+        assert (found.answer, found.stopped_by) == (None, "memory")
 
     def test_no_cut_is_counted_twice(self) -> None:
         found = definitely(grid(3, 9), "events(p0) + events(p1) + events(p2) == 26")

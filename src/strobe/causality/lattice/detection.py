@@ -6,7 +6,7 @@
 
 Conditions on one process each, joined by `and`, take polynomial time (`conjunctive.py`); so does *possibly* of several
 such, joined by `or`. For others the lattice is searched, which may have exponentially many cuts: after `cuts_max` of
-them the question is undecided, and that is the answer.
+them, or where a level of it takes more memory than may be, the question is undecided, and that is the answer.
 """
 
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 POSSIBLY, DEFINITELY = "possibly", "definitely"
 CONJUNCTIVE, LATTICE = "conjunctive", "lattice"
+BY_CUTS_MAX, BY_MEMORY = "max-cuts", "memory"
 
 LEVEL_CUTS_MAX = 10_000_000
 """For *definitely*, which keeps what it looks at: eight bytes for each cut, and one level whole (LEVEL_BYTES_MAX)."""
@@ -39,6 +40,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
 
     `cut` is one at which the condition holds, `values` what its names stand for there. `path` are all events in an
     order in which it never holds. `method` says how that was found, `examined` how many cuts were looked at for it.
+    `stopped_by` says why it is undecided: BY_CUTS_MAX, or BY_MEMORY, against which looking at more cuts does not help.
     """
 
     question: str
@@ -49,6 +51,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
     cut: dict[str, int] | None = None
     values: dict[str, object] = {}
     path: tuple[EventRef, ...] | None = None
+    stopped_by: str | None = None
 
 
 def possibly(
@@ -77,8 +80,14 @@ def possibly(
             place = int(holds.argmax())
             examined = walk.examined - len(block) + place + 1
             return _holds(POSSIBLY, expression, condition, LATTICE, tuple(block[place].tolist()), examined)
-    answer = False if walk.complete else None
-    return Detection(question=POSSIBLY, expression=expression, answer=answer, method=LATTICE, examined=walk.examined)
+    return Detection(
+        question=POSSIBLY,
+        expression=expression,
+        answer=False if walk.complete else None,
+        method=LATTICE,
+        examined=walk.examined,
+        stopped_by=None if walk.complete else BY_CUTS_MAX,
+    )
 
 
 def definitely(
@@ -96,11 +105,13 @@ def definitely(
     tables, whole = condition.local_tables()
     if whole:
         return _definitely_all(expression, condition, tables)
+    stopped_by = BY_CUTS_MAX
     steps, certain, examined, met = dive(run, condition, min(cuts_max, _DIVE_CUTS_MAX))
     if not certain and examined < cuts_max:
         walk = LevelWalk(run, condition, cuts_max, progress)
         steps, certain = walk.path()
         examined, met = max(examined, walk.examined), walk.met
+        stopped_by = BY_MEMORY if walk.level_too_large else BY_CUTS_MAX
     if steps is None and certain:
         assert met is not None, "it holds at whatever cannot be avoided"
         return _holds(DEFINITELY, expression, condition, LATTICE, met, examined)
@@ -111,6 +122,7 @@ def definitely(
         method=LATTICE,
         examined=examined,
         path=_events(run, steps),
+        stopped_by=None if certain else stopped_by,
     )
 
 

@@ -143,7 +143,8 @@ class LevelWalk:
     """All cuts that can be reached without passing one at which `condition` holds, by their number of events.
 
     `examined` counts those that were looked at; `path` is a way to the greatest cut, if there is one. The first cut at
-    which the condition was seen to hold is `met`.
+    which the condition was seen to hold is `met`. `level_too_large` says that it stopped before `cuts_max`, at a level
+    that takes more than LEVEL_BYTES_MAX.
     """
 
     def __init__(self, run: Run, condition: Condition, cuts_max: int, progress: Progress | None = None) -> None:
@@ -152,6 +153,7 @@ class LevelWalk:
         self.condition = condition
         self.examined = 1
         self.met: States | None = None
+        self.level_too_large = False
         self._cuts_max = cuts_max
         self._progress = progress
 
@@ -187,7 +189,8 @@ class LevelWalk:
         """Return the cuts of one event more, and how each was come to; None where there are more than may be."""
         import numpy as np
 
-        room_max = max(1, min(self._cuts_max - self.examined, LEVEL_BYTES_MAX // (8 * cuts.shape[1])))
+        cuts_left, level_cuts_max = self._cuts_max - self.examined, LEVEL_BYTES_MAX // (8 * cuts.shape[1])
+        room_max = max(1, min(cuts_left, level_cuts_max))
         room = min(2 * len(cuts) + 64, room_max)
         while True:
             slots = np.full(1 << (2 * room).bit_length(), -1, np.int32)
@@ -197,6 +200,7 @@ class LevelWalk:
             if found >= 0:
                 return out[:found], parents[:found], steps[:found]
             if room == room_max:
+                self.level_too_large = level_cuts_max < cuts_left
                 return None
             room = min(4 * room, room_max)
 
