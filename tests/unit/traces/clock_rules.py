@@ -62,7 +62,7 @@ def _broken_by(
     ticks = {other: sorted(t for h, t in first if h == other) for other in {h for h, _ in first} | set(clock)}
     tick = clock[host]
     before = max((t for t in ticks[host] if t < tick), default=0)
-    if tick - before - 1 > unread.count(host):
+    if before + 1 < tick and sum(t not in ticks[host] for t in range(1, tick)) > unread.count(host):
         broken.add(1)
     if any(n > max([*ticks[h], len(ticks[h]) + unread.count(h)]) for h, n in clock.items() if n):
         broken.add(2)

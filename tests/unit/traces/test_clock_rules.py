@@ -40,6 +40,16 @@ from tests.unit.traces.clock_rules import Clocks, broken_rules, change, clocks_o
             {(1, 1), (3, 1), (4, 2), (5, 3)},
             id="of a host with one line that cannot be read, one event is not known",
         ),
+        pytest.param(
+            [("a", {"b": 1}), ("a", {"a": 2}), ("a", {"a": 4}), ("a", {"a": 5}), ("a", {"a": 7}), ("b", {"b": 1})],
+            {(1, 1), (3, 1), (5, 1)},
+            id="one line that cannot be read stands for one event, and not for one in each gap",
+        ),
+        pytest.param(
+            [("a", {}), ("a", {}), ("a", {"a": 2}), ("a", {"a": 4}), ("a", {"a": 6})],
+            {(1, 1), (2, 1), (5, 1)},
+            id="two lines that cannot be read stand for two events in whichever gaps",
+        ),
     ],
 )
 def test_every_line_is_named_for_every_rule_that_it_breaks(events: Clocks, expected: set[tuple[int, int]]) -> None:

@@ -5,7 +5,7 @@ knows of one knows of those before it at their host, it is enough to know the *p
 its events up to one have counted.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ class Rules:
     """Judges events one by one. The chains are the events of each host in order.
 
     Of a host with lines that cannot be read (`unread` has how many), nobody knows which events these are: each may be
-    one that nobody else is.
+    one that nobody else is, and so many events may be missing from its chain.
     """
 
     def __init__(self, chains: Sequence[Sequence[Event]], unread: Mapping[str, int]) -> None:
@@ -61,8 +61,9 @@ class Rules:
         return self._peaks[host][place - 1] if place else None
 
     def _left_out(self, event: Event, before: _Peaks | None) -> Iterator[str]:
-        expected = before.event.tick + 1 if before is not None else 1
-        if event.tick - expected > self._unread.get(event.logged.host, 0):
+        host, expected = event.logged.host, before.event.tick + 1 if before is not None else 1
+        missing_so_far = event.tick - 1 - bisect_left(self._ticks[host], event.tick)
+        if event.tick > expected and missing_so_far > self._unread.get(host, 0):
             missing = f"{expected} has" if event.tick == expected + 1 else f"{expected} to {event.tick - 1} have"
             yield f"it is event {event.tick} of its host, and {missing} no line"
 
