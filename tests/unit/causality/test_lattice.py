@@ -2,6 +2,7 @@
 
 import sys
 import tracemalloc
+from collections.abc import Callable
 
 import msgspec
 import numpy
@@ -78,6 +79,22 @@ class TestEnumeration:
         counted = count_cuts(grid(3, 2), cuts_max)
         assert counted.cuts == min(cuts_max, 27)
         assert counted.complete == (cuts_max >= 27)
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            pytest.param(count_cuts, id="count"),
+            pytest.param(lambda trace: possibly(trace, "events(p0) + events(p1) < 0"), id="possibly"),
+            pytest.param(lambda trace: sum(1 for _ in consistent_cuts(trace)), id="every cut"),
+        ],
+    )
+    def test_memory_does_not_grow_with_the_number_of_cuts(
+        self, ask: Callable[[Trace], object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(enumeration, "_AT_ONCE", 32)
+        few, many = grid(3, 5), grid(3, 13)  # 216 and 2,744 cuts, in blocks of 32
+        ask(few)  # what is made once is not of interest: imports, compiled kernels
+        assert _peak_bytes(ask, many) < _peak_bytes(ask, few) + 10_000  # a sixth of what all cuts of `many` take
 
 
 def test_the_search_by_levels_looks_at_every_cut_once() -> None:
@@ -403,6 +420,14 @@ def test_sums_of_many_processes_stay_exact() -> None:
     found = possibly(trace, "events() == 12")
     assert found.cut == dict.fromkeys(trace.processes, 3)
     assert found.values == {"events()": 12}
+
+
+def _peak_bytes(ask: Callable[[Trace], object], trace: Trace) -> int:
+    tracemalloc.start()
+    ask(trace)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
 
 
 def _told(**fields: object) -> msgspec.Raw:
