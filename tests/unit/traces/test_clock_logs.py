@@ -65,6 +65,18 @@ class TestReading:
         assert [first.label, second.label] == ["one", "two"]
         assert [each.line for each in second.events] == [10, 12, 14]
 
+    def test_an_execution_begins_a_line_wherever_its_delimiter_ends(self) -> None:
+        """As in ShiViz, which splits the log: `^` matches there, and nothing looks back over the delimiter."""
+        text = 'a {"a":1} x\n-- b {"b":1} y\nb {"b":2} z\n--c {"c":1} w'
+        parser = r"^ ?(?<host>\w) (?<clock>{.*}) (?<event>.*)$"
+        first, second, third = read_log(text, parser, delimiter="--")
+        assert [[(each.line, each.event) for each in one.events] for one in (first, second, third)] == [
+            [(1, "x")],
+            [(2, "y"), (3, "z")],
+            [(4, "w")],
+        ]
+        assert read_log(text, r"(?<!-)(?<host>c) (?<clock>{.*}) (?<event>.*)", "--", only="2")[0].events[0].line == 4
+
     def test_lines_are_counted_once_however_many_executions_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
         counted = []
 

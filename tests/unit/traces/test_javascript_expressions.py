@@ -10,7 +10,7 @@ from strobe.traces.clock_logs.javascript import Expression
 
 
 def found(expression: str, text: str) -> list[str]:
-    return [each[0] for each in Expression(expression, "parser").find(text, 0, len(text))]
+    return [each[0] for each in Expression(expression, "parser").find(text)]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_by_runs_the_same_is_found_as_at_every_place() -> None:
         except UsageError:
             continue
         expected = spans_at_every_place(looking.pattern, text)
-        found_by_runs = [each.span() for each in looking.find(text, 0, len(text))]
+        found_by_runs = [each.span() for each in looking.find(text)]
         assert found_by_runs == expected, (expression, text)
         compared += bool(expected)
     assert compared > 1000
@@ -84,6 +84,6 @@ def test_where_a_run_begins_in_vain_the_rest_of_it_is_passed_over(beginning: str
     """At every place of a line of a million characters, that would take an hour."""
     text = "x" * 1_000_000 + "\nyes {}\n"
     places: list[int] = []
-    (each,) = Expression(beginning + " {}", "parser").find(text, 0, len(text), places.append)
+    (each,) = Expression(beginning + " {}", "parser").find(text, places.append)
     assert each[0] == "yes {}"
     assert len(places) < 10

@@ -40,22 +40,21 @@ class Expression:
             raise UsageError(f"the {what} is not a regular expression: {error}: {text}") from None
         self.groups = self.pattern.groupindex
 
-    def find(
-        self, text: str, begin: int, end: int, looked: Callable[[int], None] = lambda _place: None
-    ) -> "Iterator[re.Match[str]]":
-        """Yield what is found between two places, in order. `looked` is told now and then how far all is looked at."""
-        while begin <= end:
-            found = self.pattern.match(text, begin, end) if self._run else self.pattern.search(text, begin, end)
+    def find(self, text: str, looked: Callable[[int], None] = lambda _place: None) -> "Iterator[re.Match[str]]":
+        """Yield what is found in `text`, in order. `looked` is told now and then how far all is looked at."""
+        place = 0
+        while place <= len(text):
+            found = self.pattern.match(text, place) if self._run else self.pattern.search(text, place)
             if found is not None:
                 yield found
-                begin = found.end() + (not found[0])
+                place = found.end() + (not found[0])
             elif self._run is None:
                 return
             else:
-                passed = self._run.match(text, begin, end)
+                passed = self._run.match(text, place)
                 assert passed is not None
-                begin = passed.end() + 1
-            looked(begin)
+                place = passed.end() + 1
+            looked(place)
 
 
 def _translate(expression: str) -> tuple[str, bool]:

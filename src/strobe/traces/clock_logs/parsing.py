@@ -90,7 +90,7 @@ def _pieces(text: str, delimiter: str | None, name: str) -> list[tuple[str, int,
     pieces = [("", 0, len(text))]
     if delimiter is not None:
         expression = Expression(delimiter, "delimiter")
-        for found in expression.find(text, 0, len(text)):
+        for found in expression.find(text):
             label, begin, _ = pieces.pop()
             following = (found["trace"] or "") if "trace" in expression.groups else str(len(pieces) + 1)
             pieces += [(label, begin, found.start()), (following, found.end(), len(text))]
@@ -143,8 +143,9 @@ def _events(
     text: str, begin: int, end: int, expression: Expression, lines: _Lines, reached: Callable[[int], None]
 ) -> Iterator[Logged]:
     others = [group for group in expression.groups if group not in _REQUIRED]
-    for found in expression.find(text, begin, end, lambda place: reached(lines.at(place))):
-        line = lines.at(found.start("clock" if found["clock"] is not None else 0))
+    # A piece is looked at by itself, so that `^` matches at its beginning wherever that is in a line, as in ShiViz.
+    for found in expression.find(text[begin:end], lambda place: reached(lines.at(begin + place))):
+        line = lines.at(begin + found.start("clock" if found["clock"] is not None else 0))
         reached(line)
         fields = {group: _value(found[group]) for group in others if found[group] is not None}
         yield Logged(line, found["host"] or "", found["clock"] or "", found["event"] or "", fields)
