@@ -105,6 +105,23 @@ def test_a_join_that_makes_no_sense_is_refused(channels: tuple[ChannelSpec, ...]
     assert desk.views() == []
 
 
+@pytest.mark.parametrize("protocol", ["aligned", "unaligned", "aligned-then-unaligned"])
+def test_a_join_that_would_close_a_cycle_is_refused_by_name_where_barriers_run(protocol: str) -> None:
+    """Also one that closes it together with a join that is on its way to the log."""
+    desk = Desk(view("p>q", "q>r"), protocol=protocol, slow=True)
+    with pytest.raises(
+        UsageError, match=f"{protocol} needs channels without a cycle, and (. -> ){{4}}. is one"
+    ) as error:
+        desk.hears(JoinWanted("s", (ChannelSpec("rs", "r", "s"), ChannelSpec("sp", "s", "p"))))
+    assert "r -> s" in str(error.value)
+    assert "s -> p" in str(error.value)
+    desk.hears(JoinWanted("s", (ChannelSpec("rs", "r", "s"),)))
+    with pytest.raises(UsageError, match=f"{protocol} needs channels without a cycle"):
+        desk.hears(JoinWanted("t", (ChannelSpec("st", "s", "t"), ChannelSpec("tp", "t", "p"))))
+    desk.write()
+    assert [one.processes for one in desk.views()] == [("p", "q", "r", "s")]
+
+
 def test_a_join_that_makes_no_sense_is_refused_where_it_is_asked_for_and_harms_nobody_else() -> None:
     """It waits behind another change; when its turn comes, others are being served."""
     desk = Desk(RING)
