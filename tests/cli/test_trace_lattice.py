@@ -69,6 +69,18 @@ def test_definitely_shows_an_order_in_which_it_never_holds(trace):
     assert run("trace", "lattice", trace, "--definitely", "in_flight() == 1").code == 0
 
 
+def test_where_no_such_order_is_found_in_time_the_answer_stands_and_that_is_said(trace, monkeypatch):
+    monkeypatch.setattr(paths, "_GUARDED_MAX", 0)
+    result = run("trace", "lattice", trace, "--definitely", "a.busy and b.busy")
+    assert result.code == 1
+    told = " ".join(result.out.split())
+    assert told == (
+        "definitely: no: an observer may never see it hold; that is certain, but no such order was found in time"
+    )
+    found = run("trace", "lattice", trace, "--definitely", "a.busy and b.busy", "--json").document
+    assert (found["answer"], found["verdict"], found["path"]) == (False, "does not hold", None)
+
+
 def test_a_search_that_stops_early_is_exit_code_4(trace):
     result = run("trace", "lattice", trace, "--possibly", "events(a) + events(b) == 9", "--max-cuts", "3")
     assert (result.code, "undecided after 3 cuts; --max-cuts N looks at more" in result.out) == (4, True)

@@ -22,6 +22,7 @@ EXIT_HOLDS, EXIT_DOES_NOT, EXIT_UNDECIDED = 0, 1, 4
 
 _DEFAULTS = f"{CUTS_MAX:,}; with --definitely {LEVEL_CUTS_MAX:,}"
 _PATH_STRETCHES_MAX = 40
+_NO_ORDER = "no: an observer may never see it hold; that is certain, but no such order was found in time"
 
 
 def lattice(
@@ -122,8 +123,10 @@ def _sentence(found: Detection) -> str:
         text = "yes: it holds at this consistent cut" if found.answer else "no: it holds at no consistent cut"
     elif found.answer:
         text = "yes: every observer sees it hold" + (", for one at this cut" if found.cut is not None else "")
-    else:
-        text = "no: an observer may never see it hold" + (", as in this order" if found.path is not None else "")
+    elif found.path is not None:
+        text = "no: an observer may never see it hold, as in this order"
+    else:  # a conjunction, which is decided before such an order is looked for
+        return f"{found.question}: {_NO_ORDER}"
     return f"{found.question}: {text} ({looked})"
 
 

@@ -220,6 +220,12 @@ class TestConjunctions:
         assert found.path is not None
         assert len(found.path) == 40 * 50
 
+    def test_definitely_is_certain_also_where_no_way_is_found_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(paths, "_GUARDED_MAX", 0)
+        found = definitely(grid(2, 2), "events(p0) == 1 and events(p1) == 1")
+        assert (found.answer, found.method, found.path, found.stopped_by) == (False, "conjunctive", None, None)
+        assert definitely(grid(2, 2), "events(p0) == 0 and events(p1) == 0").answer is True
+
     def test_a_long_chain_of_guards_shares_its_beginnings(self) -> None:
         """Two processes hand a token to each other, and each fulfils its condition while it has it. So at every cut one
         of them does not; the way along them takes memory that grows with its length, and not with its square."""
