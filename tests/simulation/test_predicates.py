@@ -178,8 +178,10 @@ def test_whatever_fails_meanwhile_no_snapshot_shows_what_is_not_so(seed):
     philosophers = run("philosophers:polite", seed, deadlock, 20, faults=FAULTS)
     assert philosophers.claims[SNAPSHOT] == []
     pool = run("stealing:pool", seed, termination, 20, faults=FAULTS)
+    assert pool.claims[SNAPSHOT]
     assert not any(steps_since(pool, claim) for claim in pool.claims[SNAPSHOT])
     objects = run("objects:remembered", seed, garbage, 20, faults=FAULTS)
+    assert any(objects.later(claim) for claim in objects.claims[SNAPSHOT])
     assert not any(reached_again(objects, claim) for claim in objects.claims[SNAPSHOT])
 
 
