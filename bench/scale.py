@@ -18,6 +18,7 @@ from bench.figures import Figure, at_most, shown
 from strobe import Channel, Process, System
 from strobe.protocol import PROTOCOLS, Policy
 from strobe.protocol.events import MarkerReceived
+from strobe.simulation.queues import Overtaking
 from strobe.simulation.world import World
 
 COMMAND = "python -m bench scale"
@@ -100,7 +101,7 @@ def _count_messages(world: World) -> Counter[str]:
     transmit, up, down = network.transmit, network.control_up, network.control_down
 
     def transmitted(channel, item):
-        counted["marker"] += isinstance(item, MarkerReceived)
+        counted["marker"] += isinstance(item, MarkerReceived | Overtaking)
         transmit(channel, item)
 
     def said(process, item):
@@ -125,6 +126,7 @@ def measure() -> list[Figure]:
     for shape, protocol, sizes in (
         ("regular", "chandy-lamport", (25_000, 50_000, 100_000)),
         ("layered", "aligned", (25_000, 50_000, 100_000)),
+        ("layered", "unaligned", (25_000, 50_000, 100_000)),
         ("complete", "chandy-lamport", (500, 707, 1_000)),
         ("complete", "lai-yang", (500, 707, 1_000)),
     ):
@@ -149,11 +151,17 @@ def _figures(shape: str, protocol: str, found: list[Scale]) -> list[Figure]:
             "MB",
             COMMAND,
         ),
-        *(
-            shown(f"time a channel, {one.channels:,} channels", one_us, "CPU us", COMMAND)
-            for one, one_us in zip(found, each_us, strict=True)
-        ),
+        *(figure for one in found for figure in _for_each_channel(one)),
         at_most("time a channel, the largest against the smallest", each_us[-1] / each_us[0], "x", LINEAR_MAX, COMMAND),
+    ]
+
+
+def _for_each_channel(one: Scale) -> list[Figure]:
+    count, of = one.channels, f"{one.channels:,} channels"
+    return [
+        shown(f"time a channel, {of}", 1e6 * one.snapshot_s / count, "CPU us", COMMAND),
+        shown(f"messages a channel, {of}", one.messages / count, "messages", COMMAND),
+        shown(f"peak memory a channel, {of}", one.memory_bytes / count, "bytes", COMMAND),
     ]
 
 
