@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from tests.cli.command_line import BANK, refused, run
+from tests.cli.command_line import BANK, REPOSITORY, refused, run
 
 from strobe.causality.cuts import check_cuts
 from strobe.causality.trace import read_trace
@@ -56,6 +56,17 @@ def test_a_run_that_holds_says_seed_faults_and_what_happened(here):
     assert [line.split()[0] for line in lines[1:]] == ["events", "snapshots", "faults", "checkers"]
     assert "8 passed: cut-consistent, proof-verifies" in lines[4]
     assert result.err == ""
+
+
+@pytest.mark.parametrize("name", ["wordcount", "wordcount_unaligned", "wordcount_timed"])
+def test_the_word_count_of_the_documentation_runs_under_all_faults(here, name):
+    (here / "examples").symlink_to(REPOSITORY / "examples")
+    text = (REPOSITORY / "docs" / "barriers.md").read_text("utf-8")
+    (command,) = [line for line in text.splitlines() if line.startswith("strobe simulate ")]
+    assert "examples/wordcount.py:wordcount " in command
+    result = run(*shlex.split(command.replace(":wordcount ", f":{name} "))[1:])
+    assert (result.code, result.err) == (0, "")
+    assert "8 passed: cut-consistent, proof-verifies" in result.out
 
 
 def test_json_is_one_document_and_the_rest_is_on_stderr(here):
