@@ -316,7 +316,7 @@ class Timeline:
         self._pumping = False
         while self._orders and self.application.quiet and not self.closed:
             self._orders.popleft()()
-        inbox, until_s = self.inbox, perf_counter() + SLICE_S
+        inbox, until_s = self.inbox, perf_counter() + (STORING_TURN_S if self.captures.open else SLICE_S)
         for _ in range(SLICE):
             waiting = inbox.next() if not self.closed else None
             if waiting is None or not (self.may_deliver if waiting.needs_room else self.application.quiet):
