@@ -186,6 +186,16 @@ class Live:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
+    def wait_released(self, system, snapshot, output):
+        """Wait until what `snapshot` covers is in the files: nodes are told of a commit when it is in the store."""
+        for name, (position, *_) in clerks.covered_by(system, snapshot).items():
+            path = output / f"{name}.jsonl"
+            wait_until(
+                f"the release of {path}",
+                lambda path=path, size=position: path.exists() and path.stat().st_size >= size,
+                between=self.tick,
+            )
+
     def footprints(self):
         """Return what each process of the system occupies now."""
         pids = {name: self.supervisor.pid(name) for name in (*self.names, COORDINATOR)}

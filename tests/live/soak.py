@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.live import ledger
-from tests.live.harness import LEDGER, MANY_ROLLBACKS, assert_nothing_left, running, wait_until
+from tests.live.harness import LEDGER, MANY_ROLLBACKS, assert_nothing_left, running
 from tests.live.strangers import garbage, throw
 
 from strobe.causality.proof import verify
@@ -95,7 +95,7 @@ class Soak:
                 self.settle()
                 settle_s = time.monotonic() + SETTLE_EVERY_S
         self.settle()
-        self._await_release(ledger.covered_by(self.system, self.live.last_snapshot()))
+        self.live.wait_released(self.system, self.live.last_snapshot(), self.output)
 
     # Faults
 
@@ -225,12 +225,6 @@ class Soak:
         assert_nothing_left(self.live.store)
 
     # How
-
-    def _await_release(self, covered):
-        """What a committed snapshot covers is released."""
-        for name, (position, *_) in covered.items():
-            path = self.output / f"{name}.jsonl"
-            wait_until("its release", lambda p=path, n=position: p.stat().st_size >= n, between=self.live.tick)
 
     def _count(self, kind, number):
         if number:
