@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -68,6 +69,11 @@ class Joined:
     def go_on(self) -> None:
         self.timeline("c").outbox.full = False
         self.timeline("c").pump_soon()
+
+    def time_out(self, begun: SnapshotBegun) -> None:
+        """Let alignment at c have taken as long as it may."""
+        timeline = self.timeline("c")
+        timeline.run_between(partial(timeline.barriers._time_out, begun.snapshot))
 
     async def snapshot(self, begun: SnapshotBegun) -> Any:
         name = await self.coordinator.commit(begun)
@@ -223,6 +229,9 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: 
             hosts.ask("a", begun)
             await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
             hosts.send("a", *sent)
+            await until(lambda: hosts.timeline("c").inlets["a->c", 1].waiting_bytes)
+            assert hosts.received == []
+            hosts.time_out(begun)
             await until(lambda: begun.snapshot in hosts.timeline("c").protocol.open)
             await until(lambda: hosts.received == sent)
             hosts.send("b", "late")
@@ -239,7 +248,7 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: 
             hosts.go_on()
             await until(lambda: hosts.received == sent)
 
-    joined(scenario, tmp_path, "aligned-then-unaligned", alignment_s=0.02, **SMALL)
+    joined(scenario, tmp_path, "aligned-then-unaligned", alignment_s=600 if held else 0.02, **SMALL)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -38,7 +38,6 @@ from strobe.runtime.control import (
     Stop,
     Welcome,
 )
-from strobe.runtime.settings import NodeSettings
 from strobe.storage import Store
 
 
@@ -226,12 +225,15 @@ def test_E10_no_snapshot_begins_while_a_process_is_missing(tmp_path: Path) -> No
 
 def test_a_node_that_says_nothing_for_too_long_has_failed_and_may_return(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path / "store", silence_s=0.2, node=NodeSettings(heartbeat_s=0.1)) as coordinator:
+        async with running(tmp_path / "store") as coordinator:
             a = await coordinator.living("a")
+            members = coordinator.coordinator.members
+            usual_s, members.silence_s = members.silence_s, 0.05  # it has been heard of: now its silence counts
             async with asyncio.timeout(20):
                 await a.ended.wait()
             assert "said nothing" in coordinator.logged("failed")[0]["reason"]
             assert coordinator.service.status().processes[0].state == "missing"
+            members.silence_s = usual_s
             returned = await coordinator.node("a", epoch=1)
             await returned.hear(TellView)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import math
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.runtime.fake_nodes import Running, both_alive, committed, running
 from strobe.errors import StoreError, TransportError
 from strobe.protocol.coordination import SnapshotWanted
 from strobe.protocol.log import Abort, Begin, EpochStart, Pin
-from strobe.runtime import discovery, service
+from strobe.runtime import chronicle, discovery, service
 from strobe.runtime.control import SnapshotBegun
 from strobe.runtime.discovery import Discovered
 from strobe.runtime.settings import RetentionSettings
@@ -122,7 +123,11 @@ def test_S1_an_epoch_of_another_coordinator_fences_this_one_off(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-def test_E8_retention_keeps_the_newest_and_frees_the_blobs_of_the_others(tmp_path: Path) -> None:
+def test_E8_retention_keeps_the_newest_and_frees_the_blobs_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chronicle, "RETAIN_EVERY_S", math.inf)  # only when told, however long this takes
+
     async def scenario() -> None:
         async with running(tmp_path / "store", retention=RetentionSettings(keep_last=1)) as coordinator:
             a, b = await both_alive(coordinator)

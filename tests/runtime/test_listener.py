@@ -252,7 +252,8 @@ def test_who_never_says_hello_is_shown_out() -> None:
         slow = await asyncio.open_connection(LOCAL, listener.port)
         slow[1].write(stream([])[0][:-1])  # all but the last byte
         for reader, writer in (silent, slow):
-            assert await reader.read() == b""
+            with contextlib.suppress(ConnectionResetError):  # where it ends before what was written is read
+                assert await reader.read() == b""
             writer.close()
         assert listener.rejected == {"no hello in time": 2}
         assert not listener.connections
