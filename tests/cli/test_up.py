@@ -1,12 +1,12 @@
 """`strobe up`: a whole system on this machine, and how it ends."""
 
-import json
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 from rich.text import Text
-from tests.cli.command_line import BANK, REPOSITORY, refused, run, run_apart
+from tests.cli.command_line import BANK, REPOSITORY, Result, refused, run, run_apart
 from tests.live.harness import wait_until
 
 from strobe.cli import supervisor as supervising
@@ -26,6 +26,7 @@ from strobe.cli.watch import Watch, _picture
 from strobe.errors import TransportError
 from strobe.runtime.client import Client
 from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status, Trouble
+from strobe.storage import Store
 
 
 def status_of(**changes):
@@ -35,13 +36,35 @@ def status_of(**changes):
     return Status(**(fields | changes))
 
 
-def start_up(*words, cwd=REPOSITORY):
-    """Start a command line in a process of its own, and return it when it says that the system runs."""
+@contextmanager
+def started_up(*words, cwd=REPOSITORY):
+    """Run `strobe up` in a process of its own, from when it says that the system runs; in the end it is killed."""
     command = [sys.executable, "-m", "strobe.cli", "up", *map(str, words)]
-    program = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    line = program.stderr.readline()
-    assert line.startswith("running; logs are in "), line + program.stderr.read()
-    return program
+    with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        try:
+            line = program.stderr.readline()
+            if not line.startswith("running; logs are in "):
+                program.kill()
+                pytest.fail(line + program.stderr.read())
+            yield program
+        finally:
+            program.kill()
+
+
+def all_running(store):
+    """Tell whether a coordinator answers, and says that everybody runs."""
+    try:
+        status = Client.of_store(str(store)).status()
+    except TransportError:
+        return False
+    return status.settled and all(process.state == "running" for process in status.processes)
+
+
+def interrupted(program):
+    """Interrupt it once, and return how it ended."""
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=60)
+    return Result(program.returncode, out, err)
 
 
 def children_of(pid):
@@ -58,17 +81,18 @@ def assert_gone(pids):
 def test_an_interrupt_takes_a_last_snapshot_from_which_the_bank_goes_on(tmp_path):
     """R1, E1: the example that runs in the simulator runs live, unchanged; --json is one document."""
     store = tmp_path / "store"
-    with start_up(BANK, "--interval", "0", "--store", store) as program:
+    with started_up(BANK, "--interval", "0", "--store", store) as program:
         pids = children_of(program.pid)
-        wait_until("everybody running", lambda: Client.of_store(str(store)).status().settled)
-        program.send_signal(signal.SIGINT)
-        out, err = program.communicate(timeout=60)
-        assert program.returncode == 0, err
-        assert "1 complete snapshot in the store" in out, err
+        wait_until("everybody running", lambda: all_running(store))
+        result = interrupted(program)
+    assert result.code == 0, result
+    assert "1 complete snapshot in the store" in result.out, result
     assert_gone(pids)
-    result = run_apart("up", BANK, "--for", "0.5", "--interval", "0.1", "--store", store, "--json")
-    assert result.code == 0, result.err
-    document = json.loads(result.out)
+    with started_up(BANK, "--interval", "0.1", "--store", store, "--json") as program:
+        wait_until("another snapshot", lambda: len(Store.open(store).list()) > 1)
+        result = interrupted(program)
+    assert result.code == 0, result
+    document = result.document
     assert [process["name"] for process in document["processes"]] == ["a", "b", "c", "d"]
     assert document["epoch"] == 2
     assert document["committed"] > 1
@@ -81,7 +105,7 @@ def test_an_interrupt_takes_a_last_snapshot_from_which_the_bank_goes_on(tmp_path
 
 
 def test_a_second_interrupt_ends_at_once(tmp_path):
-    with start_up(BANK, "--store", tmp_path / "store") as program:
+    with started_up(BANK, "--store", tmp_path / "store") as program:
         pids = children_of(program.pid)
         os.kill(pids[0], signal.SIGSTOP)  # the coordinator does not answer: nothing ends in good order
         program.send_signal(signal.SIGINT)
@@ -93,7 +117,7 @@ def test_a_second_interrupt_ends_at_once(tmp_path):
 
 
 def test_children_end_when_their_parent_is_killed(tmp_path):
-    with start_up(BANK, "--store", tmp_path / "store") as program:
+    with started_up(BANK, "--store", tmp_path / "store") as program:
         pids = children_of(program.pid)
         watched = [os.pidfd_open(pid) for pid in pids]
         program.kill()
