@@ -124,7 +124,8 @@ def test_E2_a_process_leaves_and_joins_under_load_and_is_there_again_after_a_rol
 
 def leave(live):
     """Let d leave: its program ends by itself, and is not started again."""
-    live.client.leave("d")
+    # Where it has been silent for a while, or the answer takes too long, it is asked once more.
+    wait_until("the word that d may go", lambda: asked_to_leave(live, "d") or not d_is(live, "running"))
     live.wait("d to be out", lambda s: {one.name for one in s.processes} == set(ledger.NAMES) and s.settled)
     wait_until("its program to end", lambda: live.supervisor.pid("d") is None, between=live.tick)
     assert live.gone[-1] == ("d", 0)

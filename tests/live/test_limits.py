@@ -179,7 +179,7 @@ def test_a_cycle_of_processes_that_wait_for_credit_is_reported_within_seconds(tm
     """Both send two messages for each that they receive, through windows too small for that: it is said."""
     settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000}
     with running(tmp_path, f"{LEDGER}:doubling", PAIR, "--interval", "0", settings=settings) as live:
-        status = live.wait("the deadlock to be told of", lambda s: any(one.kind == "credit" for one in s.troubles), 20)
+        status = live.wait("the deadlock to be told of", lambda s: any(one.kind == "credit" for one in s.troubles))
         [trouble] = [one for one in status.troubles if one.kind == "credit"]
         assert "a->b" in trouble.problem
         assert "b->a" in trouble.problem
