@@ -412,6 +412,21 @@ def test_who_ends_everything(tmp_path, name, code):
     assert failed.value.halted is (code == 1)
 
 
+def test_a_coordinator_that_has_run_and_cannot_come_back_is_tried_some_times_in_a_row(tmp_path):
+    """E7: its port may be taken for a moment."""
+    with Supervisor("bank.py:bank", str(tmp_path), ["b"]) as supervisor:
+        coordinator, node = supervisor._add("coordinator", []), supervisor._add("b", [])
+        coordinator.starts = node.starts = 2
+        for _ in range(2):
+            supervisor._judge(coordinator, -9)  # it was there meanwhile: what was before does not count
+            for _ in range(supervising.RETURNS_MAX):
+                supervisor._judge(coordinator, 3)
+        assert not coordinator.ended
+        for child, code in ((coordinator, 3), (coordinator, 2), (node, 3)):
+            with pytest.raises(ChildFailed):
+                supervisor._judge(child, code)
+
+
 def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
     """They are ended by the lifeline, at once."""
     until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"

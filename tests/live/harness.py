@@ -148,6 +148,10 @@ class Live:
     def kill(self, name, number=signal.SIGKILL):
         assert self.supervisor.kill(name, number), f"{name} is not running"
 
+    def wait_ended(self, name):
+        """Wait until a program that was killed has ended; it is not started again meanwhile."""
+        self._child(name).process.wait(DEADLINE_S)
+
     def end(self, name):
         """Kill a program, and do not start it again."""
         self.kill(name)

@@ -2,11 +2,14 @@
 
 import os
 import signal
+import socket
 
 import pytest
 from tests.live import ledger
 from tests.live.harness import LEDGER, check_everything, running, verify_all, wait_until, working_on
 
+from strobe.cli.supervisor import COORDINATOR
+from strobe.runtime.addresses import parse_address
 from strobe.storage import Store
 
 
@@ -70,6 +73,20 @@ def test_E7_the_coordinator_is_killed_and_processes_go_on(tmp_path):
         status = live.wait_running()
         assert status.epoch == 1
         ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
+    verify_all(tmp_path / "store")
+
+
+def test_E7_a_coordinator_whose_port_was_taken_meanwhile_comes_back_when_it_is_free(tmp_path):
+    """E7: it is where nodes look for it; processes go on, and nothing is undone."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(1)
+        live.kill(COORDINATOR)
+        live.wait_ended(COORDINATOR)
+        with socket.create_server(parse_address(live.supervisor.listen, "listen")):
+            wait_until("a start in vain", lambda: (COORDINATOR, 3) in live.gone, between=live.tick)
+        assert live.wait_running().epoch == 1
+        live.wait_committed(1)
     verify_all(tmp_path / "store")
 
 

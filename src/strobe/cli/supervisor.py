@@ -2,7 +2,8 @@
 
 Children write to log files in the store's run directory, of bounded size. They are tied to this program by a pipe:
 however it ends, they end too. A child that was killed or crashed is started again; one that ended by itself with 0 has
-left; one that cannot run at all (bad usage, something missing) stops everything.
+left; one that cannot run at all (bad usage, something missing) stops everything. A coordinator that has run before may
+find its port taken, or its store out of reach, when it is started again: that may pass, so it is tried some more times.
 """
 
 import contextlib
@@ -30,6 +31,9 @@ CLOSE_S_MAX = 1.0
 RESTART_S_MIN = 0.05
 RESTART_S_MAX = 2.0
 _NOT_RUNNABLE = (2, 3)
+_NOT_NOW = 3
+RETURNS_MAX = 10
+"""So many times in a row a coordinator may fail to come back: that takes more than ten seconds."""
 LOG_BYTES_MAX = 16 << 20
 """From there on a log begins anew, and what it was is kept as `NAME.log.1`."""
 _TAIL_BYTES = 256 << 10
@@ -62,6 +66,7 @@ class Child:
         self.arguments = list(arguments)
         self.log = log
         self.starts = 0
+        self.failed_returns = 0
         self.ended = False
         self.process: subprocess.Popen[bytes] | None = None
         self.restart_at_s = 0.0
@@ -272,12 +277,17 @@ class Supervisor:
 
     def _judge(self, child: Child, code: int) -> None:
         """Decide what the end of a child means."""
-        if self.stopping or code < 0:
+        if self.stopping or self._may_return(child, code) or code < 0:
             return
         halted = child.name == COORDINATOR and code == 1
         if code in _NOT_RUNNABLE or halted:
             raise ChildFailed(child.name, code, child.report() if halted else child.tail(), halted)
         child.ended = code == 0 and child.name != COORDINATOR
+
+    def _may_return(self, child: Child, code: int) -> bool:
+        """Tell whether a coordinator that could not come back just now is tried again; processes go on without it."""
+        child.failed_returns = child.failed_returns + 1 if code == _NOT_NOW and child.starts > 1 else 0
+        return child.name == COORDINATOR and 0 < child.failed_returns <= RETURNS_MAX
 
     def _await_coordinator(self, child: Child) -> tuple[str, str]:
         deadline = time.monotonic() + START_S_MAX
