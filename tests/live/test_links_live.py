@@ -19,14 +19,15 @@ def test_links_that_are_reset_again_and_again_go_on_where_they_broke_off(tmp_pat
         live.wait_running()
         wait_until("every link", lambda: set(LINKS) <= set(live.proxy.names()), between=live.tick)
         chance = random.Random(name)
-        for _ in range(60):
+
+        def reset_some(status):
             live.proxy.reset(*chance.sample(LINKS, 3))
-            live.tick()
             time.sleep(chance.uniform(0, 0.04))
+            return live.proxy.resets >= 60 and all(one.reconnects for one in status.channels)
+
+        live.wait("60 resets, and every link to have come back", reset_some)
         live.wait_committed(2)
-        status = live.wait("links that came back", lambda s: all(one.reconnects for one in s.channels))
-        assert status.epoch == 1
-        assert live.proxy.resets >= 60
+        assert live.wait_running().epoch == 1
         ledger.assert_exactly_once(getattr(ledger, name), live.last_snapshot())
     check_everything(getattr(ledger, name), tmp_path / "store")
 
