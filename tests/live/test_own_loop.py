@@ -14,13 +14,12 @@ SYSTEM = EXAMPLE.with_suffix(".toml")
 
 @contextmanager
 def shop(listen):
-    """Run the program, as a user does."""
-    program = subprocess.Popen([sys.executable, str(EXAMPLE), listen], stderr=subprocess.PIPE, text=True)
-    try:
-        with program:
+    """Run the program, as a user does; in the end it is killed."""
+    with subprocess.Popen([sys.executable, str(EXAMPLE), listen], stderr=subprocess.PIPE, text=True) as program:
+        try:
             yield program
-    finally:
-        program.kill()
+        finally:
+            program.kill()
 
 
 def test_R1_a_program_with_its_own_loop_is_photographed_killed_and_rolled_back(tmp_path):
@@ -33,17 +32,20 @@ def test_R1_a_program_with_its_own_loop_is_photographed_killed_and_rolled_back(t
             wait_for_segments(live, 1)
             first.kill()
         with shop(listen) as second:
-            live.wait("a rollback", lambda s: s.epoch == 2 and s.settled)
+            live.wait_rolled_back(1)
             live.wait_committed(2)
             wait_for_segments(live, 2)
             live.kill("till")
-            status = live.wait("another rollback", lambda s: s.epoch == 3 and s.settled)
+            status = live.wait_rolled_back(2)
             assert [rollback.blamed for rollback in status.rollbacks] == ["shop", "till"]
             live.wait_committed(2)
             snapshot = live.last_snapshot()
             live.supervisor.stop()
-            # It was told that the system is stopped: its loop has ended, and so has it.
-            assert (second.wait(20), second.stderr.read()) == (0, "")
+            # It was told that the system is stopped: its loop has ended, and so has it. What it may have logged on the
+            # way (a peer that was still in the older epoch) is no fault.
+            _, said = second.communicate(timeout=60)
+            assert second.returncode == 0, said
+            assert "Traceback" not in said
     assert snapshot.fragments["shop"].state.position > 0
     assert verify_all(tmp_path / "store") >= 7
     verified = run(
