@@ -28,9 +28,10 @@ class Fuse:
 
     def burn(self, step):
         """A step has been done."""
-        if not self.path.exists():
+        try:
+            words = self.path.read_text().split()
+        except FileNotFoundError:  # there is none, or it has just burnt in another program
             return
-        words = self.path.read_text().split()
         stop = words[-1:] == [STOP]
         here = [self.name, step.name, self.entry if step.name.startswith("ENTRY") else ""]
         if words[: -1 if stop else None] == [word for word in here if word]:
