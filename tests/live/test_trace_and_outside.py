@@ -16,8 +16,7 @@ def test_R4_the_trace_of_live_processes_verifies_and_replay_gives_the_states_of_
         live.wait_running()
         wait_until("some segments of each", lambda: _fewest_segments(tmp_path, "epoch-000001") >= 4, between=live.tick)
         live.kill("b")
-        live.wait("a rollback", lambda status: status.epoch == 2)
-        live.wait_running()
+        live.wait_rolled_back(1)
         live.wait_committed(4)
     for epoch, least in (("epoch-000001", 1), ("epoch-000002", 3)):
         directory = tmp_path / "store" / "run" / "trace" / epoch
@@ -67,16 +66,17 @@ def test_R2_what_came_in_through_an_ingress_log_takes_effect_once_through_kills(
     def told(count):
         wait_until(f"{count} orders told of", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
 
+    kills = (ORDERS // 3, ORDERS // 2, ORDERS - 10)
     with running(tmp_path, f"{tmp_path / 'shop.py'}:shop", ["till"], "--interval", "0.1") as live:
-        live.wait_running()
         for number in range(ORDERS):
             door.append({"item": str(number), "count": 1})
-            if number in (ORDERS // 3, ORDERS // 2):
-                live.kill("till")
-            if number == ORDERS - 10:
-                told(ORDERS - 9)
+            if number == kills[-1]:
+                told(number + 1)
+            if number in kills:
+                live.wait_rolled_back(kills.index(number))  # it runs again after the kill before
                 live.kill("till")
         told(ORDERS)
+        assert live.wait_rolled_back(len(kills)).epoch == 1 + len(kills)
     door.close()
     told_of = [json.loads(line) for line in audit.read_text().splitlines()]
     assert told_of == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
