@@ -44,7 +44,9 @@ def test_R1_whoever_is_killed_or_stopped_at_whatever_moment_nothing_is_lost_or_d
         live.wait_running()
         for _ in range(5):
             victim = chance.choice(EVERYBODY)
+            starts = live.supervisor.starts(victim)
             if chance.random() < 0.5:
+                starts += 1
                 live.kill(victim)
             else:
                 live.kill(victim, signal.SIGSTOP)
@@ -54,6 +56,12 @@ def test_R1_whoever_is_killed_or_stopped_at_whatever_moment_nothing_is_lost_or_d
                 live.wait_committed(1)
             else:
                 pause(live, chance.uniform(0, 0.3))
+            # The coordinator may not know yet who is gone.
+            wait_until(
+                f"{victim} to be started",
+                lambda victim=victim, starts=starts: live.supervisor.starts(victim) >= starts,
+                between=live.tick,
+            )
             live.wait_running()
         live.wait_committed(2)
         ledger.assert_exactly_once(system, live.last_snapshot())
