@@ -153,7 +153,7 @@ def test_E7_without_a_coordinator_nodes_free_what_they_hold_and_go_on(tmp_path):
         ledger.NAMES,
         "--interval",
         "0",
-        settings={"node.patience_s": 0.5, "coordinator.timeout_s": 3},
+        settings={"node.patience_s": 3, "coordinator.timeout_s": 6},  # time enough to end the coordinator before
         environment={"STROBE_TEST_PULSE": str(pulse)},
         through_proxy=True,
     ) as live:
@@ -162,9 +162,10 @@ def test_E7_without_a_coordinator_nodes_free_what_they_hold_and_go_on(tmp_path):
         live.client.take(wait=False, initiators=("a",))
         live.wait("everybody recording", lambda s: s.open and all(part.recorded for part in s.open[0].parts))
         live.end("coordinator")
+        said = {name: len(live.log(name)) for name in ledger.NAMES}
         live.proxy.unblock()
         for name in ledger.NAMES:
-            wait_until(f"{name} to free it", lambda name=name: "no outcome for 0.5 s" in live.log(name))
+            wait_until(f"{name} to free it", lambda name=name: "no outcome for 3 s" in live.log(name)[said[name] :])
         before = {name: int((pulse / name).read_text()) for name in ledger.NAMES}
         wait_until("life", lambda: all(int((pulse / name).read_text() or 0) > before[name] + 10 for name in before))
         live.start_again("coordinator")
