@@ -28,6 +28,30 @@ def test_C7_snapshots_are_taken_of_processes_that_never_stop(tmp_path, name):
         )
         assert after.epoch == 1
     assert verify_all(tmp_path / "store") >= 6
+    check_metadata(getattr(ledger, name), tmp_path / "store")
+
+
+def check_metadata(system, store):
+    """E1: ids sort as snapshots were committed; each says of what it is, how long everybody took, how large it is."""
+    opened = Store.open(store)
+    names = [name for _, name, _ in sorted(opened.list(), key=lambda one: one[0])]
+    assert names == sorted(names)
+    for _, name, manifest in opened.list():
+        assert manifest.protocol == system.protocol
+        assert manifest.initiators
+        assert set(manifest.view.processes) == set(system.processes)
+        assert 0 < manifest.started_us < manifest.completed_us
+        assert set(manifest.processes) == set(system.processes)
+        for process, record in manifest.processes.items():
+            assert record.recorded_us > 0
+            assert record.pause_us > 0
+            assert record.duration_us > 0
+            assert record.state.bytes > 0
+            assert set(record.in_flight) == {one.id for one in manifest.view.channels if one.target == process}
+        sections = [section for record in manifest.processes.values() for section in record.in_flight.values()]
+        snapshot = opened.load(name)
+        assert sum(section.messages for section in sections) == snapshot.in_flight_messages
+        assert sum(section.bytes for section in sections) >= snapshot.in_flight_bytes
 
 
 @pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed"])
