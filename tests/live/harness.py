@@ -105,6 +105,10 @@ class Live:
                 self.supervisor.needed(process.name)
         return status
 
+    def epoch(self):
+        """Return the epoch, as soon as a coordinator answers."""
+        return self.wait("an answer", lambda s: True).epoch
+
     def process(self, name):
         """Return the status of one process, or None."""
         status = self.status()
@@ -249,7 +253,7 @@ def running(
         supervisor.client = Client(supervisor.client.api, timeout_s=5.0)
         live = Live(supervisor, proxy, processes)
         if proxy is not None:
-            listen = proxy.before(live.client.status().listen)
+            listen = proxy.before(supervisor.listen)
             for name in processes:
                 supervisor.add_node(name, listen)
         yield live

@@ -32,7 +32,7 @@ def test_R1_a_dataflow_goes_back_after_a_kill_and_counts_every_word_once(tmp_pat
         if name == "wordcount_unaligned":  # each has a chance of some: they are taken until one has
             wait_until("words in flight", lambda: live.last_snapshot().in_flight_messages, between=live.tick)
         live.kill("split-1")
-        live.wait("a rollback", lambda s: s.epoch == 2 and s.settled)
+        live.wait_rolled_back(1)
         live.wait_committed(2)
         snapshot = live.last_snapshot()
         assert check(system, snapshot) > 0
@@ -57,7 +57,7 @@ def test_E2_an_operator_leaves_a_dataflow_and_joins_again_while_barriers_run(tmp
             live.wait("c to be in", lambda s: s.settled and [one.state for one in s.processes] == ["running"] * 4)
             live.wait_committed(1)
         live.wait_progress()
-        assert live.status().epoch == 1
+        assert live.epoch() == 1
         assert {code for _, code in live.gone} == {0}
     views = {snapshot.view.number: set(snapshot.fragments) for snapshot in complete_snapshots(tmp_path / "store")}
     assert set(views) == {1, 2, 3, 4, 5}
@@ -79,7 +79,7 @@ def test_R2_what_a_dataflow_emits_is_released_once_whoever_is_killed(tmp_path, n
         live.wait_running()
         for victim in ("d", "a"):
             live.wait_committed(2)
-            epoch = live.status().epoch
+            epoch = live.epoch()
             live.kill(victim)
             live.wait_rolled_back(epoch)
         live.wait_committed(2)

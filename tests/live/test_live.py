@@ -19,7 +19,7 @@ def test_C7_snapshots_are_taken_of_processes_that_never_stop(tmp_path, name):
     with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(5)
-        before = live.status()
+        before = live.wait_running()
         snapshot = live.last_snapshot()
         assert ledger.assert_exactly_once(getattr(ledger, name), snapshot) > 0
         after = live.wait(
@@ -61,7 +61,7 @@ def test_R1_after_kill_minus_nine_everybody_goes_back_to_one_moment(tmp_path, na
         live.wait_running()
         live.wait_committed(3)
         live.kill("b")
-        status = live.wait("a rollback", lambda s: s.epoch == 2 and s.settled)
+        status = live.wait_rolled_back(1)
         assert status.rollbacks[-1].restored is not None
         assert status.rollbacks[-1].blamed == "b"
         live.wait_committed(3)
@@ -124,7 +124,7 @@ def test_a_process_that_is_frozen_for_a_while_comes_back_without_a_rollback(tmp_
         live.kill("c", signal.SIGCONT)
         live.wait_running()
         live.wait_committed(2)
-        assert live.status().epoch == 1
+        assert live.epoch() == 1
         ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
 
 
@@ -152,12 +152,13 @@ def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):
         live.wait_running()
         for victim in ("a", "b", "c"):
             live.wait_committed(2)
-            epoch = live.status().epoch
+            epoch = live.epoch()
             live.kill(victim)
-            live.wait("a rollback", lambda s, epoch=epoch: s.epoch > epoch and s.settled)
+            live.wait_rolled_back(epoch)
         live.wait_committed(2)
         snapshot = live.last_snapshot()
         ledger.assert_exactly_once(ledger.with_sinks, snapshot)
+        live.wait_released(ledger.with_sinks, snapshot, output)
     for name, fragment in snapshot.fragments.items():
         released = (output / f"{name}.jsonl").read_bytes()
         covered = fragment.state.sinks[f"out-{name}"]

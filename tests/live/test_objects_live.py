@@ -17,7 +17,7 @@ def test_S1_R1_a_live_system_keeps_its_snapshots_in_an_object_store(tmp_path, ob
         live.wait_running()
         live.wait_committed(2)
         live.kill("b")
-        status = live.wait("a rollback", lambda s: s.epoch == 2 and s.settled)
+        status = live.wait_rolled_back(1)
         assert status.rollbacks[-1].restored is not None
         live.wait_committed(1)
         live.kill("coordinator")
