@@ -1,6 +1,8 @@
 """Two ends of a link over real TCP: order, resume, credit, and what happens when a peer cannot be had."""
 
 import asyncio
+import logging
+import socket
 from random import Random
 
 import msgspec
@@ -279,22 +281,22 @@ def test_what_is_put_and_not_gone_when_the_connection_ends_goes_on_the_next_one(
     run(scenario())
 
 
-def test_a_source_finds_a_target_that_comes_up_later() -> None:
-    async def scenario() -> None:
+def test_a_source_finds_a_target_that_comes_up_later(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(port: int) -> None:
         target, source = Target(), Source()
-        listener = await Listener.open(LOCAL, 0, gate=target)
-        port = listener.port
-        await listener.close()
         source.outlet.reach((LOCAL, port))
         source.send(1)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await until(lambda: f"{LOCAL}:{port} cannot be reached" in caplog.text)
         listener = await Listener.open(LOCAL, port, gate=target)
         await until(lambda: target.heard)
         source.outlet.close()
         await listener.close()
 
-    run(scenario())
+    caplog.set_level(logging.DEBUG, "strobe")
+    with socket.socket() as held:  # nobody else gets the port meanwhile, and nobody can connect to it
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((LOCAL, 0))
+        run(scenario(held.getsockname()[1]))
 
 
 @pytest.mark.parametrize(
