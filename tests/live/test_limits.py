@@ -176,7 +176,7 @@ def test_E7_without_a_coordinator_nodes_free_what_they_hold_and_go_on(tmp_path):
     check_everything(ledger.beating, tmp_path / "store")
 
 
-def test_a_cycle_of_processes_that_wait_for_credit_is_reported_within_seconds(tmp_path):
+def test_a_cycle_of_processes_that_wait_for_credit_is_reported_and_not_hung_on(tmp_path):
     """Both send two messages for each that they receive, through windows too small for that: it is said."""
     settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000}
     with running(tmp_path, f"{LEDGER}:doubling", PAIR, "--interval", "0", settings=settings) as live:
