@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark import conftest
 from tests.spark.clusters import QUICK_JAVA, bare_python, connect_server, standalone_cluster
-from tests.spark.pipelines import CONSERVATION, judge_once, written
+from tests.spark.pipelines import CONSERVATION, judge_once, run_module, written
+from tests.spark.session_program import counts
 from tests.spark.stores import damage
 from tests.storage.samples import commit, declaring, sample
 
@@ -84,20 +85,24 @@ def test_D6_the_pipeline_gives_the_same_verdicts_wherever_it_runs(
     words = ["--store", store.url, "--invariants", str(rules), "--to", str(tmp_path / "there"), "--once", "--json"]
     words += ["--check", "deadlock"]
     words += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    environment = {**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
     with cluster(tmp_path, python) as url:
-        answer = subprocess.run(
-            [sys.executable, "-m", "strobe.cli", "pipeline", "run", *words, option, url],
-            env={**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["pipeline", "run", *words, option, url]
+        answer = run_module(["strobe.cli", *command], environment)
+        assert answer.returncode == 1, answer.stderr
+        assert json.loads(answer.stdout)["snapshots"] == SNAPSHOTS
+        commit(store, sample(SNAPSHOTS + 1))
+        session = {option.removeprefix("--"): url, **({"conf": settings} if settings else {})}
+        program = ["tests.spark.session_program", store.url, json.dumps(session), *command]
+        answer = run_module(program, environment)
     assert answer.returncode == 1, answer.stderr
-    assert json.loads(answer.stdout)["snapshots"] == SNAPSHOTS
+    counted, _, document = answer.stdout.partition("\n")
+    assert json.loads(counted) == counts(spark, store.url)
+    assert json.loads(document)["snapshots"] == 1, "the rest was judged by the run before"
     judge_once(spark, store.url, tmp_path / "here", invariants=tuple(read_invariants(rules)), predicates=("deadlock",))
     here = written(tmp_path / "here")
     assert written(tmp_path / "there") == here
-    assert len(here["verdicts"]) > SNAPSHOTS
+    assert len(here["verdicts"]) == (SNAPSHOTS + 1) * 6
     assert here["violations"]
     assert here["quarantine"]
 

@@ -1,5 +1,7 @@
 """Pipelines and what they have written, for the tests."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,12 @@ def judge_once(
     spark: SparkSession, store: Path | str, to: Path, watch: Watch | None = None, **options: Any
 ) -> Pipeline:
     Pipeline(spark, store, to, Options(**options)).run(once=True, watch=watch)
+
+
+def run_module(words: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a module of ours or of the tests, in a process and with a Spark of its own."""
+    command, root = [sys.executable, "-m", *words], Path(__file__).parents[2]
+    return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
 
 
 def written(to: Path) -> dict[str, list[tuple[Any, ...]]]:

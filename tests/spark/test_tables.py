@@ -21,7 +21,7 @@ from strobe.protocol.frames import Frame, Frontier, InFlight, extend_fifo, seed_
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Abort, Remove
 from strobe.protocol.view import ChannelSpec, View
-from strobe.spark import Tables, arrow, tables_from_snapshots, verdicts, verify_proofs
+from strobe.spark import Tables, arrow, report, tables_from_snapshots, verdicts, verify_proofs
 from strobe.spark import columns as c
 from strobe.spark import tables as read_tables
 from strobe.storage import Store
@@ -285,6 +285,15 @@ def test_a_snapshot_that_is_removed_while_it_is_read_is_gone_and_not_damaged(
     for table in (tables.process_states, tables.snapshots):
         assert {name for (name,) in rows_of(table, "snapshot_id")} == {str(kept.id)}
     assert tables.reading_errors.isEmpty()
+
+
+def test_verdicts_are_found_on_the_session_that_is_given(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D6: one behind a Connect server is not the one in use, and another would be started beside it."""
+    monkeypatch.setattr(report, "local_session", lambda: pytest.fail("another session is asked for"))
+    store = store_with(tmp_path / "store", good_snapshots(43, 2))
+    assert [row.verdict for row in verdicts(store.url, spark)] == ["holds"] * 2
 
 
 def test_an_empty_store_has_empty_tables_and_no_verdicts(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+from pyspark.sql import SparkSession
 
 from strobe.spark import columns as c
 from strobe.spark.proofs import verify_proofs
@@ -22,9 +23,12 @@ class VerdictRow(msgspec.Struct, frozen=True):
         return self.verdict == c.HOLDS
 
 
-def verdicts(url: str | Path) -> list[VerdictRow]:
-    """Verify every committed snapshot of the store at `url` on the session in use, or an embedded one; oldest first."""
-    found = tables(local_session(), url)
+def verdicts(url: str | Path, spark: SparkSession | None = None) -> list[VerdictRow]:
+    """Verify every committed snapshot of the store at `url`; oldest first.
+
+    On the session `spark`, or else on the one in use in this program, or an embedded one.
+    """
+    found = tables(spark or local_session(), url)
     try:
         rows = verify_proofs(found).select(c.SNAPSHOT_ID, c.VERDICT, c.REASON).collect()
     finally:
