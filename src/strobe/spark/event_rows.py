@@ -17,7 +17,8 @@ from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND
 from strobe.errors import UsageError
 from strobe.spark import columns as c
 from strobe.spark.arrow import arrow_schema
-from strobe.storage.header import HEADER, RUN
+from strobe.storage.header import HEADER, RUN, read_header
+from strobe.storage.locating import is_object_url, place_at
 
 BATCH_LINES_MAX = 20_000
 _KINDS = ("send", "receive", "internal", "record")
@@ -26,8 +27,15 @@ assert (SEND, RECEIVE, INTERNAL, RECORD) == (0, 1, 2, 3), "the order of _KINDS"
 Integers = npt.NDArray[np.int64]
 
 
-def traces_at(path: Path) -> list[Path]:
-    """Return the traces that `path` stands for: its own, or those of all epochs of a store, which may have none."""
+def traces_at(url: str | Path) -> list[Path]:
+    """Return the traces that `url` stands for: its own, or those of all epochs of a store, which may have none.
+
+    An object store has none in it: those of the programs that use it are on their machines, and are given by path.
+    """
+    if is_object_url(url):
+        read_header(place_at(url))  # it says so where there is no store
+        return []
+    path = Path(url)
     of_store = (path / HEADER).exists()
     if of_store:
         path = path / RUN / "trace"

@@ -82,7 +82,7 @@ class StrobeReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         if self.asked.request.table == EVENTS:
-            return [TraceFile(str(path)) for path in traces_at(Path(self.asked.request.url))]
+            return [TraceFile(str(path)) for path in traces_at(self.asked.request.url)]
         follower = _follower_of(self.asked.request.url)
         until = follower.end if self.asked.until is None else self.asked.until
         return list(partitions_of(self.asked, follower, 0, until))
