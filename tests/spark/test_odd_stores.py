@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
+from tests.spark.examining import entries_of, examined
 from tests.storage.samples import commit, sample
 
 from strobe.errors import StoreError
 from strobe.protocol.log import EpochStart, Remove
 from strobe.spark import columns as c
-from strobe.spark.examine import COMMITS, GONE, QUARANTINE, ROW_KIND, VERDICT, Examination, Examiner
+from strobe.spark.examine import GONE, QUARANTINE, ROW_KIND, VERDICT, Examiner
 from strobe.spark.table_reading import Request, read_table
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
 from strobe.storage.disk import Disk
 from strobe.storage.entries import entry_name
-from strobe.storage.following import CommitReader, Followed, Follower
+from strobe.storage.following import CommitReader
 from strobe.storage.sealed import UNSEALED, seal
 
 TABLES = [name for name in c.READABLE if name != "events"]
@@ -53,27 +53,6 @@ def store(tmp_path: Path) -> Store:
     for counter in range(1, 4):
         commit(store, sample(counter))
     return store
-
-
-def entries_of(store: Store) -> list[Followed]:
-    follower = Follower(store.url)
-    return follower.between(0, follower.advance())
-
-
-def examined(
-    store: Store,
-    spoil: Callable[[Examiner], None] = lambda examiner: None,
-    entries: list[Followed] | None = None,
-) -> list[dict[str, Any]]:
-    entries = entries_of(store) if entries is None else entries
-    positions = [entry.position for entry in entries]
-    rows = [
-        {"log_position": one.position, "snapshot_id": one.snapshot_id, "problem": one.problem, "history": positions[:n]}
-        for n, one in enumerate(entries)
-    ]
-    examiner = Examiner(Examination(store.url, store.header.store, 3))
-    spoil(examiner)
-    return examiner.examine(pa.RecordBatch.from_pylist(rows, schema=COMMITS)).to_pylist()
 
 
 def proofs(found: list[dict[str, Any]]) -> list[str]:

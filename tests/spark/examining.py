@@ -1,0 +1,33 @@
+"""What an Examiner finds in a store, without Spark: it is given the log as the pipeline gives it, in one batch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from strobe.spark.examine import COMMITS, Examination, Examiner
+from strobe.storage import Store
+from strobe.storage.following import Followed, Follower
+
+DRIFT_WINDOW = 3
+
+
+def entries_of(store: Store) -> list[Followed]:
+    follower = Follower(store.url)
+    return follower.between(0, follower.advance())
+
+
+def examined(
+    store: Store,
+    spoil: Callable[[Examiner], None] = lambda examiner: None,
+    entries: list[Followed] | None = None,
+) -> list[dict[str, Any]]:
+    entries = entries_of(store) if entries is None else entries
+    positions = [entry.position for entry in entries]
+    rows = [
+        {"log_position": one.position, "snapshot_id": one.snapshot_id, "problem": one.problem, "history": positions[:n]}
+        for n, one in enumerate(entries)
+    ]
+    examiner = Examiner(Examination(store.url, store.header.store, DRIFT_WINDOW))
+    spoil(examiner)
+    return examiner.examine(pa.RecordBatch.from_pylist(rows, schema=COMMITS)).to_pylist()
