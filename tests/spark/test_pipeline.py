@@ -242,6 +242,7 @@ WRONG_FILES = [
     ("DROP TABLE snapshots", "one.sql:1:", ""),
     ("-- name: proof\nSELECT snapshot_id FROM snapshots", "one.sql: ", "taken by a check of Strobe's own"),
     ("SELECT snapshot_id, process, process FROM process_states", "one.sql: ", "column process twice"),
+    ("SELECT snapshot_id\nFROM snapshots; -- that's not all\nSELECT 1", "one.sql:2:", "';'"),
 ]
 
 
@@ -265,6 +266,10 @@ def test_a_mistake_in_an_sql_file_is_named_with_its_line_before_anything_runs(
         ("one.sql", "SELECT snapshot_id FROM snapshots WHERE snapshot_id = '; -- x'"),
         ("one.sql", "SELECT SNAPSHOT_ID FROM snapshots WHERE false"),
         ("ONE.SQL", "SELECT snapshot_id FROM snapshots WHERE false;"),
+        ("one.sql", "-- it's ours\nSELECT snapshot_id FROM snapshots WHERE false; -- that's all\n-- \"really\n"),
+        ("one.sql", "SELECT snapshot_id FROM snapshots WHERE false;\n/* that's\nall; */ -- really"),
+        ("one.sql", r"SELECT snapshot_id FROM snapshots WHERE snapshot_id IN ('\'; --', r'\', 'it''s') /* ; */ ; -- '"),
+        ("one.sql", "SELECT snapshot_id AS snapshot_id, 1 AS `; -- x` FROM snapshots WHERE false"),
     ],
 )
 def test_what_editors_and_habits_make_of_an_sql_file_is_taken(

@@ -34,8 +34,16 @@ SQL, PYTHON = ".sql", ".py"
 
 _MARK = "_strobe_invariant"
 _HEADING = re.compile(r"--\s*(name|description)\s*:\s*(.*?)\s*$", re.IGNORECASE)
-_END = re.compile(r"\s*;\s*(?:--[^\n'\"]*\s*)*\Z")
-"""A semicolon at the end, with comments after it; not within a text, which would have its quote after it."""
+_WORD = re.compile(
+    r"""
+    (?P<nothing> \s+ | --(?:\\\n|[^\n])* | /\*.*?\*/ )     # space and comments
+    | r'[^']*' | r"[^"]*"                                 # texts in which a backslash is one
+    | '(?:\\.|[^\\'])*' | "(?:\\.|[^\\"])*" | `[^`]*`     # texts, and names in quotes
+    | \w+ | .
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+"""What SQL is made of, as far as it must be known where texts and comments end."""
 _LINE = re.compile(r"\bline (\d+)\b")
 
 Violating = Callable[[SnapshotTables], DataFrame]
@@ -186,7 +194,16 @@ def _as_query(text: str) -> str:
 
     Its lines keep their numbers.
     """
-    return f"SELECT * FROM ( {_END.sub('', text)}\n)"
+    return f"SELECT * FROM ( {_without_end(text)}\n)"
+
+
+def _without_end(text: str) -> str:
+    """Return the text without a semicolon at its end, and what comments come after that."""
+    end = None
+    for word in _WORD.finditer(text):
+        if word["nothing"] is None:
+            end = word.start() if word[0] == ";" else None
+    return text[:end]
 
 
 def _sql_line(error: Exception) -> int:
