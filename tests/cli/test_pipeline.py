@@ -20,6 +20,7 @@ from strobe.cli import main
 from strobe.spark import clusters, stop_local_session
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
+from strobe.storage.header import HEADER
 from strobe.storage.manifests import blobs_of
 
 
@@ -112,11 +113,26 @@ def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules, m
     refused(run(*words(store, tmp_path)), "holds other things")
 
 
-def test_a_wrong_invariant_and_a_store_that_is_not_there_are_bad_input(store, tmp_path, rules):
-    (rules / "wrong.sql").write_text("SELECT snapshot_id\nFROM snapshots\nWHERE colour = 1")
-    refused(run(*words(store, tmp_path, "--invariants", rules)), "wrong.sql:3:", "colour")
+@pytest.mark.parametrize("once", [True, False])
+def test_a_store_of_an_unknown_version_is_refused_before_spark_starts(store, tmp_path, monkeypatch, once):
+    """docs/pipeline.md; that such a store may be mended is nothing to wait for."""
+    monkeypatch.setattr(clusters, "session_for", lambda *_: pytest.fail("Spark starts"))
+    header = tmp_path / "store" / HEADER
+    header.write_bytes(header.read_bytes().replace(b'"version":1', b'"version":2'))
+    command = [word for word in words(store, tmp_path) if once or word != "--once"]
+    refused(run(*command), "says version 2 of the format, and this Strobe reads version 1")
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_store_that_is_not_there_is_bad_input_where_it_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "session_for", lambda *_: pytest.fail("Spark starts"))
     result = run("pipeline", "run", "--store", tmp_path / "nowhere", "--to", tmp_path / "to", "--once")
     refused(result, "does not exist")
+
+
+def test_a_wrong_invariant_is_bad_input(store, tmp_path, rules):
+    (rules / "wrong.sql").write_text("SELECT snapshot_id\nFROM snapshots\nWHERE colour = 1")
+    refused(run(*words(store, tmp_path, "--invariants", rules)), "wrong.sql:3:", "colour")
 
 
 def test_the_help_shows_an_example():

@@ -96,8 +96,8 @@ def run(
     from strobe.spark.clusters import session_for
     from strobe.spark.invariants import read_invariants
     from strobe.spark.outputs import Outputs
-    from strobe.spark.pipeline import SNAPSHOTS_PER_BATCH, Options, Pipeline
-    from strobe.storage.locating import is_object_url
+    from strobe.spark.pipeline import SNAPSHOTS_PER_BATCH, Options, Pipeline, identity_of
+    from strobe.storage.locating import is_object_url, place_at
 
     # Everything that can be refused is, before Spark takes its seconds to start.
     if drift_window == 1:
@@ -120,6 +120,7 @@ def run(
             "--to, on a file system that both share"
         )
     Outputs(to).refuse_others()
+    identity_of(place_at(store), once=once)
     _quiet_logs()
     with interruptible() as interrupted, Progress() as progress, beside_document(json):
         with progress.ticking("Spark starts"):

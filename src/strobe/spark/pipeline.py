@@ -32,6 +32,7 @@ from strobe.spark.snapshot_tables import tasks_max
 from strobe.spark.stored_bytes import marked, new_marker, unavailable_reason
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import canonical_url, place_at
+from strobe.storage.place import Place
 
 SNAPSHOTS_PER_BATCH = 2000
 LOOK_EVERY_S = 0.2
@@ -58,6 +59,20 @@ class Options(NamedTuple):
     predicates: tuple[str, ...] = ()
     invariant_timeout_s: float | None = None
     """For an invariant each time it is asked about some snapshots; None: as long as it takes."""
+
+
+def identity_of(place: Place, *, once: bool) -> str | None:
+    """Return the identity of the store at `place`; None where there is none yet, unless it is wanted `once` and now.
+
+    Raise StoreError where waiting for it is of no use.
+    """
+    try:
+        return read_header(place).store
+    except StoreError as error:
+        absent = isinstance(error, StoreFormatError) and place.size(HEADER) is None
+        if once or not absent or place.unusable(creating=True):
+            raise
+        return None
 
 
 class Watch:
@@ -111,19 +126,14 @@ class Pipeline:
         """Return the identity of the store, when there is one; None where `watch` wants to stop before."""
         place = place_at(self.url)
         told = False
-        while True:
-            try:
-                return read_header(place).store
-            except StoreError as error:
-                absent = isinstance(error, StoreFormatError) and place.size(HEADER) is None
-                if once or not absent or place.unusable(creating=True):
-                    raise
-                if not told:
-                    watch.trouble(f"store {self.url} does not exist yet; waiting for it")
-                told = True
+        while (store_id := identity_of(place, once=once)) is None:
+            if not told:
+                watch.trouble(f"store {self.url} does not exist yet; waiting for it")
+            told = True
             if watch.look():
                 return None
             time.sleep(LOOK_EVERY_S)
+        return store_id
 
     def _follow(self, store_id: str, once: bool, watch: Watch) -> bool:
         """Run one query; return whether the pipeline is done, rather than in trouble."""
