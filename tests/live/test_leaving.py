@@ -57,6 +57,7 @@ def test_R2_a_leaver_that_is_killed_at_any_step_loses_no_output_and_releases_non
         fuses = [f"{name} {step}" for name, step in zip(ledger.LEAVERS[1:], STEPS, strict=False)]
         for name, words in zip(ledger.LEAVERS[1:], (*fuses, LAST), strict=True):
             live.wait_taken()
+            live.wait_progress(20)  # so that there is output which no snapshot covers
             fuse.write_text(words)
             leave(live, name)
             assert (words.split()[0], -9) in live.gone, f"nobody was killed at {words}"
