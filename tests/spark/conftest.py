@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.object_server import ObjectServer
 
 from strobe.spark import local_session, stop_local_session
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(objects: ObjectServer) -> Iterator[SparkSession]:
+    """Started when there is an object store: workers take its credentials from the environment that Spark began in."""
     yield local_session("strobe-tests")
     stop_local_session()

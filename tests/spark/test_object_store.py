@@ -1,34 +1,28 @@
 """A store in an object store, read by Spark's own workers: its tables, its proofs, and the pipeline (D1, D2)."""
 
-import json
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.object_server import ObjectServer
-from tests.spark.pipelines import CONSERVATION, run_module, verdicts
+from tests.spark.pipelines import CONSERVATION, judge_once, verdicts
+from tests.spark.session_program import counts
 from tests.storage.samples import commit, sample
 
 from strobe.errors import StoreFormatError
 from strobe.spark.event_rows import traces_at
+from strobe.spark.invariants import read_invariants
 from strobe.storage import Store
 
 SNAPSHOTS = 3
 
 
 def test_D2_a_store_in_an_object_store_is_read_and_judged_as_one_on_disk_is(
-    objects: ObjectServer, tmp_path: Path
+    spark: SparkSession, objects: ObjectServer, tmp_path: Path
 ) -> None:
-    """In a process of its own: workers take credentials from the environment that Spark was started in."""
     store = Store.create(objects.new_url())
     ids = [commit(store, sample(counter)) for counter in range(1, SNAPSHOTS + 1)]
-    (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "conservation.sql").write_text(CONSERVATION)
-    words = ["--invariants", str(tmp_path / "rules"), "--to", str(tmp_path / "to"), "--drift-window", "0"]
-    command = ["pipeline", "run", "--store", store.url, *words, "--once", "--json"]
-    answer = run_module(["tests.spark.session_program", store.url, "{}", *command])
-    assert answer.returncode == 0, answer.stderr
-    counted, _, document = answer.stdout.partition("\n")
-    assert json.loads(counted) == {
+    assert counts(spark, store.url) == {
         "snapshots": SNAPSHOTS,
         "process_states": 3 * SNAPSHOTS,
         "channel_messages": 5 * SNAPSHOTS,
@@ -36,7 +30,8 @@ def test_D2_a_store_in_an_object_store_is_read_and_judged_as_one_on_disk_is(
         "events": 0,
         "proofs holds": SNAPSHOTS,
     }
-    assert json.loads(document)["snapshots"] == SNAPSHOTS
+    (tmp_path / "conservation.sql").write_text(CONSERVATION)
+    judge_once(spark, store.url, tmp_path / "to", invariants=tuple(read_invariants(tmp_path)), drift_window=0)
     assert verdicts(tmp_path / "to") == {(name, check): "holds" for name in ids for check in ("proof", "conservation")}
 
 
