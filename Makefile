@@ -3,8 +3,8 @@
 .PHONY: help demo test unit soak check bench format claims lock clean
 
 BIN := .venv/bin
-# Three side by side, for two processors: many wait now and then; tests/conftest.py says what stays together.
-PYTEST := $(BIN)/python -m pytest -n 3
+# Two side by side; tests/conftest.py says what stays together.
+PYTEST := $(BIN)/python -m pytest -n 2
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
