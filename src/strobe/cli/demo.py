@@ -73,7 +73,7 @@ class Demo(msgspec.Struct):
 
 @app.command()
 def demo(
-    snapshots: Annotated[int, typer.Option(metavar="N", min=3, help="How many snapshots to take.")] = 10,
+    snapshots: Annotated[int, typer.Option(metavar="N", min=3, help="How many snapshots to take, at least.")] = 10,
     store: Annotated[
         str, typer.Option(metavar="DIR", help="Where to keep them; what an earlier demo left there goes.")
     ] = STORE,
@@ -127,7 +127,7 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> N
                 raise TransportError(f"the bank took too long; its logs are in {found.store}/run/log")
             if status is None:
                 continue
-            progress.show(f"{status.committed} of {count(snapshots, 'snapshot')}", now=True)
+            progress.show(_how_far(found, status.committed, max(snapshots, enough)), now=True)
             _note(found, status)
             due = status.committed >= max(2, snapshots // 3) and judging.has_judged
             if due and not found.killed and bank.kill(VICTIM):
@@ -138,6 +138,12 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> N
             if not found.rolled_back:
                 enough = status.committed + AFTERWARDS
         bank.stop()
+
+
+def _how_far(found: Demo, committed: int, wanted: int) -> str:
+    if found.killed or committed < wanted // 3:
+        return f"{committed} of {count(wanted, 'snapshot')}"
+    return f"{count(committed, 'snapshot')}; a branch is killed when Spark has judged the first of them"
 
 
 def _look(bank: Supervisor) -> Status | None:
