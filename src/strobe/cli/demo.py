@@ -118,7 +118,7 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> N
     options = ["--interval", "1", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with interruptible() as interrupted, Supervisor(SYSTEM, found.store, BRANCHES, options) as bank:
         bank.start()
-        deadline, enough = time.monotonic() + PATIENCE_S, snapshots
+        deadline, goal = time.monotonic() + PATIENCE_S, snapshots
         while True:
             status = _look(bank)
             if interrupted:
@@ -127,23 +127,18 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> N
                 raise TransportError(f"the bank took too long; its logs are in {found.store}/run/log")
             if status is None:
                 continue
-            progress.show(_how_far(found, status.committed, max(snapshots, enough)), now=True)
+            due = not found.killed and status.committed >= max(2, snapshots // 3)
+            until = "; a branch is killed when Spark has judged the first of them" if due else f" of {goal}"
+            progress.show(f"{count(status.committed, 'snapshot')}{until}", now=True)
             _note(found, status)
-            due = status.committed >= max(2, snapshots // 3) and judging.has_judged
-            if due and not found.killed and bank.kill(VICTIM):
+            if due and judging.has_judged and bank.kill(VICTIM):
                 found.killed = f"branch {VICTIM} was killed with SIGKILL after {count(status.committed, 'snapshot')}"
                 say(found.killed)
-            if found.rolled_back and status.committed >= max(snapshots, enough):
-                break
             if not found.rolled_back:
-                enough = status.committed + AFTERWARDS
+                goal = max(snapshots, status.committed + AFTERWARDS)
+            elif status.committed >= goal:
+                break
         bank.stop()
-
-
-def _how_far(found: Demo, committed: int, wanted: int) -> str:
-    if found.killed or committed < wanted // 3:
-        return f"{committed} of {count(wanted, 'snapshot')}"
-    return f"{count(committed, 'snapshot')}; a branch is killed when Spark has judged the first of them"
 
 
 def _look(bank: Supervisor) -> Status | None:

@@ -44,28 +44,29 @@ class Judging:
     def wait_started(self, timeout_s: float) -> None:
         """Wait until Spark has started, or could not be."""
         self._started.wait(timeout_s)
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
 
     @property
     def has_judged(self) -> bool:
         """Whether a verdict is written. Where there will be none, raise why."""
         from strobe.spark.outputs import Outputs
 
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         return bool(Outputs(self.to).batches())
 
     def wait(self, snapshots: set[str], timeout_s: float) -> dict[str, tuple[str, str]]:
         """Return the verdict on each snapshot, and its reason, as soon as all are judged or the time is up."""
         deadline = time.monotonic() + timeout_s
         while True:
-            if self._failure is not None:
-                raise self._failure
+            self._raise_failure()
             found = self._verdicts()
             if snapshots <= found.keys() or time.monotonic() > deadline:
                 return found
             time.sleep(LOOK_EVERY_S)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _verdicts(self) -> dict[str, tuple[str, str]]:
         """Return what is written so far: of the checks on a snapshot, the first one that does not hold."""
