@@ -10,9 +10,10 @@ from tests.spark.stores import begin, commit, damage, store_with
 from strobe.errors import StoreError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.log import Abort, Commit, EpochStart, Remove
-from strobe.storage import Store
+from strobe.storage import Store, following
 from strobe.storage.entries import decode_entry, decode_outline, entry_name
 from strobe.storage.following import CommitReader, Followed, Follower
+from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import UNSEALED, seal
 
 
@@ -53,6 +54,22 @@ def test_only_commits_that_took_effect_are_given(tmp_path: Path) -> None:
     commit_anyway(store, kept)
     follower = Follower(store.url)
     assert ids(follower.between(0, follower.advance())) == [str(kept.id)]
+
+
+def test_D1_a_commit_weighs_as_much_as_its_entry_and_its_blobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By that work is shared out; a long entry is worth a task by itself, and is not looked through."""
+    store = store_with(tmp_path / "store", good_snapshots(1, 1))
+    (_, name, manifest), *_ = store.list()
+    entry_bytes = (tmp_path / "store" / entry_name(store.state().committed[name].position)).stat().st_size
+    (followed,) = followed_in(store)
+    assert followed.bytes == entry_bytes + sum(ref.bytes for ref in blobs_of(manifest))
+    monkeypatch.setattr(following, "_WEIGHED_BYTES_MAX", entry_bytes - 1)
+    assert [one.bytes for one in followed_in(store)] == [entry_bytes]
+
+
+def followed_in(store: Store) -> list[Followed]:
+    follower = Follower(store.url)
+    return follower.between(0, follower.advance())
 
 
 def test_a_removed_snapshot_is_known_to_be_removed(tmp_path: Path) -> None:
