@@ -7,11 +7,12 @@
 
 # %% A store
 import sys
-from pathlib import Path
 
 from strobe.spark import local_session, tables, verify_proofs
 
-store = next((argument for argument in sys.argv[1:] if Path(argument).is_dir()), "./strobe-demo")
+# A notebook's own arguments are an option and a file of JSON.
+given = [argument for argument in sys.argv[1:] if not argument.startswith("-") and not argument.endswith(".json")]
+store = given[0] if given else "./strobe-demo"
 spark = local_session()
 snapshots = tables(spark, store)  # DataFrames, and views of the same names for SQL
 spark.sql("SELECT snapshot_id, started_at, protocol, state_bytes, in_flight_bytes FROM snapshots").show(5, False)
@@ -68,5 +69,7 @@ print(violations or "money is conserved in every snapshot")
 # %% Saved to a file, the pipeline judges every snapshot by it, as it commits:
 #
 #     strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts
+from pathlib import Path
+
 Path("invariants").mkdir(exist_ok=True)
 Path("invariants/conserved.sql").write_text(conserved)
