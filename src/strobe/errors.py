@@ -24,6 +24,8 @@ what to do now. `exit_code` is what the command line returns. A broken invariant
 never caught.
 """
 
+import msgspec
+
 __all__ = [
     "LogConflict",
     "MissingComponent",
@@ -41,6 +43,9 @@ __all__ = [
     "TransportError",
     "UsageError",
 ]
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""All that decoding bytes may raise that come from somebody else, or from a disk."""
 
 
 class StrobeError(Exception):

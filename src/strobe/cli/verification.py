@@ -9,7 +9,7 @@ import typer
 
 from strobe.cli.commands import JsonOption, KeysOption, StoreOption, ViewOption
 from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say
-from strobe.errors import StoreCorrupt, UsageError
+from strobe.errors import UNREADABLE, StoreCorrupt, UsageError
 from strobe.protocol.view import ChannelSpec, View
 from strobe.storage import Problem, Store
 from strobe.storage.keys import read_public_keys
@@ -87,7 +87,7 @@ def read_view(path: Path) -> View:
         found = msgspec.json.decode(path.read_bytes(), type=ViewFile)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         shape = '{"processes": ["a", ...], "channels": [{"id": "a->b", "source": "a", "target": "b"}, ...]}'
         raise UsageError(f"{path} is not a view ({error}); it looks like {shape}") from error
     return View(found.number, found.processes, found.channels)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import UsageError
+from strobe.errors import UNREADABLE, UsageError
 
 Key = str | int | bytes
 Segment = bytes | memoryview
@@ -52,7 +52,7 @@ def read_parts(segment: Segment, kind: str) -> Iterator[memoryview]:
     values = _values(memoryview(segment))
     try:
         header = _header.decode(next(values, b""))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ValueError(f"it does not begin as a segment of a keyed state: {error}") from error
     if header != (FORMAT, VERSION, kind):
         raise ValueError(f"it begins as {header}, and {(FORMAT, VERSION, kind)} was expected")
@@ -118,7 +118,7 @@ def _values(rest: memoryview) -> Iterator[memoryview]:
 def _decode(decoder: "msgspec.msgpack.Decoder[Any]", part: memoryview) -> Any:
     try:
         return decoder.decode(part)
-    except (msgspec.MsgspecError, TypeError) as error:
+    except (*UNREADABLE, TypeError) as error:
         raise ValueError(f"a part of it cannot be read: {error}") from error
 
 

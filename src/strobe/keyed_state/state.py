@@ -6,7 +6,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from strobe.errors import UsageError
+from strobe.errors import UNREADABLE, UsageError
 from strobe.keyed_state import segments as seg
 from strobe.keyed_state.entries import Entries, shard_of
 from strobe.keyed_state.frozen import Frozen
@@ -119,7 +119,7 @@ class KeyedState(MutableMapping[Any, V]):
         try:
             for key, raw in entries.items():
                 shards[shard_of(key)][key] = admit(raw)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise UsageError(
                 f"the value of key {key!r} is no {self.value_type}: {error}. It was written by another version of the"
                 " process"

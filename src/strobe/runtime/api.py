@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strobe import __version__
-from strobe.errors import SnapshotIncomplete, SnapshotNotFound, StrobeError, UsageError
+from strobe.errors import UNREADABLE, SnapshotIncomplete, SnapshotNotFound, StrobeError, UsageError
 from strobe.runtime.addresses import is_loopback
 from strobe.runtime.documents import (
     Failure,
@@ -186,7 +186,7 @@ async def _body(request: Request, kind: type[Document]) -> Document:
             raise HTTPException(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
     try:
         return msgspec.json.decode(bytes(body) or b"{}", type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"the body is not what it must be: {error}; see /openapi.json") from error
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from strobe.declarations import Declared, MessageRule, declare
-from strobe.errors import ProtocolViolation, UsageError
+from strobe.errors import UNREADABLE, ProtocolViolation, UsageError
 from strobe.process import Context, Process, Random
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.events import Breakpoint
@@ -119,7 +119,7 @@ def decode_frame(decode: Decode, process: str, channel: str, frame: Frame) -> li
     """Return the messages of `frame`; raise ProtocolViolation where they are not what it says."""
     try:
         messages = decode(frame.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         place = f"the frame of message {frame.first_ordinal}"
         raise ProtocolViolation(process, channel, f"{place} cannot be decoded: {error}") from error
     if len(messages) != frame.count:
@@ -145,7 +145,7 @@ def _can_be_read(frame: Frame) -> bool:
     """Tell whether `frame` has as many messages as it says, of whatever types."""
     try:
         return len(msgspec.msgpack.decode(frame.body)) == frame.count
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+    except (*UNREADABLE, TypeError):
         return False
 
 

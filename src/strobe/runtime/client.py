@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from strobe.errors import StrobeError, TransportError, UsageError
+from strobe.errors import UNREADABLE, StrobeError, TransportError, UsageError
 from strobe.runtime.discovery import discover
 from strobe.runtime.documents import (
     Accepted,
@@ -109,7 +109,7 @@ class Client:
     def _decode(self, body: bytes, kind: type[Document]) -> Document:
         try:
             return msgspec.json.decode(body, type=kind)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise TransportError(
                 f"what answers at {self.api} is no coordinator of this version of Strobe ({error})"
             ) from error
@@ -118,7 +118,7 @@ class Client:
 def _refusal(code: int, body: bytes) -> StrobeError:
     try:
         problem = msgspec.json.decode(body, type=Failure).error
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return TransportError(f"the coordinator answered with HTTP status {code}")
     if code in (400, 404):
         return UsageError(problem)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import TransportError
+from strobe.errors import UNREADABLE, TransportError
 from strobe.protocol import ChannelSpec, SnapshotId
 from strobe.protocol.coordination import (
     AskToRecord,
@@ -205,5 +205,5 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
         if kind is None:
             raise TransportError(f"a control message of the unknown type {name!r}")
         return msgspec.msgpack.decode(fields, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise TransportError(f"a control message that cannot be read: {error}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from strobe.errors import StoreError, TransportError
+from strobe.errors import UNREADABLE, StoreError, TransportError
 from strobe.storage.locating import run_directory
 
 FILE = "coordinator.json"
@@ -53,7 +53,7 @@ def discover(store: str) -> Discovered:
         raise TransportError(f"no coordinator runs for the store {store}; {start}") from error
     except OSError as error:
         raise TransportError(f"{path} cannot be read: {error.strerror or error}; {start}") from error
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise TransportError(f"{path} does not say where the coordinator is ({error}); {start}") from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import StrobeError, UsageError
+from strobe.errors import UNREADABLE, StrobeError, UsageError
 from strobe.outside import Source
 from strobe.runtime.ingress_format import BEGIN, MAGIC, RECORD_BYTES_MAX, read_mark, records
 from strobe.runtime.ingress_writer import Writer, WriterClosed
@@ -159,7 +159,7 @@ class IngressLog(Source):
     def _decoded(self, payload: bytes) -> Any:
         try:
             return self._decode(payload)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise UsageError(
                 f"ingress log {self.path}, record at byte {self._ends[-1]:,}: {error}; "
                 "give the source the type that was appended"

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from strobe.errors import StrobeError, UsageError
+from strobe.errors import UNREADABLE, StrobeError, UsageError
 
 _CURRENT = "current"
 _LOCK = "lock"
@@ -181,7 +181,7 @@ class Staging:
             return msgspec.json.decode(path.read_bytes(), type=Current)
         except FileNotFoundError:
             return Current(self._path.name)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise StrobeError(f"{path} is damaged: {error}; it says where output goes: put it back") from error
 
     def _open_output(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from strobe.causality.proof import Finding
+from strobe.errors import UNREADABLE
 from strobe.keyed_state import KeyedState
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
@@ -141,7 +142,7 @@ def decode(system: System, snapshot: Snapshot) -> Decoded:
             for item in items:
                 try:
                     decoded.messages += system.decoder.decode(item.frame.body)[item.consumed :]
-                except msgspec.MsgspecError as error:
+                except UNREADABLE as error:
                     problem = f"the frame of message {item.frame.first_ordinal} has none of its messages: {error}"
                     decoded.findings.append(Finding("message", channel, problem))
     return decoded
@@ -169,7 +170,7 @@ def _round_trip(process: Process, local: LocalState, state: Any) -> str | None:
         return f"capture() after restore() gives {encoding} instead of {local.encoding}"
     try:
         return _captured_difference(captured, data, local)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         return f"capture() after restore() gives a {type(captured).__name__}, which its state is not: {_summary(error)}"
 
 

@@ -27,7 +27,7 @@ from typing import Any, cast
 
 import msgspec
 
-from strobe.errors import TransportError
+from strobe.errors import UNREADABLE, TransportError
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame, body_count
 from strobe.protocol.view import View
@@ -190,7 +190,7 @@ def read_control(kind: int, body: bytes | bytearray | memoryview) -> Any:
     """Return what the body of a frame other than MESSAGES and CREDIT says, in its own type."""
     try:
         return _decoders[kind].decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise FrameRejected("wrong body", f"a {KINDS[kind]} frame that cannot be read: {error}") from error
 
 

@@ -25,7 +25,7 @@ from typing import Any, Self
 import msgspec
 import pyarrow.parquet as pq
 
-from strobe.errors import MissingComponent, UsageError
+from strobe.errors import UNREADABLE, MissingComponent, UsageError
 from strobe.spark import columns as c
 from strobe.spark.checkpoint import COMMITS, OFFSETS, last_batch, mend, offset_after
 from strobe.spark.log_offsets import POSITION, Offset
@@ -169,7 +169,7 @@ class Outputs:
             found = msgspec.json.decode(path.read_bytes(), type=Identity)
         except FileNotFoundError:
             return None
-        except (msgspec.MsgspecError, OSError) as error:
+        except (*UNREADABLE, OSError) as error:
             raise UsageError(f"{path} cannot be read ({error}); give another directory with --to") from error
         if found.version != VERSION:
             raise UsageError(

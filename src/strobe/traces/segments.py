@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strobe.causality.trace_lines import VERSION
-from strobe.errors import UsageError
+from strobe.errors import UNREADABLE, UsageError
 from strobe.protocol import ChannelSpec
 
 # Why a segment ends where it does.
@@ -124,7 +124,7 @@ def read_segment(path: Path) -> Segment:
         if fields.get("strobe_trace", VERSION) != VERSION:
             raise UsageError(f"{path} is of version {fields['strobe_trace']}, and this Strobe reads version {VERSION}")
         return Segment(path, msgspec.convert(fields, SegmentHeader))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path} is not a segment of a trace: {error}; give a directory epoch-NNNNNN") from error
 
 

@@ -1,0 +1,163 @@
+"""Whatever a node says that knows the control protocol, in its own name or at random: the coordinator goes on."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from tests.runtime.fake_nodes import Running, record_of, running
+
+from strobe.protocol import SnapshotId
+from strobe.protocol.coordination import (
+    CannotRestore,
+    Drained,
+    RecordingFailed,
+    Released,
+    SentCountsArrived,
+    SnapshotStarted,
+    SnapshotWanted,
+)
+from strobe.runtime.control import (
+    FROM_NODE,
+    LENGTH,
+    ChannelReport,
+    Failed,
+    FragmentStored,
+    Heartbeat,
+    Recorded,
+    Register,
+    SnapshotBegun,
+    Welcome,
+    pack,
+)
+from strobe.storage import Store
+
+SEEDS = range(20)
+SAID = 12
+HOSTILE = (
+    None,
+    True,
+    0,
+    -1,
+    1 << 31,
+    (1 << 63) - 1,
+    -(1 << 63),
+    1e308,
+    float("nan"),
+    "",
+    "a",
+    "b",
+    "nobody",
+    "a->b",
+    "../../etc",
+    "x" * 10_000,
+    "\x00\x1b[31m",
+    b"\xc1",
+    [],
+    {},
+    [[]] * 50,
+    {"": 0},
+    "1-1-a",
+    "999999-999999-b",
+)
+
+
+def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.Struct]:
+    """Return each kind of message that a node may say, as process a would say it of `snapshot`."""
+    view = coordinator.coordinator.brain.view
+    record = record_of(Store.open(coordinator.coordinator.store_url), view, "a", 0, b"state")
+    channels = {channel.id: ChannelReport(5) for channel in view.outgoing("a")}
+    messages = [
+        Register(1, "a", "instance", 1, ("127.0.0.1", 1), tuple(view.channels), "chandy-lamport"),
+        Heartbeat(
+            "a", 1, 7, 0.1, 1000, channels, {"b->a": 3}, {"garbage": 1}, log_lines=("line",), unreadable={"b->a": "x"}
+        ),
+        Recorded(snapshot, "a", 5),
+        FragmentStored(snapshot, "a", view.number, record),
+        RecordingFailed(snapshot, "a", "no room"),
+        SentCountsArrived(snapshot, "a", {"a->b": 5}),
+        SnapshotStarted(snapshot, "a", view.number),
+        SnapshotWanted(("a",)),
+        Drained("a", view.number),
+        Released("a"),
+        CannotRestore("a", 7, "it is damaged"),  # said of this epoch, it would rightly stop everything
+        Failed("a", "it cannot go on"),
+    ]
+    assert {type(message).__name__ for message in messages} == set(FROM_NODE)
+    return messages
+
+
+def mutated(fields: Any, chance: Random) -> Any:
+    """Return `fields` with something of it, however deep, replaced, doubled or left out."""
+    if isinstance(fields, dict) and fields and chance.random() < 0.9:
+        key = chance.choice(list(fields))
+        if chance.random() < 0.05:
+            return {name: value for name, value in fields.items() if name != key}
+        if chance.random() < 0.05:
+            return {**fields, chance.choice(["a", "b->a", "nobody", ""]): fields[key]}
+        return {**fields, key: mutated(fields[key], chance)}
+    if isinstance(fields, (list, tuple)) and fields and chance.random() < 0.9:
+        place = chance.randrange(len(fields))
+        return [*fields[:place], mutated(fields[place], chance), *fields[place + 1 :]]
+    return chance.choice(HOSTILE)
+
+
+def by_fields(message: msgspec.Struct, chance: Random) -> bytes:
+    body = msgspec.msgpack.encode((type(message).__name__, mutated(msgspec.to_builtins(message), chance)))
+    return LENGTH.pack(len(body)) + body
+
+
+def nested(message: msgspec.Struct, chance: Random) -> bytes:
+    """What it says, with arrays in arrays in place of the fields."""
+    name = msgspec.msgpack.encode(type(message).__name__)
+    body = b"\x92" + name + b"\x91" * chance.randrange(900, 100_000) + b"\x00"
+    return LENGTH.pack(len(body)) + body
+
+
+def by_bytes(message: msgspec.Struct, chance: Random) -> bytes:
+    data = bytearray(pack(message))
+    for _ in range(chance.randrange(1, 4)):
+        data[chance.randrange(LENGTH.size, len(data))] = chance.randrange(256)
+    return bytes(data)
+
+
+def as_it_is(message: msgspec.Struct, chance: Random) -> bytes:
+    return pack(message)
+
+
+async def say(coordinator: Running, data: bytes) -> None:
+    """Come back as process a, say it, and hang up, or be hung up on."""
+    node = await coordinator.node("a", instance="a", epoch=coordinator.coordinator.brain.epoch)
+    node.writer.write(data)
+    node.writer.write_eof()
+    async with asyncio.timeout(20):
+        await node.ended.wait()
+    assert isinstance(node.heard[0], Welcome)
+
+
+@pytest.mark.parametrize("open_snapshot", [False, True])
+@pytest.mark.parametrize("change", [by_fields, by_bytes, nested, as_it_is])
+def test_whatever_a_node_says_the_coordinator_goes_on(
+    tmp_path: Path, change: Callable[[msgspec.Struct, Random], bytes], open_snapshot: bool
+) -> None:
+    async def scenario(seed: int) -> None:
+        chance = Random(seed)
+        async with running(tmp_path / f"store-{seed}") as coordinator:
+            a = await coordinator.node("a", instance="a")
+            await a.start_as_told()
+            await coordinator.living("b")
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            snapshot = SnapshotId(1, 1, "a")
+            if open_snapshot:
+                coordinator.coordinator.hear(SnapshotWanted())
+                snapshot = (await a.hear(SnapshotBegun)).snapshot
+            for message in chance.choices(every_message(coordinator, snapshot), k=SAID):
+                await say(coordinator, change(message, chance))
+            stranger = await coordinator.node("stranger", channels=())
+            assert "there is no process" in (await stranger.refused()).reason
+
+    for seed in SEEDS:
+        asyncio.run(scenario(seed))
