@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from operator import length_hint
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -191,11 +192,10 @@ class LiveContext(Context):
 
 
 class Delivery(msgspec.Struct):
-    """A frame whose messages are being handed over: those that are left, with their events, of which `last` is one."""
+    """A frame whose messages are being handed over: those that are `left`."""
 
     channel: str
-    left: Iterator[tuple[int, Any]]
-    last: int
+    left: Iterator[Any]
     # Of the frame in all, and of the process before its first message.
     count: int
     before: int
@@ -223,6 +223,18 @@ class ProcessApplication(Application):
         self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
         self.timeline: Timeline
         self._paused: Delivery | None = None
+        self._last = 0
+        self._left: Iterator[Any] = iter(())
+
+    @property
+    def position(self) -> int:
+        """How many events it has had, with that under way."""
+        # Messages are many: what is left of their frame is counted when somebody asks, not these one by one.
+        return self._last - length_hint(self._left)
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._last, self._left = position, iter(())
 
     # Handlers run to completion, so whoever looks sees it between two events. But a cut does not fall into a frame.
     @property
@@ -285,26 +297,25 @@ class ProcessApplication(Application):
         if tracer is not None:
             first_ordinal = frame.first_ordinal + consumed
             tracer.received(channel, first_ordinal, len(messages), before + 1, context.now())
-        left, last = enumerate(messages, before + 1), before + len(messages)
-        self._hand_over(Delivery(channel, left, last, frame.count, before - consumed, may_pause))
+        self._last, self._left = before + len(messages), iter(messages)
+        self._hand_over(Delivery(channel, self._left, frame.count, before - consumed, may_pause))
 
     def _hand_over(self, delivery: Delivery) -> None:
         """Run the handler for one message after the other: to the end, or until the loop has to turn."""
-        channel, left, last = delivery.channel, delivery.left, delivery.last
+        channel, left = delivery.channel, delivery.left
         context, receive, outbox = self.context, self.process.receive, self.timeline.outbox
         requested = context.requested
         touched = outbox.touched  # always empty where there is no trace
         until_s, some = perf_counter() + SLICE_S, 1
         while True:
-            for position, message in islice(left, some):
-                self.position = position
+            for message in islice(left, some):
                 receive(context, channel, message)
                 if touched:
                     outbox.next_event()
                 if requested:
-                    place = position - delivery.before
+                    place = self.position - delivery.before
                     self._initiate(Breakpoint(channel, place) if place < delivery.count else None)
-            if self.position == last:
+            if not length_hint(left):
                 return
             if delivery.may_pause and perf_counter() > until_s:
                 break
