@@ -67,7 +67,7 @@ class Pair(AbstractContextManager["Pair"]):
         os.environ[VARIABLE] = str(self.folder)
         try:
             self.start()
-            _await(lambda: self.check() or all(gauge.read() for gauge in self._gauges), f"{self.folder.name} to start")
+            await_(lambda: self.check() or all(gauge.read() for gauge in self._gauges), f"{self.folder.name} to start")
             self.turn(RAMP_S)
         except BaseException:
             self.close()
@@ -124,7 +124,7 @@ class Pair(AbstractContextManager["Pair"]):
             counts.append((source.messages, target.messages))
             return len(counts) > 1 and counts[-1] == counts[-2]
 
-        _await(quiet, f"{self.folder.name} to come to rest")
+        await_(quiet, f"{self.folder.name} to come to rest")
 
 
 class StrobePair(Pair):
@@ -132,7 +132,7 @@ class StrobePair(Pair):
 
     def __init__(self, folder: Path, system: str, options: Sequence[str] = ()) -> None:
         super().__init__(folder)
-        self.supervisor = supervise(system, folder / "store", ("source", "target"), options)
+        self.supervisor = supervise(f"bench.live_systems:{system}", folder / "store", ("source", "target"), options)
 
     def start(self) -> None:
         self.supervisor.start()
@@ -181,9 +181,9 @@ class PeerPair(Pair):
 
 
 def supervise(system: str, store: Path, processes: Sequence[str], options: Sequence[str] = ()) -> Supervisor:
-    """Return a system of bench/live_systems.py, not started yet: at any free port, snapshots only on demand."""
+    """Return a system (MODULE:NAME), not started yet: at any free port, snapshots only on demand."""
     anywhere = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--interval", "0")
-    return Supervisor(f"bench.live_systems:{system}", str(store), processes, [*anywhere, *options])
+    return Supervisor(system, str(store), processes, [*anywhere, *options])
 
 
 def check(supervisor: Supervisor) -> None:
@@ -232,9 +232,10 @@ def others_cores(seconds: float = 1.0) -> float:
     return (busy() - before) / seconds
 
 
-def _await(done: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + START_S_MAX
+def await_(done: Callable[[], object], what: str, patience_s: float = START_S_MAX) -> None:
+    """Wait until `done` says that it is so."""
+    deadline_s = time.monotonic() + patience_s
     while not done():
         if time.monotonic() > deadline_s:
-            raise RuntimeError(f"waited {START_S_MAX:g} s for {what}")
+            raise RuntimeError(f"waited {patience_s:g} s for {what}")
         time.sleep(0.02)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,18 +19,25 @@ from strobe.runtime.client import Client
 from strobe.runtime.documents import COMMITTED
 
 COMMAND = "python -m bench live"
-_ROUNDS, _TURN_S = 9, 0.7
+_CLOSE_ROUNDS, _CLOSE_TURN_S = 30, 0.3
+_ROUNDS, _TURN_S = 7, 0.7
 _SNAPSHOT_ROUNDS, _SNAPSHOT_TURN_S = 7, 3.0
 _GAP_ROUNDS, _GAP_TURN_S = 4, 2.0
 _RING_ROUNDS, _RING_TURN_S = 7, 0.4
 _TAKE_TIMEOUT_S = 30.0
 
-# Two of those that are set against each other most closely: how much the same differs from itself is shown too.
-_STROBE, _AGAIN, _PLAIN, _PLAIN_AGAIN = "strobe", "strobe again", "plain framing", "plain framing again"
-_TRACED, _TRACED_AGAIN = "strobe, traced", "strobe, traced again"
+# Where a tenth decides there are two of each, in many short turns, and those that are compared run right behind each
+# other: on a machine that others share, one turn may be a fifth off. How much the same differs from itself is shown.
+_STROBE, _AGAIN, _PLAIN, _PLAIN_AGAIN, _TRACED, _TRACED_AGAIN = (
+    "strobe",
+    "strobe again",
+    "plain",
+    "plain again",
+    "traced",
+    "traced again",
+)
+_CLOSE_PEERS = {"pyzmq": ("zmq:single", 3), "asyncio streams": ("streams:single", 6)}
 _PEERS = {
-    "pyzmq": ("zmq:single", 3),
-    "asyncio streams": ("streams:single", 6),
     "grpc.aio, one stream": ("grpc-stream:single", 100),
     "grpc.aio, a call each": ("grpc-calls:single", 100),
     "pyzmq, batched by hand": ("zmq:batched", None),
@@ -68,27 +76,30 @@ class Snapshots(threading.Thread):
         self.join()
 
 
-def _turns(folder: Path) -> dict[str, Turns]:
-    """Let everything that is compared message by message take turns."""
-    pairs: dict[str, Pair] = {
-        _STROBE: StrobePair(folder / "pair", "pair"),
-        _PLAIN: StrobePair(folder / "plain", "plain"),
-        _TRACED: StrobePair(folder / "traced", "pair", ("--trace", "ordinals")),
-        _AGAIN: StrobePair(folder / "pair-again", "pair"),
-        _PLAIN_AGAIN: StrobePair(folder / "plain-again", "plain"),
-        _TRACED_AGAIN: StrobePair(folder / "traced-again", "pair", ("--trace", "ordinals")),
-    }
-    for name, (kind, _) in _PEERS.items():
-        pairs[name] = PeerPair(folder / kind.replace(":", "-"), kind)
+def _message_figures(folder: Path) -> list[Figure]:
+    """What a message costs. All pairs are up from the beginning, and run in turn with those they are compared with."""
+    strobe: dict[str, Pair] = {_STROBE: StrobePair(folder / "pair", "pair")}
+    again: dict[str, Pair] = {_AGAIN: StrobePair(folder / "pair-again", "pair")}
+    plain = {name: StrobePair(folder / name, "plain") for name in (_PLAIN, _PLAIN_AGAIN)}
+    traced = {name: StrobePair(folder / name, "pair", ("--trace", "ordinals")) for name in (_TRACED, _TRACED_AGAIN)}
+    close, others = _peers(folder, _CLOSE_PEERS), _peers(folder, _PEERS)
     with ExitStack() as stack:
-        for pair in pairs.values():
+        for pair in (strobe | again | plain | traced | close | others).values():
             stack.enter_context(pair)
-        return take_turns(pairs, _ROUNDS, _TURN_S)
+        return [
+            *_framing_figures(take_turns(strobe | plain | again, _CLOSE_ROUNDS, _CLOSE_TURN_S)),
+            *_trace_figures(take_turns(strobe | traced | again, _CLOSE_ROUNDS, _CLOSE_TURN_S)),
+            *_peer_figures(take_turns(strobe | close | again, _CLOSE_ROUNDS, _CLOSE_TURN_S), _CLOSE_PEERS),
+            *_peer_figures(take_turns(strobe | others | again, _ROUNDS, _TURN_S), _PEERS),
+        ]
 
 
-def _message_figures(turns: dict[str, Turns]) -> list[Figure]:
+def _peers(folder: Path, peers: Mapping[str, tuple[str, int | None]]) -> dict[str, Pair]:
+    return {name: PeerPair(folder / kind.replace(":", "-"), kind) for name, (kind, _) in peers.items()}
+
+
+def _framing_figures(turns: dict[str, Turns]) -> list[Figure]:
     strobe, plain = turns[_STROBE].beside(turns[_AGAIN]), turns[_PLAIN].beside(turns[_PLAIN_AGAIN])
-    traced = turns[_TRACED].beside(turns[_TRACED_AGAIN])
     same = turns[_AGAIN].against(turns[_STROBE], "cpu_ns")
     return [
         shown("messages of 100 bytes, process to process", strobe.median("messages_per_s"), "messages/s", COMMAND),
@@ -100,21 +111,22 @@ def _message_figures(turns: dict[str, Turns]) -> list[Figure]:
         shown("the same, the receiver", plain.median("target_ns"), "ns CPU/message", COMMAND),
         at_most("CPU of a message against that framing", strobe.against(plain, "cpu_ns"), "x", 1.15, COMMAND),
         shown("CPU of a message against the very same once more", same, "x", COMMAND),
-        at_least(
-            "throughput with a trace of ordinals, against none",
-            traced.against(strobe, "messages_per_s"),
-            "x",
-            0.9,
-            COMMAND,
-        ),
-        shown("CPU of a message with that trace, against none", traced.against(strobe, "cpu_ns"), "x", COMMAND),
     ]
 
 
-def _peer_figures(turns: dict[str, Turns]) -> list[Figure]:
+def _trace_figures(turns: dict[str, Turns]) -> list[Figure]:
+    strobe, traced = turns[_STROBE].beside(turns[_AGAIN]), turns[_TRACED].beside(turns[_TRACED_AGAIN])
+    throughput, cpu = (traced.against(strobe, what) for what in ("messages_per_s", "cpu_ns"))
+    return [
+        at_least("throughput with a trace of ordinals, against none", throughput, "x", 0.9, COMMAND),
+        shown("CPU of a message with that trace, against none", cpu, "x", COMMAND),
+    ]
+
+
+def _peer_figures(turns: dict[str, Turns], peers: Mapping[str, tuple[str, int | None]]) -> list[Figure]:
     strobe = turns[_STROBE].beside(turns[_AGAIN])
     figures = []
-    for name, (_, goal) in _PEERS.items():
+    for name, (_, goal) in peers.items():
         peer = turns[name]
         ratio = strobe.against(peer, "messages_per_s")
         title = f"messages/s against {name}"
@@ -223,9 +235,8 @@ def measure() -> list[Figure]:
     others = [others_cores()]
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # where stores go: /tmp may be in memory
         folder = Path(place)
-        turns = _turns(folder)
+        figures = _message_figures(folder)
         others.append(others_cores())
-        figures = [*_message_figures(turns), *_peer_figures(turns), *_round_trip_figures(folder)]
-        figures += [*_snapshot_figures(folder), *_gap_figures(folder)]
+        figures += [*_round_trip_figures(folder), *_snapshot_figures(folder), *_gap_figures(folder)]
     others.append(others_cores())
     return [*figures, shown("processors that others kept busy meanwhile", max(others), "", COMMAND)]

@@ -6,11 +6,10 @@ A snapshot sends one marker on every channel, so its time is set beside the numb
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.contest import check, supervise
+from bench.contest import await_, check, supervise
 from bench.figures import Figure, at_most, shown
 from bench.live_systems import MESH_EVERY_S
 from strobe.cli.supervisor import Supervisor
@@ -36,7 +35,7 @@ class Mesh(NamedTuple):
 def _measure(size: int, folder: Path) -> Mesh:
     patient = ("--timeout", f"{_PATIENCE_S:g}", "--silence", f"{_PATIENCE_S:g}")
     names = [f"p{number:02d}" for number in range(size)]
-    with supervise(f"mesh{size}", folder / f"store{size}", names, patient) as system:
+    with supervise(f"bench.live_systems:mesh{size}", folder / f"store{size}", names, patient) as system:
         system.start()
         _await_settled(system)
         for _ in range(1 + _SNAPSHOTS):
@@ -72,15 +71,7 @@ def _await_settled(system: Supervisor) -> None:
             and all(channel.connected for channel in status.channels)
         )
 
-    _await(settled)
-
-
-def _await(done: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + _START_S_MAX
-    while not done():
-        if time.monotonic() > deadline_s:
-            raise RuntimeError(f"the nodes of a mesh were not all connected within {_START_S_MAX:g} s")
-        time.sleep(0.25)
+    await_(settled, "the nodes of a mesh to be connected", _START_S_MAX)
 
 
 def measure() -> list[Figure]:
