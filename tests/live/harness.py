@@ -20,6 +20,7 @@ from strobe.cli.supervisor import COORDINATOR, PROGRAM, Supervisor
 from strobe.errors import StrobeError, TransportError
 from strobe.runtime.client import Client
 from strobe.storage import Store, collect
+from strobe.storage.blobs import blob_name
 
 LEDGER = Path(__file__).parent / "ledger.py"
 ROOT = Path(__file__).parents[2]
@@ -219,6 +220,16 @@ class Live:
 
 def _tail(path):
     return "\n".join(path.read_text("utf-8", "replace").splitlines()[-25:])
+
+
+def damage(store, snapshot, name):
+    """Change one byte of the state of process `name`."""
+    opened = Store.open(store)
+    record = next(manifest for _, known, manifest in opened.list() if known == snapshot).processes[name]
+    path = store / blob_name(record.state)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
 @contextmanager

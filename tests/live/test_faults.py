@@ -14,6 +14,7 @@ from tests.live.harness import (
     MANY_ROLLBACKS,
     assert_no_leak,
     check_everything,
+    damage,
     running,
     verify_all,
     wait_until,
@@ -22,7 +23,6 @@ from tests.live.harness import (
 from strobe.cli.supervisor import COORDINATOR, PROGRAM
 from strobe.errors import StrobeError
 from strobe.storage import Store
-from strobe.storage.blobs import blob_name
 
 EVERYBODY = (*ledger.NAMES, COORDINATOR)
 
@@ -303,16 +303,6 @@ def test_E9_R2_below_released_output_a_system_whose_newest_snapshot_is_damaged_g
         assert (output / f"{name}.jsonl").read_bytes() == before
     assert {path.name.partition(".")[0] for path in forked()} == set(ledger.NAMES)
     assert up("--for", "1")[0] == 0  # and it goes on from there
-
-
-def damage(store, snapshot, name):
-    """Change one byte of the state of process `name`."""
-    opened = Store.open(store)
-    record = next(manifest for _, known, manifest in opened.list() if known == snapshot).processes[name]
-    path = store / blob_name(record.state)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 def test_E9_what_is_unknown_or_incomplete_or_of_another_topology_is_not_restored(tmp_path):

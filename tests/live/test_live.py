@@ -5,8 +5,9 @@ import signal
 import socket
 
 import pytest
+from tests.cli.command_line import run as command
 from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, running, verify_all, wait_until, working_on
+from tests.live.harness import LEDGER, check_everything, damage, running, verify_all, wait_until, working_on
 
 from strobe.cli.supervisor import COORDINATOR
 from strobe.runtime.addresses import parse_address
@@ -165,6 +166,31 @@ def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):
         assert len(released) >= covered
         lines = released[:covered].splitlines()
         assert len(lines) == len(set(lines)) == ledger.applied_count(ledger.with_sinks, snapshot, name)
+
+
+def test_R1_E9_commands_of_a_person_take_a_snapshot_and_roll_everybody_back_to_it(tmp_path):
+    """R1, E9: to an earlier one and on from there; what is damaged or not there is refused, and everybody goes on."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
+        live.wait_running()
+        store = ("--store", live.store)
+        first, second = (command("snapshot", "take", *store, "--json").document["id"] for _ in range(2))
+        restored = command("restore", first, *store, "--json")
+        assert restored.code == 0, restored
+        assert (restored.document["restored"], restored.document["epoch"]) == (first, 2)
+        assert set(restored.document["undone"]) <= set(ledger.NAMES)
+        assert live.wait_rolled_back(1).rollbacks[-1].restored == first
+        live.wait_running()
+        damage(live.store, second, "b")
+        refused = command("restore", second, *store)
+        assert refused.code == 1
+        assert second in refused.error
+        unknown = command("restore", "000001-00000999", *store)
+        assert unknown.code == 2
+        assert "000001-00000999" in unknown.error
+        assert live.epoch() == 2
+        last = command("snapshot", "take", *store)
+        assert (last.code, last.err) == (0, "")
+        assert ledger.assert_exactly_once(ledger.ledger, live.last_snapshot()) > 0
 
 
 def test_a_system_started_again_goes_on_where_its_newest_snapshot_was(tmp_path):
