@@ -372,6 +372,14 @@ def test_of_a_long_log_only_the_end_is_read(tmp_path, lifeline, monkeypatch):
     assert child.last_error() == ""
 
 
+def test_what_a_command_ends_with_is_its_last_error_in_one_line(tmp_path, lifeline):
+    said = "10:00 error: something else\\n  set in\\nerror: cannot listen at\\n  127.0.0.1:1: taken;\\n  free it"
+    child = child_that(tmp_path, f"print('{said}')")
+    child.start(lifeline)
+    ended(child)
+    assert child.last_error() == "cannot listen at 127.0.0.1:1: taken; free it"
+
+
 def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifeline, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(supervising, "time", SimpleNamespace(monotonic=lambda: now[0]))

@@ -120,11 +120,15 @@ class Child:
         return "\n".join(self._logged()[-_LINES_SHOWN:])
 
     def last_error(self) -> str:
-        """Return the last error it has logged since it was last started; empty if there is none."""
+        """Return the last error it has logged, or has ended with, since it was last started; empty if there is none."""
+        wrapped: list[str] = []
         for line in reversed(self._logged()):
-            _, found, error = line.partition(" error: ")
+            _, found, error = f" {line}".partition(" error: ")
             if found:
-                return error.partition(" traceback=")[0].removesuffix(f" process={self.name}")
+                first = error.partition(" traceback=")[0].removesuffix(f" process={self.name}")
+                return " ".join([first, *reversed(wrapped)])
+            # What a command ends with is a paragraph: its further lines are set in.
+            wrapped = [*wrapped, line.strip()] if line.startswith("  ") else []
         return ""
 
     def report(self) -> str:
