@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from strobe import KeyedState
 from strobe.errors import UsageError
-from strobe.keyed_state import Frozen, merged_entries
+from strobe.keyed_state import Frozen, entries, merged_entries
 from strobe.keyed_state.entries import DELETIONS_KEPT_MIN, shard_of
 from strobe.keyed_state.frozen import SLICE_BYTES
 from strobe.keyed_state.segments import pack_header, pack_part
@@ -322,6 +322,22 @@ def test_slices_are_small_also_where_nothing_has_changed() -> None:
     sizes = [len(piece) for piece in first.slices()]
     assert max(sizes) < 2 * SLICE_BYTES
     assert len(list(state.freeze().slices(first.number))) > 4
+
+
+@pytest.mark.parametrize("value_bytes", [10, 1000, 100_000])
+def test_E4_slices_are_small_also_where_shards_are_large(monkeypatch: pytest.MonkeyPatch, value_bytes: int) -> None:
+    monkeypatch.setattr(entries, "_MASK", 0)  # everything is in one
+    state = KeyedState(bytes)
+    count = 8_000_000 // (value_bytes + 10)
+    for number in range(count):
+        state[number] = bytes(value_bytes)
+    before = dict(state)
+    slices = []
+    for piece in state.freeze().slices():
+        slices.append(piece)
+        state[len(slices)] = b"later"
+    assert max(map(len, slices)) <= 2.5 * SLICE_BYTES
+    assert loaded(b"".join(slices), value_type=bytes) == before
 
 
 def test_iteration_is_in_the_order_of_the_keys() -> None:

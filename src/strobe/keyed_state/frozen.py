@@ -1,15 +1,17 @@
 """A keyed state as it was at a freeze, on its way to the store: written once, in slices that hold nobody up (E4)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import TracebackType
 
 from strobe.errors import UsageError
 from strobe.keyed_state.entries import SHARDS, Entries
 from strobe.keyed_state.segments import BASE, DELTA, Key, pack_header, pack_part
+from strobe.keyed_state.values import Stored
 
 SLICE_BYTES = 256 << 10
 SLICE_KEYS = 4096
-"""A slice ends with the shard that brings it past one of these: of bytes, or of keys looked at."""
+"""A slice ends with the part that brings it past one of these: of bytes, or of keys looked at."""
 _MALLOC_BYTES = 24 << 20
 _SHARD_KEYS = 8
 """A shard costs as much as so many keys, also where there are none in it."""
@@ -27,6 +29,8 @@ class Frozen:
         self._view = entries.freeze()
         self._begun = False
         self._closed = False
+        # So many entries make a slice, by what the last ones came to.
+        self._part_keys = 1
 
     @property
     def number(self) -> int:
@@ -78,17 +82,22 @@ class Frozen:
             if self._closed:
                 raise UsageError(f"freeze {self.number} was closed while it was written")
             looked_at += _SHARD_KEYS + len(looked_through[index])
-            for piece in self._take(index, since):
-                pieces.append(piece)
-                size += len(piece)
-            if size >= SLICE_BYTES or looked_at >= SLICE_KEYS:
+            for part in self._take(index, since):
+                length, body = pack_part(part)
+                pieces += (length, body)
+                size += len(body)
+                self._part_keys = max(1, SLICE_BYTES * len(part) // len(body))
+                if size >= SLICE_BYTES:
+                    yield b"".join(pieces)
+                    pieces, size, looked_at = [], 0, 0
+            if looked_at >= SLICE_KEYS:
                 yield b"".join(pieces)
                 pieces, size, looked_at = [], 0, 0
         self.close()
         yield b"".join(pieces)
 
-    def _take(self, index: int, since: int | None) -> list[bytes]:
-        """Return the parts of one shard, which is not looked at again."""
+    def _take(self, index: int, since: int | None) -> Iterator[dict[Key, Stored] | list[Key]]:
+        """Yield the parts of one shard, which is not looked at again: one, or several where it has too much for one."""
         entries, view = self._entries, self._view
         gone: list[Key] = []
         if since is None:
@@ -97,4 +106,11 @@ class Frozen:
             found, gone = view.changes(entries.shards[index], entries.changed[index], index, since)
         view.pass_shard(index)
         entries.drop_stale(index)
-        return [piece for part in (found, gone) if part for piece in pack_part(part)]
+        if len(found) <= 2 * self._part_keys:  # dividing it takes time, too
+            parts: Iterable[dict[Key, Stored]] = [found] if found else []
+        else:
+            items = iter(found.items())
+            parts = iter(lambda: dict(islice(items, self._part_keys)), {})
+        yield from parts
+        if gone:
+            yield gone

@@ -22,7 +22,7 @@ VERSION = 1
 BASE, DELTA = "base", "delta"
 
 PART_KEYS_MAX = 4096
-"""Of a part that is made by sorting; where entries are written shard by shard, a shard is a part."""
+"""Of a part that is made by sorting; where entries are written shard by shard, a shard is a part, or some of one."""
 
 _LENGTH = struct.Struct(">BI")
 _UINT32 = 0xCE
