@@ -36,7 +36,10 @@ class Source(ABC):
 
     @abstractmethod
     def poll(self, records_max: int) -> list[Any]:
-        """Return what there is now, at most so many records, without waiting for more."""
+        """Return what there is now, at most so many records, without waiting for more.
+
+        Where it returns none and `position` has moved, it has skipped something, and is polled again at once.
+        """
 
     @property
     @abstractmethod

@@ -11,7 +11,7 @@ from tests.runtime.scripted import pair, scripted
 
 from strobe.errors import StrobeError
 from strobe.protocol.coordination import SnapshotStarted
-from strobe.runtime import boundary
+from strobe.runtime import boundary, sources
 from strobe.runtime.control import Failed
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
@@ -147,6 +147,22 @@ def test_output_that_cannot_be_made_durable_yet_is_tried_again_and_not_with_each
             await until(lambda: len(tried) == 4)
             assert tried == [1000, 2000, 3000, 4000]
             assert "the disk is full" in caplog.text
+
+    run(scenario())
+
+
+def test_a_source_that_has_skipped_something_is_asked_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "LINES_MAX", 10)
+    monkeypatch.setattr(boundary, "IDLE_S", 3600.0)
+
+    async def scenario() -> None:
+        source = FileSource(tmp_path / "in.jsonl", process="b", malformed="skip")
+        source.path.write_text("nonsense\n" * 1000 + "7\n")
+        async with lone_node(tmp_path, pair(sources={"in": source})) as node:
+            await node.received(7)
+            assert source.skipped == 1000
 
     run(scenario())
 

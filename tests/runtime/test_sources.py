@@ -13,6 +13,7 @@ from strobe.errors import StrobeError, UsageError
 from strobe.runtime import FileSink, FileSource, IngressLog
 from strobe.runtime.ingress_format import BEGIN, write_mark
 from strobe.runtime.ingress_writer import Writer
+from strobe.runtime.sources import LINES_MAX
 
 
 class Order(msgspec.Struct):
@@ -87,6 +88,15 @@ class TestFileSource:
         assert source.skipped == 3
         assert source.position_after(2) == source.position
         assert source.position & 0xFFFF == file.stat().st_size
+
+    def test_a_run_of_malformed_lines_is_skipped_in_more_than_one_poll(self, file):
+        file.write_text("nonsense\n" * 3 * LINES_MAX + "1\n")
+        source = FileSource(file, "a", malformed="skip")
+        source.open(0)
+        polled = [(source.poll(10), source.skipped, source.position & 0xFFFFFF) for _ in range(4)]
+        assert [records for records, _, _ in polled] == [[], [], [], [1]]
+        assert [skipped for _, skipped, _ in polled] == [LINES_MAX, 2 * LINES_MAX, 3 * LINES_MAX, 3 * LINES_MAX]
+        assert [reached for _, _, reached in polled][:2] == [9 * LINES_MAX, 18 * LINES_MAX]
 
     def test_R2_a_file_that_was_shortened_is_refused(self, file):
         file.write_text("1\n2\n3\n")

@@ -98,7 +98,9 @@ class Boundary:
         for name, source in self._sources.items():
             if self._may_deliver() and not self._timeline.inbox:
                 if name not in self._polled:
+                    before = source.position
                     self._polled[name] = (source.poll(RECORDS_MAX), 0)
+                    taken += not self._polled[name][0] and source.position != before
                 taken += self._deliver(name)
         if self._stopped:
             return

@@ -17,6 +17,8 @@ from strobe.outside import REACH_BITS, Source, shown_position
 
 CHUNK_BYTES = 256 << 10
 LINE_BYTES_MAX = 16 << 20
+LINES_MAX = 4096
+"""At most so many lines are looked at in one poll, also where none of them is a record: the process has more to do."""
 SAMPLE_BYTES = 4096
 """So much of the beginning, and of what lies right before a position, goes into its hash."""
 
@@ -62,7 +64,9 @@ class FileSource(Source):
     def poll(self, records_max: int) -> list[Any]:
         records: list[Any] = []
         self._ends = [self._offset]
-        while len(records) < records_max and (self._lines or self._read()):
+        for _ in range(LINES_MAX):
+            if len(records) == records_max or not (self._lines or self._read()):
+                break
             line = self._lines[0]
             try:
                 records.append(self._decode(line))
