@@ -68,34 +68,50 @@ class Soak:
         self._number = 0
         self._said_s = 0.0
         self._began_s = time.monotonic()
-        # So many of each are injected, compared with the others.
+        # So many of each are injected, compared with the others; and of what kind each is.
         self._faults = {
-            self.reset_links: 8,
-            self.reset_control: 3,
-            self.throw_garbage: 6,
-            self.stop: 5,
-            self.block_link: 3,
-            self.slow_link: 2,
-            self.kill_node: 2,
-            self.kill_coordinator: 1,
-            self.kill_several: 0.5,
-            self.fill_disk: 1,
-            self.restore: 0.5,
-            self.leave_or_join: 2,
+            self.reset_links: (8, ["links reset"]),
+            self.reset_control: (3, ["control connections reset"]),
+            self.throw_garbage: (6, ["garbage thrown"]),
+            self.stop: (5, ["nodes stopped", "coordinator stopped"]),
+            self.block_link: (3, ["links blocked"]),
+            self.block_control: (1, ["control connections blocked"]),
+            self.slow_link: (2, ["links slowed"]),
+            self.kill_node: (2, ["nodes killed"]),
+            self.kill_coordinator: (1, ["coordinator killed"]),
+            self.kill_several: (0.5, []),
+            self.fill_disk: (1, ["disks full"]),
+            self.restore: (0.5, ["rollbacks asked for"]),
+            self.leave_or_join: (2, ["leaves", "joins"]),
         }
 
-    def run(self, seconds, faults):
-        """Inject faults, for so long and so many at least, with the system coming back to itself now and then."""
+    @property
+    def kinds(self):
+        return {kind for _, kinds in self._faults.values() for kind in kinds}
+
+    def run(self, seconds, faults, each):
+        """Inject faults, for so long, so many at least, and `each` kind so often at least.
+
+        Now and then the system comes back to itself.
+        """
         deadline, settle_s = time.monotonic() + seconds, time.monotonic() + SETTLE_EVERY_S
-        while time.monotonic() < deadline or self.injected.total() < faults:
-            kinds, weights = zip(*self._faults.items(), strict=True)
-            self.chance.choices(kinds, weights)[0]()
+        while time.monotonic() < deadline or self.injected.total() < faults or self._rare(each):
+            # Half of the time one of those that have been rare so far.
+            rare = self._rare(each) if self.chance.random() < 0.5 else []
+            kinds = rare or list(self._faults)
+            self.chance.choices(kinds, [self._faults[kind][0] for kind in kinds])[0]()
             self._pass_time(self.chance.uniform(0, 0.25))
             if time.monotonic() >= settle_s:
                 self.settle()
                 settle_s = time.monotonic() + SETTLE_EVERY_S
         self.settle()
         self.live.wait_released(self.system, self.live.last_snapshot(), self.output)
+
+    def _rare(self, least):
+        """Return what injects a kind of fault that there have been fewer of."""
+        return [
+            fault for fault, (_, kinds) in self._faults.items() if any(self.injected[kind] < least for kind in kinds)
+        ]
 
     # Faults
 
@@ -121,6 +137,13 @@ class Soak:
         self.live.proxy.block(link)
         self._count("links blocked", 1)
         self._undo_after(self.chance.expovariate(2), lambda: self.live.proxy.unblock(link))
+
+    def block_control(self):
+        """Neither side hears of the other, and no connection is closed."""
+        name = f"control {self.chance.choice(NAMES)}"
+        self.live.proxy.block(name)
+        self._count("control connections blocked", 1)
+        self._undo_after(self.chance.expovariate(1), lambda: self.live.proxy.unblock(name))
 
     def slow_link(self):
         link = self.chance.choice(LINKS)
@@ -274,7 +297,7 @@ def limit_files(pid, limit_bytes):
     return True
 
 
-def soak(directory, name, seed, seconds, faults=0, say=lambda line: None):
+def soak(directory, name, seed, seconds, faults=0, each=1, say=lambda line: None):
     """Run the system `name` under faults; return what was done and found. AssertionError: something was violated."""
     output = directory / "output"
     output.mkdir(parents=True)
@@ -283,14 +306,14 @@ def soak(directory, name, seed, seconds, faults=0, say=lambda line: None):
         f"{LEDGER}:{name}",
         NAMES,
         *("--interval", "0.1", "--timeout", "3", "--silence", "1.5", "--keep-last", "100"),
-        settings=MANY_ROLLBACKS | NARROW,
+        settings=MANY_ROLLBACKS | NARROW | {"coordinator.overlapping_max": 3},
         environment={"STROBE_TEST_OUTPUT": str(output)},
         through_proxy=True,
     ) as live:
         live.wait_running()
         one = Soak(live, getattr(ledger, name), seed, output, say)
         one.settle()
-        one.run(seconds, faults)
+        one.run(seconds, faults, each)
     one.check_end()
     return one
 

@@ -1,13 +1,15 @@
 """What a live process is given and may ask for: messages, timers, time, and the limits that it is told of."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import lone_node
-from tests.runtime.scripted import pair
+from tests.runtime.scripted import pair, scripted
 
 from strobe.errors import ProtocolViolation, UsageError
 from strobe.protocol import Frame
@@ -84,6 +86,39 @@ def test_a_timer_into_the_past_is_refused(tmp_path: Path, after_s: float) -> Non
         async with lone_node(tmp_path) as node:
             with pytest.raises(UsageError, match="it must be 0 or more"):
                 node.context.set_timer("never", after_s)
+
+    run(scenario())
+
+
+def test_timers_that_were_pending_at_a_cut_are_pending_after_a_rollback_and_those_set_later_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        system, loop = pair(), asyncio.get_running_loop()
+        set_after_s = []
+
+        def noted(after_s: float, *call: Any, **how: Any) -> asyncio.TimerHandle:
+            """Let the hours of the process's timers pass at once."""
+            if after_s > 1000:
+                set_after_s.append(after_s)
+            return call_later(0 if after_s > 1000 else after_s, *call, **how)
+
+        async with coordinating(tmp_path, system) as coordinator:
+            _, host = await coordinator.started("a", "b")
+            application: Any = host.application
+            application.set_timer("cancelled later", 7200)
+            application.set_timer("pending", 3600)
+            taken = await coordinator.photograph("a")
+            application.cancel_timer("cancelled later")
+            application.set_timer("set later", 5000)
+            call_later = loop.call_later
+            monkeypatch.setattr(loop, "call_later", noted)
+            await coordinator.begin(("a", "b"), taken, epoch=2)
+            fired = scripted(system, "b").memory.fired
+            await until(lambda: len(fired) == 2)
+            assert sorted(fired) == ["cancelled later", "pending"]
+            assert sorted(set_after_s) == sorted(left_s for _, left_s in coordinator.record_of(taken, "b").timers)
+            assert sorted(set_after_s) == [pytest.approx(3600, abs=60), pytest.approx(7200, abs=60)]
 
     run(scenario())
 

@@ -270,6 +270,38 @@ def test_E5_the_next_snapshot_of_a_keyed_state_is_a_delta_on_the_committed_one(t
     run(scenario())
 
 
+def test_E5_a_chain_of_deltas_is_bounded_and_then_everything_is_written_anew(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, delta_chain_max=2) as node:
+            state: KeyedState[int] = KeyedState(int)
+            state.update((f"key {number}", number) for number in range(1000))
+            node.process.capture = lambda: state  # type: ignore[method-assign]
+            chains = []
+            for counter in range(1, 7):
+                state["key 1"] = -counter
+                record = (await committed(node, counter)).record
+                chains.append(len(record.deltas))
+                segments = [bytes(node.coordinator.store.read_blob(ref)) for ref in (record.state, *record.deltas)]
+                assert dict(KeyedState.from_segments(segments, int)) == dict(state)
+            assert chains == [0, 1, 2, 0, 1, 2]
+
+    run(scenario())
+
+
+def test_E5_everything_is_written_anew_where_deltas_come_to_more_than_half_of_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            state: KeyedState[int] = KeyedState(int)
+            node.process.capture = lambda: state  # type: ignore[method-assign]
+            chains = []
+            for counter in range(1, 4):
+                state.update((f"key {number}", counter) for number in range(1000))
+                chains.append(len((await committed(node, counter)).record.deltas))
+            assert chains == [0, 1, 0]
+
+    run(scenario())
+
+
 def test_S2_a_plain_state_that_has_not_changed_is_its_parents_blob(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:

@@ -1,6 +1,7 @@
 """Two-phase sinks (R2): output is released when its snapshot has committed, each record once, whatever happens."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -56,6 +57,28 @@ class TestRelease:
         sink.release(second)
         assert path.read_bytes() == b'{"n":1}\n{"n":2}\n{"n":3}\n'
         assert staged(path) == []
+
+    def test_R2_everything_is_durable_before_what_depends_on_it(self, sink, path, monkeypatch):
+        """A segment before its name, that before the snapshot may commit; the output before its segment is removed."""
+        events = []
+
+        def noted(name, call):
+            def doing(first, *rest, **how):
+                shown = Path(f"/proc/self/fd/{first}").readlink() if isinstance(first, int) else Path(first)
+                events.append(f"{name} {shown.name.lstrip('0123456789') or 'segment'}")
+                return call(first, *rest, **how)
+
+            return doing
+
+        for name in ("fsync", "fdatasync", "rename", "unlink"):
+            monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+        position = emit(sink, 1)
+        sink.prepare(position)
+        staging = Path(f"{path}.staged").name
+        assert events == ["fsync .unfinished", "rename .unfinished", f"fsync {staging}"]
+        events.clear()
+        sink.release(position)
+        assert events == [f"fdatasync {path.name}", "unlink segment"]
 
     def test_releasing_twice_does_nothing_more(self, sink, path):
         position = emit(sink, 1)
