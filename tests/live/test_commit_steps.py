@@ -106,3 +106,14 @@ def test_E6_R2_a_node_is_killed_between_each_two_steps_of_writing_its_part_and_i
     for step in (*BLOB_STEPS, *SINK_STEPS):
         burning.light("a", step)
         burning.live.wait_running()
+
+
+def test_E6_E5_a_node_is_killed_between_each_two_steps_of_writing_a_keyed_state(tmp_path):
+    """E6, E5: its slices are a whole blob or none; what comes after is a delta on what was complete."""
+    with running_with_fuse(tmp_path, "keyed", ledger.NAMES, "--interval", "0.02") as (live, fuse, _):
+        live.wait_running()
+        for step in BLOB_STEPS:
+            Burning(live, fuse).light("a", step)
+            live.wait_running()
+        ledger.assert_exactly_once(ledger.keyed, live.last_snapshot())
+    check_everything(ledger.keyed, tmp_path / "store")

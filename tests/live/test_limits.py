@@ -2,13 +2,14 @@
 
 import os
 import resource
+import signal
 import subprocess
 from contextlib import suppress
 
 import msgspec
 import pytest
 from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, complete_snapshots, running, wait_until
+from tests.live.harness import LEDGER, Footprint, check_everything, complete_snapshots, running, wait_until
 
 MIB = 1 << 20
 PAIR = ("a", "b")
@@ -66,6 +67,31 @@ def test_C7_a_process_that_is_slower_than_who_sends_to_it_lives_and_every_snapsh
     for snapshot in complete_snapshots(tmp_path / "store"):
         sent, taken = (msgspec.msgpack.decode(snapshot.fragments[name].state.data)["messages"] for name in PAIR)
         assert sent - taken == snapshot.in_flight_messages
+
+
+def test_a_sender_whose_receiver_stands_still_stands_still_too_and_keeps_a_bounded_backlog(tmp_path):
+    """M2: what is sent and not taken is bounded at both ends, in a real process; then all of it arrives, once."""
+    narrow = {"node.window_bytes": 65_536, "node.backlog_bytes_max": 65_536}
+    with running(
+        tmp_path, "tests.live.slow_target:flood", PAIR, "--interval", "0", "--silence", "600", settings=narrow
+    ) as live:
+        live.wait_progress(10)
+        before = Footprint.of(live.supervisor.pid("a"))
+        live.kill("b", signal.SIGSTOP)
+        live.wait("a to wait for credit", lambda s: s.channels[0].waiting_s > 1)
+        waiting = live.status()
+        later = live.wait("some more time", lambda s: s.channels[0].waiting_s > waiting.channels[0].waiting_s + 1)
+        (a,) = (process for process in waiting.processes if process.name == "a")
+        assert a.position in {process.position for process in later.processes}
+        # Of the event that filled it, all is kept: 200 messages.
+        assert later.channels[0].backlog_bytes < 65_536 + 40_000
+        assert Footprint.of(live.supervisor.pid("a")).memory_bytes < before.memory_bytes + 8 * MIB
+        live.kill("b", signal.SIGCONT)
+        live.wait_progress(10)
+        snapshot = live.last_snapshot()
+        assert live.epoch() == 1
+    sent, taken = (msgspec.msgpack.decode(snapshot.fragments[name].state.data)["messages"] for name in PAIR)
+    assert sent - taken == snapshot.in_flight_messages
 
 
 class SmallDisk:
