@@ -29,7 +29,7 @@ class Answer:
 
 
 def ask(api: str, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-    data = None if body is None else json.dumps(body).encode()
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     if data is not None and "content_type" not in headers:
         headers["content_type"] = "application/json"
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -155,6 +155,9 @@ def test_errors_are_documents_and_browsers_are_kept_out(tmp_path: Path) -> None:
         assert (await asking("GET", "/v1/status", host="localhost:1")).code == 200
         assert (await asking("POST", "/v1/stop", {}, content_type="text/plain")).code == 415
         assert (await asking("POST", "/v1/stop", "not an object")).code == 400
+        for body in (b'{"reason": "\xff"}', b'{"other": ' + b"[" * 10_000, b"\x00"):
+            refused = await asking("POST", "/v1/stop", body)
+            assert (refused.code, "is not what it must be" in refused.document["error"]) == (400, True)
         assert (await asking("POST", "/v1/snapshots", {"initiators": ["x" * (1 << 20)]})).code == 413
         assert (await asking("POST", "/v1/snapshots", {"timeout_s": -1})).code == 400
         for number in ("0", "-1", "10001", "9" * 5000):
