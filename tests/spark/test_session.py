@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 from tests.spark.generate import good_snapshots
 from tests.spark.stores import store_with
 
@@ -105,3 +109,13 @@ def test_it_is_silent_and_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     assert left == []
     assert list(here.iterdir()) == []
     assert list(scratch.iterdir()) == []
+
+
+def test_workers_import_spark_where_this_program_does(spark: SparkSession) -> None:
+    """And not from the archive that comes with it, which each of them would compile anew."""
+
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (pa.RecordBatch.from_pydict({"path": [pyspark.__file__] * len(batch)}) for batch in batches)
+
+    assert [row.path for row in spark.range(1).mapInArrow(where, "path string").collect()] == [pyspark.__file__]
+    assert "SPARK_HOME" not in os.environ

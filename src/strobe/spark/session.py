@@ -10,12 +10,13 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -59,7 +60,7 @@ def local_session(app_name: str = "strobe", *, long_running: bool = False) -> Sp
         os.environ["PYSPARK_PYTHON"] = sys.executable
         # Spark would look up the name of the host, and warn where it means a loopback address.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        start(lambda scratch: _configured(settings(app_name, scratch, long_running)))
+        start(lambda scratch: _configured(settings(app_name, scratch, long_running)), own_packages=True)
     return SparkSession.builder.getOrCreate()
 
 
@@ -113,13 +114,18 @@ def _configured(chosen: dict[str, str]) -> SparkConf:
     return SparkConf(loadDefaults=False).setAll(list(chosen.items()))
 
 
-def start(configured: Callable[[Path], SparkConf]) -> None:
-    """Start Java and Spark as `configured` for a scratch directory, which goes when they end."""
+def start(configured: Callable[[Path], SparkConf], *, own_packages: bool = False) -> None:
+    """Start Java and Spark as `configured` for a scratch directory, which goes when they end.
+
+    With `own_packages`, workers import Spark where this program does.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="strobe-spark-"))
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         conf = configured(scratch)
-        SparkContext(conf=conf, gateway=_gateway(conf, scratch / "spark.log"))
+        with _home_without_archives(scratch / "home") if own_packages else nullcontext():
+            gateway = _gateway(conf, scratch / "spark.log")
+        SparkContext(conf=conf, gateway=gateway)
         if threading.current_thread() is threading.main_thread():
             # Spark's own handler talks to Java in the middle of another call, and fails with a traceback.
             signal.signal(signal.SIGINT, interrupt)
@@ -129,6 +135,27 @@ def start(configured: Callable[[Path], SparkConf]) -> None:
     global _scratch
     _scratch = scratch
     atexit.register(stop_local_session)
+
+
+@contextmanager
+def _home_without_archives(home: Path) -> Iterator[None]:
+    """Let Java find Spark in `home`, which has all of it but the archives of its Python packages.
+
+    Spark puts those before the packages that are installed, which are the same. What is imported from an archive is
+    compiled by each process anew, and a query starts several: that would be half of what they do.
+    """
+    if "SPARK_HOME" in os.environ:
+        yield  # a Spark of the user's choice, whose archives may be all that there is
+        return
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name != "python":
+            (home / part.name).symlink_to(part)
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 def _gateway(conf: SparkConf, log: Path) -> Any:
