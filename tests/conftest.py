@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,10 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 # For looking further by hand: pytest --hypothesis-profile=search
 settings.register_profile("search", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("repeatable")
+
+# For every Java that a test starts, wherever it does: to check the byte code of all of Spark is a fifth of what each of
+# them does, and shows nothing of Strobe.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote")
 
 
 @pytest.hookimpl(optionalhook=True)
