@@ -20,6 +20,25 @@ def leave(live, name):
     wait_until("its program to end", lambda: (name, 0) in live.gone, between=live.tick)
 
 
+def test_E2_a_link_that_is_cut_off_while_its_target_leaves_loses_nothing_and_snapshots_go_on(tmp_path):
+    """E2: the process is out when it has received what was sent to it, and not before."""
+    with running(
+        tmp_path, f"{LEDGER}:ledger_and_d", (*ledger.NAMES, "d"), "--interval", "0.2", through_proxy=True
+    ) as live:
+        live.wait_progress()
+        live.proxy.block("a->d")
+        live.client.leave("d")
+        live.wait("the view without d", lambda s: "leaving" in [one.state for one in s.processes])
+        live.proxy.reset("a->d")
+        live.wait("an unsettled view", lambda s: not s.settled)
+        live.proxy.unblock()
+        live.wait("d to be out", lambda s: s.settled and len(s.processes) == 3)
+        wait_until("its program to end", lambda: ("d", 0) in live.gone, between=live.tick)
+        live.wait_committed(2)
+        assert live.wait_running().epoch == 1
+    check_everything(ledger.ledger_and_d, tmp_path / "store")
+
+
 def check_leaver(system, snapshot, name, output):
     """The released file has what the others have sent to `name`, each once, in order, and nothing else."""
     lines = (output / f"{name}.jsonl").read_bytes().splitlines(keepends=True)

@@ -211,7 +211,7 @@ class FakeCoordinator:
         self._serving.discard(task)
 
     def _tell_addresses(self) -> None:
-        book = AddressBook({name: link.register.address for name, link in self.links.items()})
+        book = AddressBook({name: link.register.address for name, link in self.links.items()}, self.view.processes)
         for link in self.links.values():
             link.say(book)
 

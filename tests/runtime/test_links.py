@@ -406,6 +406,50 @@ def test_a_finished_outlet_ends_when_the_target_has_everything() -> None:
     run(scenario())
 
 
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """A loop on whose clock any time can pass at once."""
+
+    leapt_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.leapt_s
+
+
+def test_E2_what_was_sent_on_a_channel_that_has_ended_arrives_however_long_the_target_cannot_be_reached() -> None:
+    """E2: the target waits for it, and nobody takes a snapshot meanwhile."""
+
+    async def scenario() -> None:
+        target, source = Target(), Source()
+        source.send(1)
+        source.show_view()
+        source.outlet.finish()
+        asyncio.get_running_loop().leapt_s = 3600.0  # type: ignore[attr-defined]
+        await asyncio.sleep(0.01)
+        assert not source.outlet.closed
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        source.outlet.reach((LOCAL, listener.port))
+        await until(lambda: source.outlet.closed)
+        assert target.heard == source.said
+        await listener.close()
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        runner.run(scenario())
+
+
+def test_a_finished_outlet_whose_target_is_another_incarnation_now_ends() -> None:
+    async def scenario() -> None:
+        target, source = Target(), Source(hello=msgspec.structs.replace(HELLO, channel="a->c"))
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        source.send(1)
+        source.outlet.finish()
+        source.outlet.reach((LOCAL, listener.port))
+        await until(lambda: source.outlet.closed)
+        assert source.refusals == [("a->c", "unknown channel")]
+        await listener.close()
+
+    run(scenario())
+
+
 def test_what_is_written_to_a_closed_outlet_goes_nowhere() -> None:
     async def scenario() -> None:
         source = Source()

@@ -14,7 +14,7 @@ from strobe.protocol.coordination import AskToRecord, Drained, SnapshotWanted, T
 from strobe.protocol.view import View
 from strobe.runtime import application as application_module
 from strobe.runtime import timeline as timeline_module
-from strobe.runtime.control import Heartbeat, Recorded
+from strobe.runtime.control import AddressBook, Heartbeat, Recorded
 
 SLOW = {"backlog_bytes_max": 200, "frame_messages_max": 1}
 
@@ -269,6 +269,25 @@ def test_a_channel_that_has_ended_is_closed_with_the_epoch_at_the_latest(tmp_pat
             node.source.outlet.close()
             await node.coordinator.begin(["b"], epoch=4)
             assert outlet.closed
+
+    run(scenario())
+
+
+def test_E2_a_channel_that_has_ended_is_closed_when_its_target_has_left_and_not_when_it_is_only_away(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            outlet = node.timeline.outbox.outlets["b->a"]
+            await fill(node)
+            await end_channel_to_a(node)
+            node.link.say(AddressBook({}, ("a", "b")))  # of a coordinator that was started again, and knows nobody yet
+            node.link.say(AddressBook({"a": ("127.0.0.1", 1)}, ("a", "b")))
+            await until(lambda: outlet._address == ("127.0.0.1", 1))
+            assert outlet.unacknowledged > 3
+            node.link.say(AddressBook({}, ("b",)))
+            await until(lambda: outlet.closed)
+            assert outlet.unacknowledged == 0
 
     run(scenario())
 

@@ -72,9 +72,13 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class AddressBook(msgspec.Struct, frozen=True):
-    """Where each process of the system listens; told to everybody whenever it changes."""
+    """Where each process of the system listens; told to everybody whenever it changes.
+
+    `members` are all who have not left, also those of whom it is not known yet where they are.
+    """
 
     addresses: dict[str, tuple[str, int]]
+    members: tuple[str, ...]
 
 
 class SnapshotBegun(msgspec.Struct, frozen=True):

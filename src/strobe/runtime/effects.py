@@ -86,8 +86,7 @@ class Effects:
         timeline.open_channels()
         timeline.outbox.outlets[effect.channel].write(view_frame(effect.view, effect.sent_count))
         if effect.channel not in timeline.protocol.outgoing:
-            timeline.outbox.finish(effect.channel)
-            timeline.pump_soon()  # it may have been the one that had no room
+            timeline.end_channel(effect.channel)
 
     def _depart(self) -> None:
         self._timeline.boundary.stop()

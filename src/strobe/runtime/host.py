@@ -206,6 +206,7 @@ class Host:
                 self.addresses = order.addresses
                 if self.timeline is not None:
                     self.timeline.reach_peers()
+                    self.timeline.outbox.reach_ended(order.addresses, order.members)
             case TellRestore():
                 self._restore(order)
             case TellBlank():

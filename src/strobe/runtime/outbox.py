@@ -4,7 +4,7 @@ A message is sent when `send` returns, even while its frame is open; so whatever
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -30,7 +30,8 @@ class Outbox:
     def __init__(self, name: str, protocol: Endpoint, settings: NodeSettings) -> None:
         self.name = name
         self.outlets: dict[str, Outlet] = {}
-        self._ended: list[Outlet] = []
+        # Those whose channel has ended, and to whom: what was sent on them may still be on its way.
+        self._ended: list[tuple[str, Outlet]] = []
         # A trace wants to know which event sent what; then this is whose events are meant.
         self.counted: Application | None = None
         self.on_seal: Sealed | None = None
@@ -54,13 +55,24 @@ class Outbox:
         self.outlets[channel] = outlet
         self._open[channel] = OpenFrame(channel, _ENCODER, self._settings)
 
-    def finish(self, channel: str) -> None:
+    def finish(self, channel: str, target: str) -> None:
         """Take the channel out: it has ended. What was sent on it still goes its way."""
         self._open.pop(channel)
         outlet = self.outlets.pop(channel)
         outlet.finish()
-        self._ended = [*(ended for ended in self._ended if not ended.closed), outlet]
+        self._ended = [*((to, ended) for to, ended in self._ended if not ended.closed), (target, outlet)]
         self.has_room(channel)
+
+    def reach_ended(self, addresses: Mapping[str, tuple[str, int]], members: Collection[str]) -> None:
+        """Peers may have new addresses. Who is none of `members` has left with all that it was sent, whether or not it
+        could still say so.
+        """
+        for target, outlet in self._ended:
+            if target not in members:
+                outlet.close()
+            elif target in addresses:
+                outlet.reach(addresses[target])
+        self._ended = [(target, outlet) for target, outlet in self._ended if not outlet.closed]
 
     def send(self, channel: str, message: Any) -> None:
         """Send `message`: it is sent when this returns, and may be changed afterwards."""
@@ -175,5 +187,5 @@ class Outbox:
         self._closed = True
         self._full.clear()
         self.has_room("")
-        for outlet in (*self.outlets.values(), *self._ended):
+        for outlet in (*self.outlets.values(), *(ended for _, ended in self._ended)):
             outlet.close()

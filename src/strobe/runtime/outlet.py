@@ -24,8 +24,6 @@ BACK_OFF_S_MIN = 0.05
 BACK_OFF_S_MAX = 1.0
 # Who said "later" is there and knows about us: it is worth asking more often.
 LATER_S_MAX = 0.2
-FINISH_TIMEOUT_S = 60.0
-
 
 AHEAD_MAX = 4
 """So many barriers are kept while there is no way to send them, the newest: the others' snapshots have timed out."""
@@ -63,7 +61,7 @@ class Outlet:
         self._on_refused = on_refused
         self._was_full = False
         self.closed = False
-        self._finishing: asyncio.TimerHandle | None = None
+        self._finishing = False
         self._sequence = 0
         self._backlog: deque[tuple[bytearray, int]] = deque()
         # On its way already, but for the call to the system.
@@ -176,19 +174,17 @@ class Outlet:
             self._send_ahead(connection)
 
     def finish(self) -> None:
-        """The channel has ended: close when the target has everything, or cannot be brought to take it."""
+        """The channel has ended: close when the target has everything, however long that takes.
+
+        Until it has, no snapshot begins, so nothing of it may be dropped while the target is there.
+        """
         self.flush()
-        if not self.unacknowledged:
-            self.close()
-        elif not self.closed and self._finishing is None:
-            self._finishing = asyncio.get_running_loop().call_later(FINISH_TIMEOUT_S, self.close)
+        self._finishing = True
+        self._close_if_finished()
 
     def close(self) -> None:
         """End the channel here: nothing more is sent, what was not sent is forgotten."""
         self.closed = True
-        if self._finishing is not None:
-            self._finishing.cancel()
-            self._finishing = None
         self._disconnect()
         self._take_ready()
         self._backlog.clear()
@@ -238,6 +234,8 @@ class Outlet:
         self.refusal = refusal
         if self._on_refused is not None:
             self._on_refused(self.channel, refusal.reason)
+        if self._finishing and refusal.reason not in OF_ANOTHER_NODE:
+            self.close()  # it is a later incarnation of the target, or of a later epoch: nobody waits for this any more
 
     def disconnected(self, connection: OutletConnection) -> None:
         """`connection` is gone; what comes now waits for the next one."""
@@ -254,7 +252,7 @@ class Outlet:
             self._attempt.drop()
 
     def _close_if_finished(self) -> None:
-        if self._finishing is not None and not self.unacknowledged:
+        if self._finishing and not self.unacknowledged:
             self.close()
 
     def _has_credit(self, credit_bytes: int) -> bool:

@@ -55,7 +55,7 @@ class Reception:
         # Everything is being stopped: who goes now has not failed.
         self.stopping = False
         self._gone = asyncio.Event()
-        self._told_addresses: dict[str, tuple[str, int]] = {}
+        self._told: AddressBook | None = None
 
     def broke(self, error: BaseException) -> None:
         self.coordinator.broke(error)
@@ -172,12 +172,12 @@ class Reception:
                 self.coordinator.tell(process, AskToRecord(process, snapshot, attempt.begin.view))
 
     def _tell_addresses(self, newcomer: Connection | None = None) -> None:
-        addresses = self.members.addresses()
-        if addresses != self._told_addresses:
-            self._told_addresses = addresses
-            self.coordinator.tell_all(AddressBook(addresses))
+        book = AddressBook(self.members.addresses(), self.coordinator.brain.membership.everyone)
+        if book != self._told:
+            self._told = book
+            self.coordinator.tell_all(book)
         elif newcomer is not None:
-            newcomer.send(AddressBook(addresses))
+            newcomer.send(book)
 
     # Speaking
 
@@ -223,12 +223,16 @@ class Reception:
             self._gone.set()
             return
         if member.let_go:
-            self.members.remove(member.process)
-            self._tell_addresses()
+            self.forget(member.process)
             return
         member.trouble = self.members.last_words[member.process] = member.trouble or reason
         self.log.say("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
         self._failed(member.process)
+
+    def forget(self, process: str) -> None:
+        """A process has left, and is gone."""
+        self.members.remove(process)
+        self._tell_addresses()
 
     def _failed(self, process: str) -> None:
         membership = self.coordinator.brain.membership

@@ -179,6 +179,11 @@ class Timeline:
             self.tracer.see(self.protocol.view.processes, specs, inputs, outputs, self.application.random_state)
         self.reach_peers()
 
+    def end_channel(self, channel: str) -> None:
+        """An outgoing channel has ended, and all was sent on it."""
+        self.outbox.finish(channel, self._targets[channel])
+        self.pump_soon()  # it may have been the one that had no room
+
     def _open_outlet(self, spec: ChannelSpec) -> Outlet:
         hello = Hello(
             system=self.system, epoch=self.epoch, source=self.name, channel=spec.id, incarnation=spec.incarnation

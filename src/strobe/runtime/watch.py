@@ -51,7 +51,7 @@ class Watch:
             heard_s = member.heard_s if member is not None else self._began_s
             absent = member is None or not member.connected
             if absent and now_s - heard_s >= members.silence_s and membership.gone(process):
-                members.remove(process)
+                self.reception.forget(process)
                 self.coordinator.log.say("left", process=process)
 
     def _look_at_credit(self) -> None:
