@@ -39,6 +39,30 @@ def test_E2_a_link_that_is_cut_off_while_its_target_leaves_loses_nothing_and_sna
     check_everything(ledger.ledger_and_d, tmp_path / "store")
 
 
+def test_E2_R1_who_has_left_is_in_again_where_a_snapshot_that_has_it_is_restored_by_a_new_coordinator(tmp_path):
+    """R1: that it was let go is not in the log; it is in what was asked for, and stays."""
+    system, names = f"{LEDGER}:ledger_and_d", (*ledger.NAMES, "d")
+    with running(tmp_path, system, names, "--interval", "0") as live:
+        live.wait_progress()
+        with_d = live.wait_taken()
+        leave(live, "d")
+        live.kill(COORDINATOR)
+        live.wait_ended(COORDINATOR)
+        live.wait("its successor", lambda s: s.settled)
+        live.client.restore(with_d)
+        live.wait_running()
+        assert set(live.last_snapshot().fragments) == set(names)
+        leave(live, "d")
+    # All is stopped and started, in the order that docs/operations.md says.
+    with running(tmp_path, system, (), "--interval", "0") as live:
+        live.client.restore(with_d)
+        for name in names:
+            live.supervisor.add_node(name, live.supervisor.listen)
+        live.wait_running()
+        assert set(live.last_snapshot().fragments) == set(names)
+    check_everything(ledger.ledger_and_d, tmp_path / "store")
+
+
 def check_leaver(system, snapshot, name, output):
     """The released file has what the others have sent to `name`, each once, in order, and nothing else."""
     lines = (output / f"{name}.jsonl").read_bytes().splitlines(keepends=True)

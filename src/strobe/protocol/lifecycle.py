@@ -285,7 +285,8 @@ class Lifecycle:
             self.schedule.want_again(self.open.pop(snapshot).begin, now_us)
         leaving = set(self.membership.leaving)
         if entry.view is not None:
-            self.membership.rolled_back(entry.view, self.recovering)
+            still_leaving = set() if self.recovering else leaving - self.rollback.may_have_left(entry)
+            self.membership.rolled_back(entry.view, still_leaving)
         return self.rollback.epoch_logged(entry, self.view, leaving, self.recovering)
 
     def _begun(self, begin: Begin, now_us: int) -> list[CoordinatorEffect]:

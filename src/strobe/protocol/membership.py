@@ -117,14 +117,14 @@ class Membership:
             self.departed.pop(process, None)
         return before
 
-    def rolled_back(self, view: View, recovering: bool) -> None:
+    def rolled_back(self, view: View, still_leaving: Collection[str]) -> None:
         """Go over to the view of a snapshot that everybody is restored to (R1).
 
-        Joins that it does not have were undone: who joined will ask again. Who was leaving, and is in it again, still
-        wants to leave.
+        Joins that it does not have were undone: who joined will ask again. Those `still_leaving` that are in it again
+        leave once more.
         """
         asked = [change for change in (self.changing, *self.changes) if isinstance(change, LeaveWanted)]
-        undone = [] if recovering else [LeaveWanted(process) for process in sorted(self.leaving)]
+        undone = [LeaveWanted(process) for process in sorted(still_leaving)]
         self.changes = deque(change for change in (*undone, *asked) if change.process in view.processes)
         self.changing = self.coming = None
         self.view = view

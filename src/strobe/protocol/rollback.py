@@ -213,6 +213,14 @@ class Rollback:
 
     # The new epoch
 
+    def may_have_left(self, entry: EpochStart) -> set[str]:
+        """Return who does not leave again after `entry`, though the log has its leave and not the end of that.
+
+        Where somebody asked for this very snapshot, and so for all who are in it: those not heard of since a restart.
+        """
+        asked_for = entry == self.starting and self.wish is not None and self.wish.wanted is not None
+        return self.assumed if asked_for else set()
+
     def epoch_logged(
         self, entry: EpochStart, view: View, leaving: Collection[str], recovering: bool
     ) -> list[CoordinatorEffect]:

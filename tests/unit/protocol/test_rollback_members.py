@@ -9,10 +9,13 @@ from strobe.protocol.coordination import (
     LetGo,
     ProcessBlank,
     ProcessFailed,
+    ProcessReturned,
+    RestoreWanted,
     SnapshotWanted,
     TellBlank,
     TellRestore,
 )
+from strobe.protocol.view import View
 
 
 def test_who_is_away_is_told_when_it_comes_back() -> None:
@@ -99,6 +102,45 @@ def test_a_leave_that_was_undone_is_made_again() -> None:
     crash(desk, "q")
     chosen(desk)
     assert desk.brain.view == renumbered(RING, 3)
+    desk.drained(3, "p", "q", "r")
+    assert desk.views()[-1].processes == ("p", "q")
+
+
+def back_to_one_with_r(desk: Desk, *blank: str) -> None:
+    """Someone asks for S1, which r is in; those who are not there yet come then, and everybody goes back."""
+    desk.hears(RestoreWanted(str(S1), "someone asks for it"))
+    chosen(desk)
+    assert desk.brain.view == renumbered(RING, 3)
+    desk.hears(*map(ProcessBlank, blank))
+    desk.drained(3, "p", "q", "r")
+
+
+def test_E2_R1_a_leave_that_was_complete_is_not_made_again_by_a_coordinator_that_has_only_read_of_it() -> None:
+    """That a process was let go is not in the log. Who asks for a snapshot that has it wants it back."""
+    desk = with_one_complete()
+    desk.hears(LeaveWanted("r"))
+    assert those(desk.drained(2, "p", "q", "r"), LetGo) == [LetGo("r")]
+    desk.restart()
+    back_to_one_with_r(desk, "p", "q", "r")
+    assert desk.brain.settled
+    assert desk.views()[-1].number == 2
+
+
+def test_a_leave_that_was_undone_is_made_again_where_a_new_coordinator_has_heard_of_the_leaver() -> None:
+    desk = with_one_complete()
+    desk.hears(LeaveWanted("r"))
+    desk.restart()
+    desk.hears(ProcessReturned("r"))
+    back_to_one_with_r(desk, "p", "q")
+    assert desk.views()[-1] == View(4, ("p", "q"), RING.channels[:1])
+
+
+def test_a_leave_that_may_have_been_under_way_is_made_again_after_a_rollback_that_nobody_asked_for() -> None:
+    desk = with_one_complete()
+    desk.hears(LeaveWanted("r"))
+    desk.restart()
+    crash(desk, "q")
+    chosen(desk)
     desk.drained(3, "p", "q", "r")
     assert desk.views()[-1].processes == ("p", "q")
 
