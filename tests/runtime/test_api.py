@@ -137,6 +137,8 @@ def test_every_answer_is_what_its_description_says(tmp_path: Path) -> None:
         leave = "/v1/processes/{name}/leave"
         assert (await check("POST", "/v1/processes/z/leave", leave, {})).code == 404
         assert (await check("POST", "/v1/processes/b/leave", leave, {})).code == 202
+        last = await check("POST", "/v1/processes/a/leave", leave, {})
+        assert (last.code, "stop the system instead" in last.document["error"]) == (409, True)
         stopping = await check("POST", "/v1/stop", "/v1/stop", {"reason": "enough"})
         assert stopping.code == 202
         assert (await a.hear(Stop)).reason == "enough"

@@ -195,6 +195,11 @@ def _changed(view: View, change: Change, protocol: str) -> View:
     if (change.process in view.processes) == isinstance(change, JoinWanted):
         return view  # it is in already, or out already
     if isinstance(change, LeaveWanted):
+        if len(view.processes) == 1:
+            raise UsageError(
+                f"process {change.process} cannot leave: no other would be left. To end everything, stop the system "
+                "instead (Ctrl-C where strobe up runs, else POST /v1/stop)"
+            )
         return _without(view, change.process)
     number = view.number + 1
     known = {channel.id for channel in view.channels}

@@ -15,6 +15,9 @@ from strobe.protocol.coordination import (
     JoinWanted,
     LeaveWanted,
     LetGo,
+    ProcessBlank,
+    ProcessFailed,
+    SnapshotChosen,
     SnapshotStarted,
     SnapshotWanted,
     TellOutcome,
@@ -149,6 +152,36 @@ def test_a_leave_of_one_who_must_stay_is_refused_and_changes_nothing() -> None:
     desk.hears(SnapshotWanted())
     assert desk.last_begun()
     assert len(desk.views()) == 1
+
+
+def test_E2_the_last_process_may_not_leave_whether_the_others_have_left_or_are_to_leave_before_it() -> None:
+    """Nobody would be left to take a snapshot of."""
+    desk = Desk(RING, slow=True)
+    desk.hears(LeaveWanted("p"), LeaveWanted("q"))  # one is on its way to the log, the other waits for it
+    with pytest.raises(UsageError, match=r"process r cannot leave: .*stop the system instead"):
+        desk.hears(LeaveWanted("r"))
+    desk.slow = False
+    desk.write()
+    desk.drained(2, "p", "q", "r")
+    desk.drained(3, "q", "r")
+    with pytest.raises(UsageError, match=r"process r cannot leave: .*stop the system instead"):
+        desk.hears(LeaveWanted("r"))
+    assert [one.processes for one in desk.views()] == [("q", "r"), ("r",)]
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "r", view=3)
+    assert isinstance(desk.outcomes()[str(S1)], Commit)
+
+
+def test_E2_the_last_process_stays_where_a_rollback_undoes_the_join_that_its_leave_counted_on() -> None:
+    alone = View(1, ("p",), ())
+    desk = Desk(alone)
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p")
+    desk.hears(JOIN_S, LeaveWanted("p"))  # it leaves when s is in
+    desk.hears(ProcessFailed("p"), ProcessBlank("p"), SnapshotChosen(str(S1), alone))
+    desk.drained(3, "p")
+    assert desk.brain.settled
+    assert desk.brain.view.processes == ("p",)
 
 
 def test_a_leaver_is_let_go_when_it_and_all_others_have_drained_and_not_before() -> None:
