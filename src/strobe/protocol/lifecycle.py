@@ -291,6 +291,8 @@ class Lifecycle:
 
     def _begun(self, begin: Begin, now_us: int) -> list[CoordinatorEffect]:
         snapshot = SnapshotId.parse(begin.snapshot)
+        if self.recovering:
+            self.membership.read_begin(begin.view)
         self.outcomes.begun(snapshot)
         self.adopting.pop(snapshot, None)
         if self.beginning == begin:

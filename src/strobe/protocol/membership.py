@@ -97,8 +97,8 @@ class Membership:
     def logged(self, view: View, recovering: bool) -> View | None:
         """Go over to `view`; return the one before, or None where the log has a newer one already.
 
-        Read back after a restart, only those matter who left with the newest view: the others had been drained by then;
-        and those with output that no complete snapshot covers yet.
+        Read back after a restart, only those matter who left with the newest view: the others had been drained by then,
+        as those who left before a snapshot began; and those with output that no complete snapshot covers yet.
         """
         if view.number <= self.view.number:
             return None
@@ -116,6 +116,15 @@ class Membership:
             self.staged.pop(process, None)
             self.departed.pop(process, None)
         return before
+
+    def read_begin(self, view: int) -> None:
+        """Read back after a restart, the log has a snapshot that began in `view`.
+
+        All that leavers had sent was received by then. Those with output still wait for a complete one.
+        """
+        self.leaving = {
+            process: left for process, left in self.leaving.items() if process in self.outputs or left > view
+        }
 
     def rolled_back(self, view: View, still_leaving: Collection[str]) -> None:
         """Go over to the view of a snapshot that everybody is restored to (R1).

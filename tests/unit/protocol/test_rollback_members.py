@@ -5,6 +5,8 @@ from tests.unit.protocol.rolling_back import JOIN_S, RING, S1, chosen, crash, re
 
 from strobe.protocol.coordination import (
     ChooseSnapshot,
+    Drained,
+    JoinWanted,
     LeaveWanted,
     LetGo,
     ProcessBlank,
@@ -180,6 +182,29 @@ def test_one_that_was_leaving_and_comes_back_blank_may_go_if_all_it_sent_was_rec
     assert those(effects, LetGo) == [LetGo("r")]
     assert those(effects, ChooseSnapshot) == []
     assert desk.brain.membership.everyone == ("p", "q")
+
+
+def test_E2_E7_one_that_had_left_before_a_snapshot_began_is_no_leaver_to_the_next_coordinator_and_may_join() -> None:
+    """A snapshot begins when all that a leaver sent was received: nobody need come back to say so."""
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q", "r")
+    desk.hears(SnapshotWanted())
+    desk.restart()
+    assert desk.brain.membership.everyone == ("p", "q")
+    desk.hears(JoinWanted("r", RING.channels[1:]))
+    desk.drained(2, "p", "q")
+    assert desk.views()[-1].processes == ("p", "q", "r")
+
+
+def test_R2_one_that_left_with_output_is_a_leaver_to_the_next_coordinator_until_a_snapshot_is_complete() -> None:
+    desk = Desk(RING, outputs=("r",))
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q")
+    desk.hears(Drained("r", 2, {"out": 7}))
+    assert desk.begun()[-1].view == 2
+    desk.restart()
+    assert desk.brain.membership.everyone == ("p", "q", "r")
 
 
 def test_one_that_was_leaving_and_comes_back_blank_before_that_takes_everybody_back() -> None:
