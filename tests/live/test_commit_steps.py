@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,39 @@ def test_S1_R1_the_coordinator_is_killed_between_each_two_steps_of_a_rollback(bu
         burning.live.wait_running()
         burning.light(COORDINATOR, step, "EpochStart", after=burning.roll_back)
     assert burning.live.wait_running().epoch > 1
+
+
+def test_S1_E2_the_coordinator_is_killed_between_each_two_steps_of_a_leave_and_of_a_join(tmp_path):
+    """S1, E2: the view has changed or it has not, and everybody ends up in the same one, with nothing lost."""
+    four = (*ledger.NAMES, "d")
+    with running_with_fuse(tmp_path, "mixed", four, "--interval", "0.1") as (live, fuse, output):
+        live.wait_progress()
+        live.wait_committed(1)
+        burning = Burning(live, fuse)
+        for step in ENTRY_STEPS:
+            burning.light(COORDINATOR, step, "ViewChange", after=lambda: ask_to_leave(live, "d"))
+            if CommitStep[step] < CommitStep.ENTRY_LINKED:  # nobody knows any more that it was asked to leave
+                assert names_of(live.wait_running()) == set(four)
+                live.client.leave("d")
+            live.wait("d to be out", lambda s: s.settled and names_of(s) == set(ledger.NAMES))
+            wait_until("its program to end", lambda: live.supervisor.pid("d") is None, between=live.tick)
+            live.wait_committed(1)
+            burning.light(COORDINATOR, step, "ViewChange", after=lambda: live.start_again("d"))
+            live.wait("d to be in", lambda s: s.settled and names_of(s) == set(four))
+            live.wait_running()
+            live.wait_committed(1)
+        ledger.assert_exactly_once(ledger.mixed, live.last_snapshot())
+    check_everything(ledger.mixed, tmp_path / "store", output)
+
+
+def names_of(status):
+    return {process.name for process in status.processes}
+
+
+def ask_to_leave(live, name):
+    """Let a process go; whoever is asked may not live to answer."""
+    with suppress(TransportError):
+        live.client.leave(name)
 
 
 def test_E6_R2_a_node_is_killed_between_each_two_steps_of_writing_its_part_and_its_output(burning):
