@@ -40,17 +40,23 @@ from strobe.protocol.policy import Policy
 from strobe.protocol.view import View
 
 
-class Wish(msgspec.Struct):
-    """A rollback that shall happen: to `wanted`, or to the newest. `needed`: a process cannot go on without it.
+class Goal(msgspec.Struct, frozen=True):
+    """Whereto: `snapshot`, or the newest. `fork`: output that was released since does not stand against this one."""
 
-    `fork`: output that was released since does not stand against it.
-    """
+    snapshot: str | None = None
+    fork: bool = False
+
+
+NEWEST = Goal()
+
+
+class Wish(msgspec.Struct):
+    """A rollback that shall happen. `needed`: a process cannot go on without it."""
 
     reason: str
-    wanted: str | None = None
+    goal: Goal = NEWEST
     needed: bool = False
     blamed: str | None = None
-    fork: bool = False
 
 
 class Rollback:
@@ -119,12 +125,14 @@ class Rollback:
         return []
 
     def want(self, event: RestoreWanted) -> None:
-        """Someone asks for a rollback; where one is to come already, it goes where this one says."""
+        """Someone asks for a rollback; where one is to come already, it goes where this one says, if it says where."""
+        goal = Goal(event.snapshot, event.fork)
         if self.wish is None:
-            self.wish = Wish(event.reason, event.snapshot, fork=event.fork)
-        elif event.snapshot is not None:
-            self.wish.wanted, self.wish.fork = event.snapshot, event.fork
-            self.outdated = True
+            self.wish = Wish(event.reason, goal)
+        elif goal != NEWEST:
+            self.wish.goal, self.outdated = goal, True
+            if not self.wish.needed:
+                self.wish.reason = event.reason
 
     def _is_blamed_too_often(self, process: str, now_us: int) -> bool:
         since = now_us - self.policy.rollback_window_us
@@ -150,16 +158,16 @@ class Rollback:
         if self.wish is None or self.choosing or self.starting is not None or not calm:
             return []
         self.choosing, self.outdated = True, False
-        return [ChooseSnapshot(self.wish.wanted, self.wish.fork)]
+        return [ChooseSnapshot(self.wish.goal.snapshot, self.wish.goal.fork)]
 
     def chosen(self, event: SnapshotChosen, epoch: int, view: View, now_us: int) -> list[CoordinatorEffect]:
         """The host has verified a snapshot: start an epoch with it, if it still is the one to go back to."""
         answered, self.choosing = self.choosing, False
         if not answered or self.outdated or self.wish is None:
             return []
-        goal = msgspec.structs.replace(event.view or self.first_view, number=view.number + 1)
-        fork = self.wish.fork or (self.forked and event.snapshot == self.restored)
-        self.starting = EpochStart(epoch + 1, now_us, event.snapshot, goal, self.wish.reason, self.wish.blamed, fork)
+        then = msgspec.structs.replace(event.view or self.first_view, number=view.number + 1)
+        fork = self.wish.goal.fork or (self.forked and event.snapshot == self.restored)
+        self.starting = EpochStart(epoch + 1, now_us, event.snapshot, then, self.wish.reason, self.wish.blamed, fork)
         return [Append(self.starting)]
 
     def refused(self, event: RestoreRefused) -> list[CoordinatorEffect]:
@@ -169,8 +177,8 @@ class Rollback:
             return []
         if not self.wish.needed:
             self.wish = None
-        elif self.wish.wanted is not None:
-            self.wish.wanted = None
+        elif self.wish.goal.snapshot is not None:
+            self.wish.goal = NEWEST
         else:
             return self._halt(
                 f"{self.wish.reason}, and no snapshot can be restored: {event.reason}. Mend what stands against it, or "
@@ -232,9 +240,12 @@ class Rollback:
         if own and self.outdated and self.wish is not None:
             # Chosen in time, but overtaken on its way to the log. Nobody has been told of this epoch, nor will be: the
             # next one is chosen beginning with what overtook it.
-            self.wish = Wish(self.wish.reason, self.wish.wanted or overtook, needed=True, fork=entry.fork)
+            goal = self.wish.goal
+            if goal.snapshot is None:  # in a fork whose further start was overtaken, that is a fork as well
+                goal = Goal(overtook, goal.fork or entry.fork)
+            self.wish = Wish(self.wish.reason, goal, needed=True)
             return []
-        if own or (self.wish is not None and self.wish.wanted is None):
+        if own or (self.wish is not None and self.wish.goal.snapshot is None):
             self.wish = None
         self.outdated = True  # whatever is being chosen was meant for the epoch before
         self.started = set() if own else set(view.processes)
