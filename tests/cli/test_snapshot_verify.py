@@ -9,7 +9,7 @@ from tests.cli.command_line import BANK, refused, run, simulated_store
 from tests.storage.samples import commit, sample
 from tests.storage.signing import commit_signed
 
-from strobe.storage import Store
+from strobe.storage import Store, collect, retention
 
 LEVELS = ["exists", "checksums", "causal", "invariants", "restore"]
 
@@ -56,6 +56,41 @@ def test_existence_alone_does_not_claim_that_bytes_were_read(store):
     assert result.code == 0
     assert "damaged" not in result.out
     assert run("snapshot", "verify", "--all", "--level", "checksums", "--store", store).code == 1
+
+
+@pytest.fixture
+def removing(monkeypatch, store):
+    """Remove the oldest snapshot of `store` with all its blobs, as retention does, when the names are known."""
+    oldest = Store.open(store).list()[0][1]
+    resolve = Store.resolve
+
+    def resolve_and_remove(self, name):
+        found = resolve(self, name)
+        monkeypatch.setattr(Store, "resolve", resolve)
+        assert retention.remove(Store.open(store), oldest, "retention", 0)
+        assert collect(Store.open(store)).names
+        return found
+
+    monkeypatch.setattr(Store, "resolve", resolve_and_remove)
+    return oldest
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_E8_with_all_what_is_removed_meanwhile_is_left_out_and_the_others_decide(store, removing, level):
+    document = run("snapshot", "verify", "--all", *words_of(level), "--json", "--store", store).document
+    assert (document["holds"], document["problems"], document["removed_meanwhile"]) == (True, [], [removing])
+    assert [one["id"] for one in document["snapshots"]] == [name for _, name, _ in Store.open(store).list()]
+
+
+def test_E8_with_all_it_is_said_how_many_were_removed_meanwhile(store, removing):
+    result = run("snapshot", "verify", "--all", "--store", store)
+    assert result.code == 0
+    assert " hold; 0 damaged files\n1 snapshot left out: removed meanwhile\n" in result.out
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_E8_one_that_is_removed_while_it_is_verified_was_removed(store, removing, level):
+    refused(run("snapshot", "verify", removing, *words_of(level), "--store", store), "was removed: retention")
 
 
 def test_another_system_is_not_restored(pristine):

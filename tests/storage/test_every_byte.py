@@ -12,6 +12,7 @@ from tests.storage.samples import begin, commit, files_of, sample
 from strobe.errors import StrobeError
 from strobe.protocol.log import Abort, Pin, Remove
 from strobe.storage import LogState, Store, collect, integrity
+from strobe.storage.blobs import blob_name
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,26 @@ def test_a_snapshot_taken_while_the_store_is_verified_is_no_problem(
     for interruption in (check_log_slowly, collect_first):
         monkeypatch.setattr(integrity, "_check_log", interruption)
         assert Store.open(store.url).verify_bytes() == []
+
+
+def test_E8_what_is_removed_while_the_store_is_verified_is_not_damaged_and_what_is_damaged_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.create(tmp_path / "store")
+    removed, kept = commit(store, sample(1)), commit(store, sample(2, balance=5))
+    lost = blob_name(store.state().committed[kept].manifest.processes["a"].state)
+    (tmp_path / "store" / lost).unlink()
+    check_log = integrity._check_log
+
+    def remove_after(*arguments: Any) -> LogState | None:
+        state = check_log(*arguments)
+        if removed in store.state().committed:
+            store.append(Remove(removed, "retention", 0), store.state().next_position)
+            assert len(collect(store).names) == 5
+        return state
+
+    monkeypatch.setattr(integrity, "_check_log", remove_after)
+    assert_named(Store.open(store.url), lost, "and nothing of what was removed")
 
 
 def test_a_log_that_lost_its_newest_entries_is_given_away_by_blobs(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from tests.storage import racing_writer
 from tests.storage.children import start
 from tests.storage.samples import begin, commit, sample, sample_id
 
-from strobe.errors import LogConflict
+from strobe.errors import LogConflict, SnapshotNotFound
 from strobe.protocol.log import Abort, Begin, Commit, Manifest, Pin, Remove
 from strobe.storage import LogState, Store, append_when, collect
+from strobe.storage.levels import Level, StoreLevels
 from strobe.storage.manifests import blobs_of
 
 
@@ -137,6 +138,27 @@ def test_E8_retention_in_other_processes_never_removes_the_newest_nor_a_pinned_s
     assert store.verify_bytes() == []
 
 
+def test_E8_beside_retention_nothing_that_it_removes_is_called_damaged(tmp_path: Path) -> None:
+    """This one commits and verifies everything there is, while retention in another process removes nearly all."""
+    store = Store.create(tmp_path / "store")
+    removed = removed_meanwhile = 0
+    with racers(store.url, 1) as (child,):
+        for tens in range(6):
+            for counter in range(10 * tens, 10 * tens + 10):
+                name = insist(begin, store, counter, None)
+                insist(commit_written, store, name, store.write_snapshot(sample(counter, balance=counter)))
+            names = [name for _, name, _ in store.list()]
+            child.stdin.write("retain 1\n")
+            assert Store.open(store.url).verify_bytes() == []
+            levels = StoreLevels(Store.open(store.url))
+            verdicts = [verdict_or_removal(levels, name) for name in names]
+            assert {*verdicts} <= {"holds", "was removed: retention"}
+            removed_meanwhile += verdicts.count("was removed: retention")
+            removed += int(child.stdout.readline())
+    assert removed > 50
+    assert removed_meanwhile > 0
+
+
 def test_of_racing_removals_and_pins_the_first_decides_and_nothing_is_removed_twice(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     names = [commit(store, sample(counter)) for counter in range(1, 32)]
@@ -149,6 +171,13 @@ def test_of_racing_removals_and_pins_the_first_decides_and_nothing_is_removed_tw
         assert race(children, [f"remove {names[-1]}"] * 4) == ["False"] * 4
     removals = [entry.snapshot for _, entry in store.read_log() if isinstance(entry, Remove)]
     assert len(removals) == len({*removals})
+
+
+def verdict_or_removal(levels: StoreLevels, name: str) -> str:
+    try:
+        return levels.verify(name, Level.CAUSAL).verdict
+    except SnapshotNotFound as error:
+        return error.problem.partition(";")[0]
 
 
 def insist(act: Callable[..., Any], *arguments: object) -> Any:

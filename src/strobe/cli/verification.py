@@ -9,7 +9,7 @@ import typer
 
 from strobe.cli.commands import JsonOption, KeysOption, StoreOption, ViewOption
 from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say
-from strobe.errors import UNREADABLE, StoreCorrupt, UsageError
+from strobe.errors import UNREADABLE, SnapshotNotFound, StoreCorrupt, UsageError
 from strobe.protocol.view import ChannelSpec, View
 from strobe.storage import Problem, Store
 from strobe.storage.keys import read_public_keys
@@ -54,13 +54,18 @@ def verify_(
     problems = opened.verify_bytes() if everything and level is not Level.EXISTS else []
     names = _names(opened, problems) if everything else [opened.resolve(id or "latest")]
     with beside_document(json):  # a system may print
-        verified = _verify_all(opened, names, level, system, signers)
+        verified, removed = _verify_all(opened, names, level, system, signers)
+    if removed and not everything:
+        raise removed[0]
     holds = not problems and all(one.holds for one in verified)
     if json:
         shown = [_document(one) for one in verified]
-        print_json({"store": opened.url, "level": level, "holds": holds, "problems": problems, "snapshots": shown})
+        found = {"problems": problems, "snapshots": shown, "removed_meanwhile": [one.snapshot_id for one in removed]}
+        print_json({"store": opened.url, "level": level, "holds": holds, **found})
     else:
         _print_verified(verified, problems, everything and level is not Level.EXISTS)
+        if removed:
+            say(f"{count(len(removed), 'snapshot')} left out: removed meanwhile")
         _print_scope(level, signers is not None, all(one.holds for one in verified))
     return 0 if holds else 1
 
@@ -104,8 +109,10 @@ def _names(store: Store, problems: list[Problem]) -> list[str]:
 
 def _verify_all(
     store: Store, names: list[str], level: Level, system: str | None, signers: Signers | None
-) -> list[Verified]:
+) -> tuple[list[Verified], list[SnapshotNotFound]]:
+    """Return what was found, and which were removed before that was known."""
     verified: list[Verified] = []
+    removed: list[SnapshotNotFound] = []
     with ExitStack() as stack:
         progress = stack.enter_context(Progress())
         levels = StoreLevels(store, signers)
@@ -117,8 +124,11 @@ def _verify_all(
             verify = TrialLevels(store, levels, stack.enter_context(open_system(system)).load).verify
         for name in names:
             progress.show(f"verified {len(verified)} of {count(len(names), 'snapshot')}")
-            verified.append(verify(name, level))
-    return verified
+            try:
+                verified.append(verify(name, level))
+            except SnapshotNotFound as error:
+                removed.append(error)
+    return verified, removed
 
 
 def _document(one: Verified) -> dict[str, object]:

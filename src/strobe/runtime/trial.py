@@ -8,12 +8,13 @@ An invariant is what the system's `conserved` returns: it must be what it was in
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from strobe.causality.proof import Finding
-from strobe.errors import UNREADABLE
+from strobe.errors import UNREADABLE, SnapshotNotFound
 from strobe.keyed_state import KeyedState
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
@@ -83,11 +84,12 @@ class TrialLevels:
 
     def _values(self) -> Iterator[tuple[str, Any]]:
         """Yield every snapshot that verifies, oldest first, with its value."""
-        for name in self._store.state().committed:
-            if self._levels.verify(name, Level.CAUSAL).holds:
-                value, findings = conserved_value(self._load(), self._store.load(name, checksums=False))
-                if not findings:
-                    yield name, value
+        for name in list(self._store.state().committed):
+            with suppress(SnapshotNotFound):  # it was removed meanwhile
+                if self._levels.verify(name, Level.CAUSAL).holds:
+                    value, findings = conserved_value(self._load(), self._store.load(name, checksums=False))
+                    if not findings:
+                        yield name, value
 
     def _restore(self, snapshot_id: str) -> Check:
         snapshot = self._store.load(snapshot_id, checksums=False)

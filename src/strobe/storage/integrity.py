@@ -41,7 +41,12 @@ def verify_bytes(place: Place) -> list[Problem]:
     # The names before the log: whatever a writer adds meanwhile then has its begin in what is read.
     blobs = list(_blob_refs(place))
     state = _check_log(place, header, problems)
-    _check_blobs(place, blobs, state, problems)
+    damaged = _damaged_blobs(place, blobs, state)
+    if damaged:
+        # What retention has removed meanwhile is not damaged: the log as it is now says what is still needed.
+        damaged = _without_removed(place, damaged, _check_log(place, header, []) or state)
+    problems += damaged
+    problems += _lost_begins(blobs, state)
     problems += [Problem(name, "is not a file of the store; move it elsewhere") for name in _unknown_names(place)]
     return problems
 
@@ -84,22 +89,36 @@ def _read_entry(place: Place, position: int) -> bytes:
     return raw
 
 
-def _check_blobs(place: Place, found: list[BlobRef], state: LogState | None, problems: list[Problem]) -> None:
+def _damaged_blobs(place: Place, found: list[BlobRef], state: LogState | None) -> list[Problem]:
     """Check those that are there, and, where the log is whole, that those that are needed are there."""
-    needed = {blob_name(ref): ref for manifest in state.roots() for ref in blobs_of(manifest)} if state else {}
+    needed = _needed(state)
     everything = {blob_name(ref): ref for ref in found} | needed
     blobs = Blobs(place)
+    damaged: list[Problem] = []
     for name, ref in sorted(everything.items()):
         if name not in needed and place.size(name) is None:
             continue  # collected since it was listed
         try:
             blobs.read(ref)
         except StoreError as error:
-            problems.append(_problem(name, error))
+            damaged.append(_problem(name, error))
+    return damaged
+
+
+def _without_removed(place: Place, damaged: list[Problem], state: LogState | None) -> list[Problem]:
+    needed = _needed(state)
+    return [problem for problem in damaged if problem.place in needed or place.size(problem.place) is not None]
+
+
+def _needed(state: LogState | None) -> dict[str, BlobRef]:
+    return {blob_name(ref): ref for manifest in state.roots() for ref in blobs_of(manifest)} if state else {}
+
+
+def _lost_begins(found: list[BlobRef], state: LogState | None) -> Iterator[Problem]:
     for begin in sorted({ref.begin for ref in found}):
         if state is not None and begin >= state.next_position:
             problem = f"its snapshot began at log entry {begin}, but the log ends before: its newest entries are lost"
-            problems.append(Problem(blob_directory(begin), problem))
+            yield Problem(blob_directory(begin), problem)
 
 
 def _blob_refs(place: Place) -> Iterator[BlobRef]:

@@ -87,13 +87,17 @@ class StoreLevels:
         self._blobs: dict[tuple[str, bool], str | None] = {}
 
     def verify(self, snapshot_id: str, level: Level) -> Verified:
-        """Return what `level` and those before it find in a complete snapshot, up to the causal proof."""
+        """Return what `level` and those before it find in a complete snapshot, up to the causal proof.
+
+        SnapshotNotFound: there is none, or it was removed while it was verified.
+        """
         identity = self._store.resolve(snapshot_id)
-        manifest = self._store.state().committed[identity].manifest
+        manifest = self._store.known.committed[identity].manifest
         verified = Verified(identity, ())
         for each in level.included[: tuple(Level).index(Level.CAUSAL) + 1]:
             verified = verified.with_check(self._check(identity, manifest, each))
             if not verified.holds:
+                self._store.resolve(identity)  # one that was removed meanwhile is not damaged
                 break
         return verified
 

@@ -161,6 +161,7 @@ class Store:
             read = partial(self.blobs.read, checksum=checksums)
             return to_snapshot(identity, self._state.committed[identity].manifest, read)
         except StoreCorrupt as error:
+            self.resolve(identity)  # one that was removed meanwhile is not damaged
             raise SnapshotCorrupt(identity, error.problem) from error
 
     def list(self) -> Listing:

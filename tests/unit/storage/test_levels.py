@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from tests.storage.signing import commit_signed
 
 from strobe.errors import MissingExtra, SnapshotNotFound
 from strobe.protocol.log import ProcessRecord
-from strobe.storage import Store
+from strobe.storage import Store, collect, retention
 from strobe.storage.keys import create_keys, read_public_keys
 from strobe.storage.levels import Level, Signers, StoreLevels
 
@@ -118,6 +119,25 @@ def test_states_are_not_read_again_for_the_proof(store: Store, monkeypatch: pyte
 def test_what_is_not_complete_is_not_verified(store: Store) -> None:
     with pytest.raises(SnapshotNotFound):
         StoreLevels(store).verify("000001-00000009-a", Level.EXISTS)
+
+
+@pytest.mark.parametrize("reading", ["check_size", "read"])
+def test_E8_one_that_is_removed_while_it_is_verified_is_not_corrupt_but_removed(
+    store: Store, monkeypatch: pytest.MonkeyPatch, reading: str
+) -> None:
+    name = commit(store, sample(1))
+    commit(store, sample(2, balance=5))
+    read = getattr(store.blobs, reading)
+
+    def read_late(*arguments: Any, **options: Any) -> Any:
+        retention.remove(Store.open(store.url), name, "retention", 0)
+        collect(Store.open(store.url))
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(store.blobs, reading, read_late)
+    with pytest.raises(SnapshotNotFound, match="was removed: retention"):
+        StoreLevels(store).verify(name, Level.CAUSAL)
+    assert StoreLevels(store).verify("latest", Level.CAUSAL).holds
 
 
 def test_P1_with_keys_the_verdict_says_who_signed(store: Store, keys: Path) -> None:
