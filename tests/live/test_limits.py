@@ -211,3 +211,20 @@ def test_a_cycle_of_processes_that_wait_for_credit_is_reported_and_not_hung_on(t
         assert "a->b" in trouble.problem
         assert "b->a" in trouble.problem
         assert all(one.state == "running" for one in status.processes)
+
+
+def test_processes_that_are_cut_off_from_each_other_and_go_on_are_not_reported_as_a_cycle(tmp_path):
+    """Both wait for credit, and have room to go on meanwhile; once the network lets things through, that has passed."""
+    settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000_000}
+    with running(
+        tmp_path, f"{LEDGER}:hoarders", PAIR, "--interval", "0", settings=settings, through_proxy=True
+    ) as live:
+        live.wait_running()
+        live.wait("messages both ways", lambda s: all(channel.received for channel in s.channels))
+        live.proxy.block("a->b", "b->a")
+        status = live.wait("both to be told of", lambda s: sum(one.kind == "slow" for one in s.troubles) == 2)
+        assert {one.kind for one in status.troubles} == {"slow"}
+        live.wait_progress()
+        live.proxy.unblock()
+        live.wait("no trouble", lambda s: not s.troubles)
+        assert "credit deadlock" not in live.log("coordinator")

@@ -538,3 +538,18 @@ def test_a_cycle_that_waits_for_credit_is_reported_once_with_a_way_out(tmp_path:
             assert len(coordinator.logged("credit deadlock")) == 1
 
     asyncio.run(scenario())
+
+
+def test_a_cycle_that_waits_for_credit_and_has_events_of_its_own_is_no_deadlock(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            a.beat(position=1, b=5.0)
+            a.beat(position=9, b=5.5)
+            await coordinator.until(lambda: coordinator.coordinator.members.get("a").reached == 9)
+            b.beat(a=6.0)
+            await coordinator.until(lambda: len(coordinator.logged("slow channel")) == 2)
+            assert [trouble.kind for trouble in coordinator.service.status().troubles] == ["slow", "slow"]
+            assert coordinator.logged("credit deadlock") == []
+
+    asyncio.run(scenario())

@@ -117,6 +117,7 @@ class ChannelReport(msgspec.Struct, frozen=True):
     """One channel as its sender sees it (`sent`, `backlog_bytes`, `waiting_s` for credit).
 
     `refused`: why whoever listens where the target was last known to be does not let it in, and never will.
+    `full`: so much waits here that the sender's process is given nothing more.
     """
 
     sent: int
@@ -125,12 +126,14 @@ class ChannelReport(msgspec.Struct, frozen=True):
     connected: bool = True
     reconnects: int = 0
     refused: str = ""
+    full: bool = False
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
     """A sign of life, with what people want to see. Counters only ever go up within an instance.
 
     `unreadable`: what is wrong with what comes on a channel again and again.
+    `waiting_bytes`: what has come on a channel, and was not given to the process yet.
     """
 
     process: str
@@ -146,6 +149,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     open_snapshots: int = 0
     log_lines: tuple[str, ...] = ()
     unreadable: dict[str, str] = {}
+    waiting_bytes: dict[str, int] = {}
 
 
 class Failed(msgspec.Struct, frozen=True):

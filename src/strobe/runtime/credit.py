@@ -2,6 +2,9 @@
 
 A process that cannot send is given nothing more to receive, so it grants no credit either. In a cycle of such
 processes nobody goes on: a deadlock that the size of the windows decides, which is reported with a way out.
+
+To wait for credit is not enough for that. Who has room left goes on; and where the target has nothing of what was sent,
+it is the network that holds things up.
 """
 
 from collections import deque
@@ -25,6 +28,15 @@ def waiting_channels(
         if report is not None and report.waiting_s > after_s:
             found.append((channel, report.waiting_s))
     return found
+
+
+def held_back(channel: ChannelSpec, heartbeats: Mapping[str, Heartbeat]) -> bool:
+    """Tell whether the source of `channel` has stopped because the target does not take what has come on it."""
+    source, target = heartbeats.get(channel.source), heartbeats.get(channel.target)
+    report = source.outgoing.get(channel.id) if source is not None else None
+    if report is None or target is None:
+        return False
+    return report.full and report.connected and target.waiting_bytes.get(channel.id, 0) > 0
 
 
 def credit_cycles(waiting: Iterable[ChannelSpec]) -> list[tuple[ChannelSpec, ...]]:

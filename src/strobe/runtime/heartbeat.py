@@ -32,21 +32,23 @@ def measure(host: "Host") -> Heartbeat:
         timeline.recordings.spilled_bytes,
         len(timeline.captures.open),
         unreadable={inlet.channel: inlet.unreadable for inlet in timeline.inlets.values() if inlet.unreadable},
+        waiting_bytes={inlet.channel: inlet.waiting_bytes for inlet in timeline.inlets.values() if inlet.waiting_bytes},
     )
 
 
 def _outgoing(timeline: "Timeline") -> dict[str, ChannelReport]:
     counts = timeline.protocol.outgoing
     return {
-        channel: _report(counts[channel].count, outlet)
+        channel: _report(counts[channel].count, outlet, timeline.outbox.is_full(channel))
         for channel, outlet in timeline.outbox.outlets.items()
         if channel in counts
     }
 
 
-def _report(sent: int, outlet: Outlet) -> ChannelReport:
+def _report(sent: int, outlet: Outlet, full: bool) -> ChannelReport:
     refused = outlet.refusal.reason if outlet.refusal is not None else ""
-    return ChannelReport(sent, outlet.backlog_bytes, outlet.waiting_s, outlet.connected, outlet.reconnects, refused)
+    backlog_bytes, waiting_s, connected = outlet.backlog_bytes, outlet.waiting_s, outlet.connected
+    return ChannelReport(sent, backlog_bytes, waiting_s, connected, outlet.reconnects, refused, full)
 
 
 def _memory_bytes() -> int:

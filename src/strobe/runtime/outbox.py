@@ -165,6 +165,10 @@ class Outbox:
                 count, body = frame.seal()
                 self.on_seal(channel, following, count, frame.take_events(), body)
 
+    def is_full(self, channel: str) -> bool:
+        """Tell whether what waits on `channel` holds the process back."""
+        return channel in self._full
+
     def has_room(self, channel: str) -> None:
         """Enough of what waited on `channel` has gone."""
         self._full.discard(channel)

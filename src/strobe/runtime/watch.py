@@ -2,7 +2,7 @@
 
 from strobe.protocol import ChannelSpec
 from strobe.runtime.control import Heartbeat
-from strobe.runtime.credit import credit_cycles, describe_cycle, waiting_channels
+from strobe.runtime.credit import credit_cycles, describe_cycle, held_back, waiting_channels
 from strobe.runtime.event_log import WARNING
 from strobe.runtime.reception import Reception
 
@@ -55,14 +55,16 @@ class Watch:
                 self.coordinator.log.say("left", process=process)
 
     def _look_at_credit(self) -> None:
-        heartbeats: dict[str, Heartbeat] = {
-            member.process: member.heartbeat
-            for member in self.coordinator.members.connected()
-            if member.heartbeat is not None
-        }
+        heartbeats: dict[str, Heartbeat] = {}
+        stopped: dict[str, Heartbeat] = {}
+        for member in self.coordinator.members.connected():
+            if member.heartbeat is not None:
+                heartbeats[member.process] = member.heartbeat
+                if not member.events_per_s:
+                    stopped[member.process] = member.heartbeat
         known = {channel.id for channel, _ in self.slow}
         self.slow = waiting_channels(self.coordinator.brain.view, heartbeats)
-        cycles = credit_cycles(channel for channel, _ in self.slow)
+        cycles = credit_cycles(channel for channel, _ in self.slow if held_back(channel, stopped))
         for cycle in cycles:
             if cycle not in self.cycles:
                 self.cycles_found += 1

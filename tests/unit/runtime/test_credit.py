@@ -1,8 +1,12 @@
 """Who waits for credit, and in which cycles nobody goes on."""
 
+from typing import Any
+
+import pytest
+
 from strobe.protocol import ChannelSpec, View
 from strobe.runtime.control import ChannelReport, Heartbeat
-from strobe.runtime.credit import credit_cycles, waiting_channels
+from strobe.runtime.credit import credit_cycles, held_back, waiting_channels
 
 
 def channels(*pairs: str) -> list[ChannelSpec]:
@@ -32,3 +36,32 @@ def test_only_channels_of_the_view_that_have_waited_for_long_count() -> None:
     heartbeats = {"a": Heartbeat("a", 1, 0, 0.0, 0, reports, {}, {})}
     assert [(channel.id, waited) for channel, waited in waiting_channels(view, heartbeats)] == [("a->b", 4.0)]
     assert waiting_channels(view, heartbeats, after_s=5.0) == []
+
+
+def beat(process: str, report: dict[str, Any], received: int = 500) -> Heartbeat:
+    """A heartbeat of one of `a` and `b`, with what it sends the other, and has of it and was not given yet."""
+    (other,) = {"a", "b"} - {process}
+    outgoing = {f"{process}->{other}": ChannelReport(1, **report)}
+    return Heartbeat(process, 1, 0, 0.0, 0, outgoing, {}, {}, waiting_bytes={f"{other}->{process}": received})
+
+
+STUCK = {"waiting_s": 4.0, "full": True}
+
+
+@pytest.mark.parametrize(
+    ("report", "received"),
+    [
+        (STUCK | {"full": False}, 500),
+        (STUCK | {"connected": False}, 500),
+        (STUCK, 0),
+    ],
+    ids=["there is room to go on", "there is no connection", "nothing has arrived"],
+)
+def test_who_is_held_back_has_no_room_and_its_target_does_not_take_what_has_arrived(
+    report: dict[str, Any], received: int
+) -> None:
+    forth, back = channels("ab", "ba")
+    heartbeats = {"a": beat("a", STUCK), "b": beat("b", STUCK)}
+    assert [channel for channel in (forth, back) if held_back(channel, heartbeats)] == [forth, back]
+    assert not held_back(forth, {"a": beat("a", report), "b": beat("b", STUCK, received)})
+    assert not held_back(forth, {"a": beat("a", STUCK)})
