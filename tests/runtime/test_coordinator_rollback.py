@@ -23,8 +23,8 @@ from strobe.protocol.coordination import (
 from strobe.protocol.log import EpochStart
 from strobe.protocol.view import ChannelSpec
 from strobe.runtime.control import SnapshotBegun, Stop
-from strobe.runtime.documents import RestoreRequest
-from strobe.runtime.requests import RestoreFailed
+from strobe.runtime.documents import RestoreRequest, RestoreStarted
+from strobe.runtime.requests import RestoreFailed, Superseded
 from strobe.storage import CommitStep, Store, retention
 
 
@@ -246,6 +246,54 @@ def test_R2_the_latest_is_what_is_latest_when_commits_under_way_have_ended(tmp_p
             held.gate.set()
             started, _ = await asyncio.gather(restoring, restored(a, b))
             assert started.restored == second
+
+    asyncio.run(scenario())
+
+
+def asking(coordinator: Running, snapshot: str | None, fork: bool = False) -> asyncio.Task[RestoreStarted]:
+    return asyncio.create_task(coordinator.service.operations.restore(RestoreRequest(snapshot, fork)))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "was_fork", "fork"),
+    [("latest", False, False), ("second", False, False), ("first", False, True), ("first", True, False)],
+)
+def test_R1_whoever_asked_for_a_rollback_is_told_at_once_that_a_later_request_goes_elsewhere(
+    tmp_path: Path, earlier: str, was_fork: bool, fork: bool
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            first, second = [await committed(coordinator, a, b, data=data) for data in (b"first", b"second")]
+            _, held = await committing(coordinator, a, b, sinks={})
+            asked = asking(coordinator, {"first": first, "second": second}.get(earlier, earlier), was_fork)
+            anything = asking(coordinator, None)
+            await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 2)
+            later = [asking(coordinator, first, fork) for _ in range(2)]
+            with pytest.raises(Superseded, match=f"asked for {first}{' as a fork' if fork else ''} since"):
+                await asked
+            assert not anything.done()
+            held.gate.set()
+            answers = await asyncio.gather(anything, *later)
+            assert {(one.epoch, one.restored) for one in answers} == {(2, first)}
+            assert coordinator.coordinator.brain.rollback.forked == fork
+
+    asyncio.run(scenario())
+
+
+def test_R1_an_epoch_that_a_request_has_overtaken_is_nobodys_answer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            first, second = [await committed(coordinator, a, b, data=data) for data in (b"first", b"second")]
+            anything, held = asking(coordinator, None), HeldCommit(coordinator)
+            await coordinator.until(held.begun.is_set)  # epoch 2 is written
+            later = asking(coordinator, first)
+            await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 2)
+            held.gate.set()
+            assert [(one.epoch, one.restored) for one in await asyncio.gather(anything, later)] == [(3, first)] * 2
+            assert [one.restored for one in coordinator.coordinator.rollbacks] == [second, first]
+            assert {one.epoch for one in await restored(a, b)} == {3}
 
     asyncio.run(scenario())
 

@@ -96,7 +96,8 @@ class Chronicle:
             processes=coordinator.brain.view.processes,
             undone=undone,
         )
-        coordinator.requests.restored(RestoreStarted(entry.epoch, entry.restored, undone))
+        if not coordinator.brain.rollback.pending:  # else this one was overtaken, and nobody is told of it
+            coordinator.requests.restored(RestoreStarted(entry.epoch, entry.restored, undone))
 
     def _undone(self) -> dict[str, int]:
         """Return how many events each process loses, as far as heartbeats have told."""

@@ -31,6 +31,7 @@ from strobe.protocol.coordination import (
     WakeAt,
 )
 from strobe.protocol.log import Begin, EpochStart, Manifest
+from strobe.protocol.rollback import NEWEST, Goal
 from strobe.protocol.systems import first_view, who_must_stay
 from strobe.runtime.choosing import Topology
 from strobe.runtime.chronicle import Chronicle
@@ -101,7 +102,7 @@ class Coordinator:
         # Called with each snapshot that has its outcome, and with the report where all is to be stopped.
         self.on_finished: Callable[[Any], None] = lambda finished: None
         self.on_halt: Callable[[str], None] = lambda report: None
-        self._choosing: str | None = None
+        self._choosing = NEWEST
         self._waking: tuple[int, asyncio.TimerHandle] | None = None
         self.store = StoreThread(self._take, self.broke, self.log)
         self.chronicle = Chronicle(self)
@@ -256,15 +257,14 @@ class Coordinator:
     # Rollback
 
     def _choose(self, order: ChooseSnapshot) -> None:
-        self._choosing = order.wanted
+        self._choosing = Goal(order.wanted, order.fork)
         topology = Topology.of(self.system.protocol, self.first_view, self.brain.view)
         self.work(self.store.desk.choose, order.wanted, topology, order.fork, self.system)
 
     def _refused(self, refusal: RestoreRefused) -> None:
-        wanted = self._choosing
         self.refusal = refusal.reason
-        self.log.say("restore refused", WARNING, wanted=wanted or "latest", reason=refusal.reason)
-        self.requests.refused(wanted, refusal.reason)
+        self.log.say("restore refused", WARNING, wanted=self._choosing.snapshot or "latest", reason=refusal.reason)
+        self.requests.refused(self._choosing, refusal.reason)
         self.hear(refusal)
 
     # Nodes

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from strobe.errors import SnapshotError, StrobeError, UsageError
 from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotUnwanted, SnapshotWanted
+from strobe.protocol.rollback import Goal
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.documents import (
     BEGUN,
@@ -84,7 +85,7 @@ class Operations:
         until_s = coordinator.now_s() + timeout_s
         wanted = await self._restorable(request.snapshot, timeout_s)
         self._check_running()  # it may have been stopped meanwhile
-        wait = coordinator.requests.restore(wanted)
+        wait = coordinator.requests.restore(Goal(wanted, request.fork))
         reason = "someone asked to fork from it" if request.fork else "someone asked for it"
         coordinator.hear(RestoreWanted(wanted, reason, request.fork))
         try:

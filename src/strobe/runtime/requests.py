@@ -2,6 +2,9 @@
 
 A request for a snapshot is answered by the first one that begins after it, from the initiators it names; where that one
 is aborted and tried again, by the next.
+
+There is one rollback at a time, and the last request that says whereto decides where it goes. Those before it are told
+so at once: what they asked for will not come.
 """
 
 import asyncio
@@ -10,12 +13,17 @@ import msgspec
 
 from strobe.errors import StrobeError
 from strobe.protocol.log import Begin
+from strobe.protocol.rollback import NEWEST, Goal
 from strobe.runtime.documents import ABORTED, COMMITTED, RestoreStarted, Taken
 from strobe.storage.resolution import LATEST
 
 
 class RestoreFailed(StrobeError):
     """What was asked for cannot be restored; the system goes on as before (E9)."""
+
+
+class Superseded(StrobeError):
+    """Someone has asked since for a rollback to elsewhere, and there is only one."""
 
 
 class TakeWait:
@@ -36,9 +44,9 @@ class TakeWait:
 
 
 class RestoreWait(msgspec.Struct):
-    """Someone waits for a rollback to `wanted`, or to the latest; None: to whatever can be restored."""
+    """Someone waits for a rollback to `goal`, or to the latest; without a snapshot, to whatever can be restored."""
 
-    wanted: str | None
+    goal: Goal
     done: "asyncio.Future[RestoreStarted]"
 
 
@@ -54,8 +62,12 @@ class Requests:
         self.takes.append(wait)
         return wait
 
-    def restore(self, wanted: str | None) -> RestoreWait:
-        wait = RestoreWait(wanted, asyncio.get_running_loop().create_future())
+    def restore(self, goal: Goal) -> RestoreWait:
+        if goal != NEWEST:
+            instead = f"{goal.snapshot or 'the newest'}{' as a fork' if goal.fork else ''}"
+            problem = f"someone has asked for {instead} since, and the rollback goes there; ask again if it shall not"
+            self._fail([wait for wait in self.restores if wait.goal not in (goal, NEWEST)], Superseded(problem))
+        wait = RestoreWait(goal, asyncio.get_running_loop().create_future())
         self.restores.append(wait)
         return wait
 
@@ -78,16 +90,19 @@ class Requests:
                 wait.ended.set_result(Taken(snapshot, COMMITTED if committed else ABORTED, reason))
 
     def restored(self, started: RestoreStarted) -> None:
-        for wait in [wait for wait in self.restores if wait.wanted in (None, LATEST, started.restored)]:
+        for wait in [wait for wait in self.restores if wait.goal.snapshot in (None, LATEST, started.restored)]:
             self.restores.remove(wait)
             if not wait.done.done():
                 wait.done.set_result(started)
 
-    def refused(self, wanted: str | None, reason: str) -> None:
-        for wait in [wait for wait in self.restores if wait.wanted == wanted]:
+    def refused(self, goal: Goal, reason: str) -> None:
+        self._fail([wait for wait in self.restores if wait.goal == goal], RestoreFailed(reason))
+
+    def _fail(self, waits: list[RestoreWait], error: StrobeError) -> None:
+        for wait in waits:
             self.restores.remove(wait)
             if not wait.done.done():
-                wait.done.set_exception(RestoreFailed(reason))
+                wait.done.set_exception(error)
 
     def forget(self, wait: TakeWait | RestoreWait) -> None:
         """Nobody waits any more."""
