@@ -24,8 +24,8 @@ from strobe.cli.systems import open_system
 from strobe.cli.up import Session, coordinator_options, interruptible
 from strobe.cli.watch import Watch, _picture
 from strobe.errors import TransportError
-from strobe.runtime.client import Client
-from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status, Trouble
+from strobe.runtime.client import Client, RequestRefused
+from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status, Taken, Trouble
 from strobe.storage import Store
 
 
@@ -272,6 +272,45 @@ def test_a_child_that_fails_says_why(tmp_path, lifeline, capsys):
     assert ended(child) == 1
     Session(SimpleNamespace())._tell_gone(Gone("b", 1, child.last_error()))
     assert capsys.readouterr().err == "b ended with exit code 1 (b ends: boom); it is started again\n"
+
+
+def answering(answer):
+    """Return a function that returns `answer`, or raises it."""
+
+    def answered(**_):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return answered
+
+
+ABORTED = Taken("000001-00000001-x", "aborted", "b did not answer")
+
+
+@pytest.mark.parametrize(
+    ("status", "taken", "why"),
+    [
+        (status_of(), TransportError("none has begun after 10 s"), "none has begun after 10 s"),
+        (status_of(), RequestRefused("all is stopped: b crashed"), "all is stopped: b crashed"),
+        (status_of(), ABORTED, "000001-00000001-x was aborted: b did not answer"),
+        (TransportError("no coordinator answers"), None, "no coordinator answers"),
+    ],
+)
+def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stopped(capsys, status, taken, why):
+    stopped = []
+    client = SimpleNamespace(status=answering(status), take=answering(taken))
+    supervisor = SimpleNamespace(client=client, stop=lambda: stopped.append(True), store="/no/store")
+    Session(supervisor)._finish()
+    undone = "started again, the system goes on from its newest one, and what came after that is undone"
+    assert capsys.readouterr().err == f"no last snapshot could be taken ({why}); {undone}\n"
+    assert stopped == [True]
+
+
+def test_of_a_system_that_was_halted_no_last_snapshot_is_taken(capsys):
+    client = SimpleNamespace(status=answering(status_of(halted="b crashes")))
+    Session(SimpleNamespace(client=client, stop=lambda: None, store="/no/store"))._finish()
+    assert capsys.readouterr().err == ""
 
 
 def finished_of(snapshot, ended_us):

@@ -17,7 +17,8 @@ from strobe.cli.supervisor import Gone, Supervisor
 from strobe.cli.systems import open_system
 from strobe.cli.watch import Watch
 from strobe.errors import StoreError, TransportError, UsageError
-from strobe.runtime.documents import Status
+from strobe.runtime.client import RequestRefused
+from strobe.runtime.documents import COMMITTED, Status, Taken
 from strobe.runtime.system_file import ProgramWithOwnLoop
 from strobe.storage import Store
 
@@ -25,6 +26,7 @@ app = new_app()
 
 LOOK_EVERY_S = 0.5
 TICK_S = 0.05
+LAST_SNAPSHOT_S = 10.0
 
 
 @app.command()
@@ -172,12 +174,15 @@ class Session:
 
     def _finish(self) -> None:
         """Take a last snapshot, so that nothing is undone when the system is started again, and stop."""
-        with contextlib.suppress(TransportError):
-            self._status = self._supervisor.client.status()
+        client = self._supervisor.client
+        try:
+            self._status = client.status()
             if not self._status.halted:
-                taken = self._supervisor.client.take(wait=True, timeout_s=10.0)
-                note(f"last snapshot: {taken.id or 'none'}, {taken.outcome} {taken.reason}".rstrip())
-            self._status = self._supervisor.client.status()
+                _tell_last(client.take(wait=True, timeout_s=LAST_SNAPSHOT_S))
+        except (TransportError, RequestRefused) as error:
+            _tell_none(str(error))
+        with contextlib.suppress(TransportError):
+            self._status = client.status()
         self._supervisor.stop()
         if self._status is not None:
             self._count_again(self._status)
@@ -192,6 +197,18 @@ class Session:
         rollbacks = count(len(status.rollbacks), "rollback")
         complete = count(status.committed, "complete snapshot")
         return f"{complete} in the store, {status.aborted:,} aborted, {rollbacks}; everything has ended"
+
+
+def _tell_last(taken: Taken) -> None:
+    if taken.outcome == COMMITTED:
+        note(f"last snapshot: {taken.id}, {taken.outcome}")
+    else:
+        _tell_none(f"{taken.id} was {taken.outcome}: {taken.reason}")
+
+
+def _tell_none(why: str) -> None:
+    undone = "started again, the system goes on from its newest one, and what came after that is undone"
+    note(f"no last snapshot could be taken ({why}); {undone}")
 
 
 @contextlib.contextmanager
