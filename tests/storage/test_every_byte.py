@@ -12,7 +12,7 @@ from tests.storage.samples import begin, commit, files_of, sample
 from strobe.errors import StrobeError
 from strobe.protocol.log import Abort, Pin, Remove
 from strobe.storage import LogState, Store, collect, integrity
-from strobe.storage.blobs import blob_name
+from strobe.storage.blobs import blob_directory, blob_name
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +154,27 @@ def test_E8_what_is_removed_while_the_store_is_verified_is_not_damaged_and_what_
 
     monkeypatch.setattr(integrity, "_check_log", remove_after)
     assert_named(Store.open(store.url), lost, "and nothing of what was removed")
+
+
+def test_E8_a_directory_that_retention_has_emptied_and_removes_meanwhile_is_no_stranger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.create(tmp_path / "store")
+    commit(store, sample(1))
+    emptied = tmp_path / "store" / blob_directory(1)
+    emptied.mkdir()
+    looked_at: list[str] = []
+    is_directory = store.place.is_directory
+
+    def look_late(name: str) -> bool:
+        if name in looked_at and emptied.exists():  # not when blobs are listed, but when strangers are looked for
+            emptied.rmdir()
+        looked_at.append(name)
+        return is_directory(name)
+
+    monkeypatch.setattr(store.place, "is_directory", look_late)
+    assert store.verify_bytes() == []
+    assert not emptied.exists()
 
 
 def test_a_log_that_lost_its_newest_entries_is_given_away_by_blobs(tmp_path: Path) -> None:

@@ -136,10 +136,10 @@ def _unknown_names(place: Place) -> Iterator[str]:
     yield from (f"{LOG}/{name}" for name in place.names(LOG) if entry_position(name) is None)
     for name in place.names(BLOBS):
         directory = f"{BLOBS}/{name}"
-        if directory_begin(name) is None or not place.is_directory(directory):
-            yield directory
-        else:
+        if directory_begin(name) is not None and place.is_directory(directory):
             yield from (f"{directory}/{blob}" for blob in place.names(directory) if not is_digest(blob))
+        elif name in place.names(BLOBS):  # else a collector has emptied and removed it since
+            yield directory
 
 
 def _problem(place: str, error: StoreError) -> Problem:
