@@ -29,6 +29,7 @@ class Pair:
     def __init__(self, name, near, far):
         self.name = name
         self.ends = (near, far)
+        self.swallowed = False
 
     def reset(self):
         """Cut both at once, without a word: the peers get a reset, not an end."""
@@ -93,6 +94,10 @@ class Proxy:
         """Let these through again, or all."""
         self._ask(lambda: self._unblock(names))
 
+    def swallow(self, *names):
+        """Let nothing through on the connections of these names that stand, and tell neither end; new ones pass."""
+        self._ask(lambda: self._swallow(names))
+
     def slow(self, bytes_per_s, *names):
         """Let so many bytes a second through, each way; None: as many as come."""
         self._ask(lambda: self._rates.update(dict.fromkeys(names, bytes_per_s)))
@@ -114,6 +119,10 @@ class Proxy:
             pair.reset()
         self.resets += len(pairs)
         return len(pairs)
+
+    def _swallow(self, names):
+        for pair in self._pairs:
+            pair.swallowed = pair.swallowed or pair.name in names
 
     def _unblock(self, names):
         self._blocked.difference_update(names or set(self._blocked))
@@ -170,17 +179,20 @@ class Proxy:
         self._pairs.add(pair)
         try:
             far[1].write(first)
-            pumps = [self._pump(name, near[0], far[1]), self._pump(name, far[0], near[1])]
+            pumps = [self._pump(pair, near[0], far[1]), self._pump(pair, far[0], near[1])]
             await asyncio.gather(*pumps)
         finally:
             self._pairs.discard(pair)
             pair.reset()
 
-    async def _pump(self, name, reader, writer):
+    async def _pump(self, pair, reader, writer):
         """Hand on what comes until either end is gone; then both are."""
+        name = pair.name
         while True:
             rate = self._rates.get(name)
             data = await reader.read(CHUNK_BYTES if rate is None else max(1, rate // SLICES_PER_S))
+            if pair.swallowed:
+                await asyncio.Event().wait()  # until the proxy is closed
             if not data:
                 raise ConnectionError(f"{name} has ended")
             if rate is not None:

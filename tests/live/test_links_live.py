@@ -47,6 +47,22 @@ def test_control_connections_that_are_reset_cost_no_rollback(tmp_path):
     check_everything(ledger.ledger, tmp_path / "store")
 
 
+def test_a_node_whose_control_connection_leads_nowhere_opens_another_and_keeps_its_state(tmp_path):
+    """Nobody is told that such a connection is dead: neither end hears anything, and new ones would pass."""
+    with running(
+        tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--silence", "1.5", through_proxy=True
+    ) as live:
+        live.wait_running()
+        live.wait_committed(2)
+        live.proxy.swallow("control c")
+        wait_until("c to notice", lambda: "has answered none of" in live.log("c"), seconds=15, between=live.tick)
+        live.wait_running()
+        live.wait_committed(3)
+        assert live.epoch() == 1
+        assert live.gone == []
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
 def test_E6_a_blocked_link_aborts_snapshots_and_nothing_else(tmp_path):
     """E6: snapshots that wait for it time out and are tried again; when it opens, all goes on without a rollback."""
     with running(

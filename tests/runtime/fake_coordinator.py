@@ -24,6 +24,8 @@ from strobe.runtime.control import (
     LENGTH,
     AddressBook,
     FragmentStored,
+    Heartbeat,
+    HeartbeatHeard,
     Register,
     SnapshotBegun,
     Welcome,
@@ -35,6 +37,7 @@ from strobe.runtime.settings import NodeSettings
 from strobe.storage import Store
 
 PATIENCE_S = 20.0
+SILENCE_S = 3.0
 
 
 class Link:
@@ -198,7 +201,7 @@ class FakeCoordinator:
         register = await _message(reader)
         assert isinstance(register, Register)
         link = Link(register, writer)
-        link.say(Welcome(self.store.header.store, self.store.url, self.settings, self.epoch))
+        link.say(Welcome(self.store.header.store, self.store.url, self.settings, self.epoch, SILENCE_S))
         async with self._registered:
             self.links[register.process] = link
             self._registered.notify_all()
@@ -206,6 +209,8 @@ class FakeCoordinator:
         message: Any = register
         while message is not None:
             message = await _message(reader)
+            if isinstance(message, Heartbeat):
+                link.say(HeartbeatHeard())
             await link.note(message)
         writer.close()
         self._serving.discard(task)

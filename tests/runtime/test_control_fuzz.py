@@ -23,6 +23,7 @@ from strobe.protocol.coordination import (
 from strobe.runtime.control import (
     FROM_NODE,
     LENGTH,
+    VERSION,
     ChannelReport,
     Failed,
     FragmentStored,
@@ -71,7 +72,7 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
     record = record_of(Store.open(coordinator.coordinator.store_url), view, "a", 0, b"state")
     channels = {channel.id: ChannelReport(5) for channel in view.outgoing("a")}
     messages = [
-        Register(1, "a", "instance", 1, ("127.0.0.1", 1), tuple(view.channels), "chandy-lamport"),
+        Register(VERSION, "a", "instance", 1, ("127.0.0.1", 1), tuple(view.channels), "chandy-lamport"),
         Heartbeat(
             "a", 1, 7, 0.1, 1000, channels, {"b->a": 3}, {"garbage": 1}, log_lines=("line",), unreadable={"b->a": "x"}
         ),

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import socket
 
 import pytest
 import uvloop
 
 from strobe.runtime import control_link
-from strobe.runtime.control import Stop, pack
+from strobe.runtime.control import HeartbeatHeard, Stop, pack
 from strobe.runtime.control_link import ControlLink
 
 
@@ -102,3 +103,90 @@ def test_a_coordinator_that_reads_nothing_costs_its_nodes_a_bounded_buffer(monke
             await link.close()
 
     asyncio.run(meet())
+
+
+def test_a_coordinator_that_answers_no_sign_of_life_is_greeted_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """A connection may lead nowhere without an end or a reset: only that nothing comes tells."""
+
+    async def meet() -> None:
+        met, over = asyncio.Semaphore(0), asyncio.Event()
+        words: list[Stop] = [Stop("welcome")]
+        heard: list[object] = []
+
+        async def say_one_thing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if words:
+                writer.write(pack(words.pop()))
+            met.release()
+            await over.wait()
+            writer.close()
+
+        async with await asyncio.start_server(say_one_thing, "127.0.0.1", 0) as server:
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append)
+            link.unanswered_max = 3
+            link.start()
+            # One that lets in and says nothing at all may be stopped: it shall not find many when it goes on.
+            for allowed in (3, 30, 30):
+                async with asyncio.timeout(10):
+                    await met.acquire()
+                    while not link.connected or not heard:
+                        await asyncio.sleep(0)
+                assert [link.beat(Stop("alive")) for _ in range(allowed + 1)] == [True] * allowed + [False]
+            over.set()
+            await link.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(meet())
+    assert [record.getMessage().partition("(")[2] for record in caplog.records] == [
+        "it has answered none of 3 signs of life); trying again"
+    ]
+
+
+def test_each_word_of_the_coordinator_answers_all_signs_of_life_before_it() -> None:
+    async def meet() -> None:
+        heard, over = asyncio.Queue[object](), asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await reader.read(1000):
+                writer.write(pack(HeartbeatHeard()))
+            writer.close()
+            await writer.wait_closed()
+            over.set()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.put_nowait)
+            link.unanswered_max = 1
+            link.start()
+            async with asyncio.timeout(10):
+                for _ in range(10):
+                    assert await heard.get() == HeartbeatHeard()
+                    assert link.beat(Stop("alive"))
+                await link.close()
+                await over.wait()
+
+    asyncio.run(meet())
+
+
+def test_a_connection_that_does_not_come_about_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(control_link, "CONNECT_S_MAX", 0.05)
+
+    async def meet() -> None:
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+            # Where so many wait to be let in, the system answers nobody else.
+            waiting = [socket.socket() for _ in range(4)]
+            for one in waiting:
+                one.setblocking(False)
+                one.connect_ex(server.getsockname())
+            link = ControlLink(server.getsockname(), lambda: Stop("hello"), lambda _: None)
+            link.start()
+            async with asyncio.timeout(10):
+                while not caplog.records:
+                    await asyncio.sleep(0.01)
+            await link.close()
+            for one in waiting:
+                one.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(meet())
+    assert "(no answer within 0.05 s); trying again" in caplog.text

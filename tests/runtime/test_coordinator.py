@@ -32,6 +32,7 @@ from strobe.runtime.control import (
     Failed,
     FragmentStored,
     Heartbeat,
+    HeartbeatHeard,
     Recorded,
     Refused,
     SnapshotBegun,
@@ -219,6 +220,18 @@ def test_E10_no_snapshot_begins_while_a_process_is_missing(tmp_path: Path) -> No
             b.say(Drained("b", (await b.hear(TellView)).view.number))
             (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert told.committed
+
+    asyncio.run(scenario())
+
+
+def test_each_sign_of_life_is_answered(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", silence_s=7.0) as coordinator:
+            a = await coordinator.living("a")
+            assert a.heard[0].silence_s == 7.0
+            for _ in range(3):
+                a.beat()
+                await a.hear(HeartbeatHeard)
 
     asyncio.run(scenario())
 

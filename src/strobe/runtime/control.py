@@ -32,7 +32,7 @@ from strobe.protocol.coordination import (
 from strobe.protocol.log import ProcessRecord
 from strobe.runtime.settings import NodeSettings
 
-VERSION = 1
+VERSION = 2
 MESSAGE_BYTES_MAX = 64 << 20
 LENGTH = struct.Struct("<I")
 
@@ -56,12 +56,16 @@ class Register(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """The answer to `Register`. `system` is the identity of the store, which every link of the system must name."""
+    """The answer to `Register`. `system` is the identity of the store, which every link of the system must name.
+
+    Where nothing comes for `silence_s`, however often the node says that it lives, the connection leads nowhere.
+    """
 
     system: str
     store: str
     settings: NodeSettings
     epoch: int
+    silence_s: float
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -152,6 +156,10 @@ class Heartbeat(msgspec.Struct, frozen=True):
     waiting_bytes: dict[str, int] = {}
 
 
+class HeartbeatHeard(msgspec.Struct, frozen=True):
+    """The answer to each `Heartbeat`: by it a node knows that its connection leads to somebody."""
+
+
 class Failed(msgspec.Struct, frozen=True):
     """The process cannot go on, for this reason: the last thing it says before it ends with exit code 1."""
 
@@ -182,6 +190,7 @@ FROM_COORDINATOR: dict[str, Any] = {
         Welcome,
         Refused,
         AddressBook,
+        HeartbeatHeard,
         SnapshotBegun,
         AskToRecord,
         RelaySentCount,

@@ -11,7 +11,17 @@ from typing import Any, Protocol
 
 from strobe.errors import TransportError
 from strobe.runtime.addresses import print_address
-from strobe.runtime.control import FROM_NODE, LENGTH, MESSAGE_BYTES_MAX, Refused, Register, pack, unpack
+from strobe.runtime.control import (
+    FROM_NODE,
+    LENGTH,
+    MESSAGE_BYTES_MAX,
+    Heartbeat,
+    HeartbeatHeard,
+    Refused,
+    Register,
+    pack,
+    unpack,
+)
 from strobe.runtime.members import Member
 
 REGISTER_S_MAX = 5.0
@@ -163,6 +173,8 @@ class ControlServer:
             if member.connection is not connection:
                 return "another connection took its place"
             self._desk.heard(member, message)
+            if isinstance(message, Heartbeat):
+                connection.send(HeartbeatHeard())
 
 
 async def _message(reader: asyncio.StreamReader, bytes_max: int) -> Any:

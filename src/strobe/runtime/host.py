@@ -7,6 +7,7 @@ blank ──Register──► welcome ──TellRestore──► living ──Te
 import asyncio
 import gc
 import logging
+import math
 import os
 import secrets
 import socket
@@ -30,6 +31,7 @@ from strobe.runtime.control import (
     VERSION,
     AddressBook,
     Failed,
+    HeartbeatHeard,
     Refused,
     Register,
     SnapshotBegun,
@@ -202,6 +204,8 @@ class Host:
                 self._welcomed(order)
             case Refused():
                 self._refused(order)
+            case HeartbeatHeard():
+                pass  # the connection is alive
             case AddressBook():
                 self.addresses = order.addresses
                 if self.timeline is not None:
@@ -226,6 +230,7 @@ class Host:
         self.system = welcome.system
         self.settings = welcome.settings
         self._current = welcome.epoch
+        self._link.unanswered_max = math.ceil(welcome.silence_s / welcome.settings.heartbeat_s)
         self._store = self.writer.store = canonical_url(self._store_given or welcome.store)
 
     def _refused(self, refused: Refused) -> None:
@@ -395,7 +400,7 @@ class Host:
         try:
             while True:
                 await asyncio.sleep(self.settings.heartbeat_s)
-                self.say(measure(self))
+                self._link.beat(measure(self))
         except Exception as error:  # noqa: BLE001 -- without a sign of life the node would count as failed anyway
             self.fail(error)
 

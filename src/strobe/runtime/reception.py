@@ -120,7 +120,13 @@ class Reception:
         earlier = self.members.get(register.process)
         member, former = self.members.admit(register, connection, now_s)
         connection.send(
-            Welcome(coordinator.identity, coordinator.store_url, coordinator.node_settings, coordinator.brain.epoch)
+            Welcome(
+                coordinator.identity,
+                coordinator.store_url,
+                coordinator.node_settings,
+                coordinator.brain.epoch,
+                self.members.silence_s,
+            )
         )
         if former is not None and earlier is not None:
             self._end_former(earlier, former, member)
