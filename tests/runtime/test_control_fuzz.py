@@ -74,7 +74,17 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
     messages = [
         Register(VERSION, "a", "instance", 1, ("127.0.0.1", 1), tuple(view.channels), "chandy-lamport"),
         Heartbeat(
-            "a", 1, 7, 0.1, 1000, channels, {"b->a": 3}, {"garbage": 1}, log_lines=("line",), unreadable={"b->a": "x"}
+            "a",
+            1,
+            7,
+            0.1,
+            1000,
+            channels,
+            {"b->a": 3},
+            {"garbage": 1},
+            log_lines=("line",),
+            waiting="",
+            unreadable={"b->a": "x"},
         ),
         Recorded(snapshot, "a", 5),
         FragmentStored(snapshot, "a", view.number, record),

@@ -155,6 +155,21 @@ def test_a_channel_that_is_refused_for_good_is_a_trouble(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
+def test_a_process_that_waits_for_something_before_it_can_begin_is_a_trouble_and_not_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            _, b = await both_alive(coordinator)
+            b.say(Heartbeat("b", 0, 0, 0.0, 0, {}, {}, {}, waiting="store s3://bucket/shop: is unreachable"))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "waiting"
+            assert trouble.problem == "process b cannot begin yet: store s3://bucket/shop: is unreachable"
+            b.beat()
+            await coordinator.until(lambda: not coordinator.service.status().troubles)
+
+    asyncio.run(scenario())
+
+
 def test_a_channel_that_cannot_be_read_is_a_trouble(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:

@@ -3,16 +3,18 @@
 import asyncio
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.runtime.fake_coordinator import coordinating
+from tests.runtime.fake_coordinator import Link, coordinating
 from tests.runtime.link_ends import run, until
 from tests.runtime.scripted import Memory, Scripted, pair, scripted
 
-from strobe.errors import TransportError
+from strobe.errors import StoreError, TransportError
 from strobe.outside import Source
 from strobe.process import Channel, Context, System
 from strobe.protocol import ChannelSpec, View
@@ -34,6 +36,7 @@ from strobe.runtime.inlet import Inlet
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
 from strobe.runtime.wire import Hello
+from strobe.storage import Store
 from strobe.storage.entries import encode_entry, entry_name
 
 FILE = Path(__file__).name
@@ -311,6 +314,74 @@ def test_R1_one_that_joined_later_forgets_everything_and_joins_again(tmp_path: P
             await until(lambda: scripted(system, "c").messages == [1])
             assert scripted(system, "c").memory == Memory(received=[("in", 1)], started=1)
             assert host.epoch == 2
+
+    run(scenario())
+
+
+# What it waits for
+
+
+@contextmanager
+def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No node can reach the store."""
+
+    def unreachable(url: str) -> Store:
+        raise StoreError(url, "is unreachable (503, after 5 tries)")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "open", unreachable)
+        yield
+
+
+async def waiting(link: Link) -> str:
+    """Return what it says that it waits for."""
+    while not (heartbeat := await link.hear(Heartbeat)).waiting:
+        pass
+    assert heartbeat.epoch == 0  # it has no position meanwhile
+    return str(heartbeat.waiting)
+
+
+def test_R1_a_store_that_cannot_be_reached_is_waited_for_and_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollback in which everybody must read the store: one that is away for a while costs that while."""
+
+    async def scenario() -> None:
+        system = pair()
+        async with coordinating(tmp_path, system, heartbeat_s=0.01) as coordinator:
+            await coordinator.started("a", "b")
+            taken = await coordinator.photograph("a")
+            a, b = coordinator.links["a"], coordinator.links["b"]
+            with outage(monkeypatch):
+                coordinator.restore(a, 2, taken)
+                coordinator.restore(b, 2, taken)
+                assert "is unreachable (503" in await waiting(a)
+                assert "is unreachable (503" in await waiting(b)
+            for link in (a, b):
+                await link.hear(Drained)
+                assert (await link.hear(Heartbeat)).waiting == ""
+                assert not link.said(Failed)
+
+    run(scenario())
+
+
+def test_another_order_ends_the_waiting_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair(), heartbeat_s=0.01) as coordinator:
+            a, _ = await coordinator.started("a", "b")
+            taken = await coordinator.photograph("a")
+            link = coordinator.links["a"]
+            with outage(monkeypatch):
+                coordinator.restore(link, 2, taken)
+                await waiting(link)
+                coordinator.restore(link, 3)  # to the beginning: nothing is read for that
+                await link.hear(Drained)
+                assert a.timeline is not None
+                assert a.timeline.epoch == 3
+                coordinator.restore(link, 4, taken)
+                await waiting(link)
+                link.say(Stop("enough"))
+                assert await coordinator.ended("a") == 0
 
     run(scenario())
 

@@ -136,6 +136,7 @@ class ChannelReport(msgspec.Struct, frozen=True):
 class Heartbeat(msgspec.Struct, frozen=True):
     """A sign of life, with what people want to see. Counters only ever go up within an instance.
 
+    `waiting`: why the process cannot begin yet, where that may pass.
     `unreadable`: what is wrong with what comes on a channel again and again.
     `waiting_bytes`: what has come on a channel, and was not given to the process yet.
     """
@@ -152,6 +153,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     spilled_bytes: int = 0
     open_snapshots: int = 0
     log_lines: tuple[str, ...] = ()
+    waiting: str = ""
     unreadable: dict[str, str] = {}
     waiting_bytes: dict[str, int] = {}
 

@@ -22,7 +22,7 @@ def measure(host: "Host") -> Heartbeat:
     common = (host.name, epoch, position, time.process_time(), _memory_bytes())
     rejected = dict(host.rejected)
     if timeline is None:
-        return Heartbeat(*common, {}, {}, rejected)
+        return Heartbeat(*common, {}, {}, rejected, waiting=host.patience.waiting)
     return Heartbeat(
         *common,
         _outgoing(timeline),

@@ -42,6 +42,7 @@ from strobe.runtime.control_link import ControlLink
 from strobe.runtime.heartbeat import measure
 from strobe.runtime.host_gate import HostGate
 from strobe.runtime.listener import Listener
+from strobe.runtime.patience import Patience
 from strobe.runtime.restoring import Restored, Unrestorable, find, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
@@ -50,9 +51,6 @@ from strobe.runtime.user_code import FAILURES, explain
 from strobe.runtime.writer_thread import WriterThread
 from strobe.storage import Store
 from strobe.storage.locating import canonical_url, run_directory
-
-OPEN_AGAIN_S = 0.5
-"""Between tries to bring sources and sinks to their places, while the disk is full."""
 
 logger = logging.getLogger("strobe.node")
 
@@ -94,6 +92,7 @@ class Host:
         self.problem: str | None = None
         self.rejected: Mapping[str, int] = {}
         self.writer = WriterThread(name)
+        self.patience = Patience(name)
         self.started_s = time.monotonic()
         self._channels = _channels_of(system, name)
         self._instance = secrets.token_hex(8)
@@ -324,23 +323,13 @@ class Host:
             self._cannot_begin(error)
 
     async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
-        """Bring sources and sinks to where the state had come to; a full disk is waited for.
-
-        What they refuse, they would refuse again (E9).
-        """
-        while not timeline.closed:
-            try:
-                await self.writer.run(timeline.boundary.open)
-                return
-            except UsageError as error:
-                if restored is None:
-                    raise
-                raise Unrestorable(restored.snapshot, str(error)) from error
-            except StrobeError as error:
-                if not isinstance(error.__cause__, OSError):
-                    raise
-                logger.warning("process %s cannot begin yet: %s", self.name, error)
-                await asyncio.sleep(OPEN_AGAIN_S)
+        """Bring sources and sinks to where the state had come to. What they refuse, they would refuse again (E9)."""
+        try:
+            await self.patience.until_done(lambda: self.writer.run(timeline.boundary.open))
+        except UsageError as error:
+            if restored is None:
+                raise
+            raise Unrestorable(restored.snapshot, str(error)) from error
 
     def _cannot_begin(self, error: BaseException) -> None:
         if isinstance(error, Unrestorable):
@@ -355,7 +344,7 @@ class Host:
             store = Store.open(self._store)
             return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
 
-        return await self.writer.run(load)
+        return await self.patience.until_done(lambda: self.writer.run(load))
 
     def _live(self, timeline: Timeline, restored: Restored | None, order: TellRestore | TellView) -> None:
         self.timeline, self._making = timeline, None

@@ -134,6 +134,11 @@ def troubles(watch: Watch) -> list[Trouble]:
         found.append(Trouble("store", coordinator.store.problem))
     if coordinator.refusal is not None:
         found.append(Trouble("restore", coordinator.refusal))
+    found += [
+        Trouble("waiting", f"process {member.process} cannot begin yet: {member.heartbeat.waiting}")
+        for member in coordinator.members.connected()
+        if member.heartbeat is not None and member.heartbeat.waiting
+    ]
     failing = coordinator.progress.failing()
     if len(failing) >= FAILING_MIN:
         newest = failing[-1]
