@@ -166,6 +166,20 @@ class Live:
         """Start a program that was ended."""
         self._child(name).ended = False
 
+    @contextmanager
+    def replaced(self, name):
+        """Wait until a program that does not go on is missed, and start another in its place; gives the first."""
+        self.wait(
+            f"{name} to be missed", lambda s: any(one.name == name and one.state == "missing" for one in s.processes)
+        )
+        first = self._child(name).process
+        try:
+            self.supervisor.add_node(name, self.supervisor.listen)
+            yield first
+        finally:
+            first.kill()
+            first.wait()
+
     def _child(self, name):
         return self.supervisor._children[name]
 

@@ -7,7 +7,16 @@ import socket
 import pytest
 from tests.cli.command_line import run as command
 from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, damage, running, verify_all, wait_until, working_on
+from tests.live.harness import (
+    DEADLINE_S,
+    LEDGER,
+    check_everything,
+    damage,
+    running,
+    verify_all,
+    wait_until,
+    working_on,
+)
 
 from strobe.cli.supervisor import COORDINATOR
 from strobe.runtime.addresses import parse_address
@@ -166,6 +175,31 @@ def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):
         assert len(released) >= covered
         lines = released[:covered].splitlines()
         assert len(lines) == len(set(lines)) == ledger.applied_count(ledger.with_sinks, snapshot, name)
+
+
+def test_R2_who_takes_the_place_of_a_process_that_still_holds_its_output_waits_for_that_one_to_end(tmp_path):
+    """A process that is stopped is missed, and started elsewhere; when it goes on, it hears that it is over."""
+    output = tmp_path / "output"
+    output.mkdir()
+    environment = {"STROBE_TEST_OUTPUT": str(output)}
+    with running(
+        tmp_path, f"{LEDGER}:with_sinks", ledger.NAMES, "--interval", "0.1", "--silence", "1.5", environment=environment
+    ) as live:
+        live.wait_running()
+        live.wait_committed(2)
+        live.kill("c", signal.SIGSTOP)
+        with live.replaced("c") as first:
+            live.wait(
+                "the second c to say whom it waits for",
+                lambda s: any(f"in use by pid {first.pid} on host" in one.problem for one in s.troubles),
+            )
+            first.send_signal(signal.SIGCONT)
+            assert first.wait(DEADLINE_S) == 1
+        assert live.wait_rolled_back(1).epoch == 2
+        live.wait_running()
+        live.wait_committed(3)
+        assert live.gone == []
+    check_everything(ledger.with_sinks, tmp_path / "store", output)
 
 
 def test_R1_E9_commands_of_a_person_take_a_snapshot_and_roll_everybody_back_to_it(tmp_path):

@@ -1,6 +1,7 @@
 """A real host under a coordinator made by hand: epochs that begin and end, joining and leaving, and how it ends."""
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.runtime.fake_coordinator import Link, coordinating
+from tests.runtime.fake_coordinator import Link, application_of, coordinating
 from tests.runtime.link_ends import run, until
 from tests.runtime.scripted import Memory, Scripted, pair, scripted
 
@@ -35,6 +36,7 @@ from strobe.runtime.host_gate import HostGate
 from strobe.runtime.inlet import Inlet
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
+from strobe.runtime.staging import Staging
 from strobe.runtime.wire import Hello
 from strobe.storage import Store
 from strobe.storage.entries import encode_entry, entry_name
@@ -382,6 +384,31 @@ def test_another_order_ends_the_waiting_for_the_store(tmp_path: Path, monkeypatc
                 await waiting(link)
                 link.say(Stop("enough"))
                 assert await coordinator.ended("a") == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_R2_output_that_another_process_still_holds_is_waited_for(tmp_path: Path, restored: bool) -> None:
+    """The one before it may still live on another host, or be stopped: that passes, and is no snapshot that misfits."""
+
+    async def scenario() -> None:
+        system = pair(sinks={"out": FileSink(tmp_path / "out.jsonl", process="a")})
+        async with coordinating(tmp_path, system, heartbeat_s=0.01) as coordinator:
+            taken = None
+            if restored:
+                await coordinator.started("a", "b")
+                taken = await coordinator.photograph("a")
+                await coordinator.end("a")
+            holder = Staging(tmp_path / "out.jsonl")
+            coordinator.run("a", application_of(system, "a"))
+            link = await coordinator.registered("a", after=coordinator.links.get("a"))
+            coordinator.restore(link, 2, taken)
+            assert f"is in use by pid {os.getpid()} on host" in await waiting(link)
+            holder.close()
+            await link.hear(Drained)
+            assert not link.said(CannotRestore)
+            assert not link.said(Failed)
 
     run(scenario())
 

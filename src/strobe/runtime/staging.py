@@ -5,7 +5,7 @@ A position is a number of bytes of output since the beginning. Beside the releas
 
     <20 digits>   a segment: the output from the position that its name says
     current       which file output is released into, at which position that begins, in which epoch that was decided
-    lock          held by the one who writes
+    lock          held by the one who writes, whom it names
 
 A segment has its name only when all of it is on the disk, and loses it only when all of it is on the disk in the
 released file. In between the released file may have any part of it, each byte in its place: releasing once more writes
@@ -15,6 +15,7 @@ the same bytes at the same offsets.
 import enum
 import fcntl
 import os
+import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ _LOCK = "lock"
 _UNFINISHED = ".unfinished"
 _DIGITS = 20
 _COPY_BYTES = 1 << 20
+_NAME_BYTES_MAX = 1000
 
 
 class SinkStep(enum.IntEnum):
@@ -198,10 +200,22 @@ def _lock(directory: Path) -> int:
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        _sign(lock)
+    except BlockingIOError as error:
+        holder = os.pread(lock, _NAME_BYTES_MAX, 0).decode("utf-8", "replace") or "another process"
         os.close(lock)
-        raise UsageError(f"the sink in {directory} is in use by another process; end that one first") from None
+        raise StrobeError(f"the sink in {directory} is in use by {holder}, which must end first") from error
+    except BaseException:
+        os.close(lock)
+        raise
     return lock
+
+
+def _sign(lock: int) -> None:
+    """Write down who holds the lock, for whoever waits for it; where the disk is full, nobody is named."""
+    with suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"pid {os.getpid()} on host {socket.gethostname()}".encode(), 0)
 
 
 def _sync_directory(path: Path) -> None:
