@@ -95,6 +95,32 @@ def test_a_snapshot_that_the_process_initiates_waits_for_its_place_too(tmp_path:
     run(scenario())
 
 
+def test_a_snapshot_that_the_process_initiates_while_nobody_hears_it_is_told_of_on_return(tmp_path: Path) -> None:
+    """Its peers have recorded, too: they would hold what they recorded until they lose patience."""
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            view, lost = node.coordinator.view, node.link
+            lost.writer.close()
+            await until(lambda: not node.host._link.connected)
+            own = node.timeline.name_snapshot(0)
+            node.timeline.initiate(own, None)
+            returned = await node.coordinator.registered("b", after=lost)
+            returned.say(TellView("b", view))
+            await returned.hear(Drained)  # before that, the coordinator could not take it on
+            started = await returned.hear(SnapshotStarted)
+            assert started == SnapshotStarted(SnapshotId.parse(own), "b", view.number)
+            # What has begun is known.
+            begun = node.coordinator.log_begin("b", snapshot=started.snapshot)
+            returned.say(begun, TellView("b", view))
+            await returned.hear(Drained)
+            returned.say(TellView("b", view))
+            await returned.hear(Drained)
+            assert returned.said(SnapshotStarted) == [started]
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize("begun", [False, True])

@@ -293,6 +293,24 @@ def test_C1_a_snapshot_that_a_process_initiates_is_adopted(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
+def test_C1_a_snapshot_that_a_process_initiated_while_it_was_cut_off_is_adopted_on_its_return(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await b.close()
+            await coordinator.until(lambda: coordinator.logged("failed"))
+            b = await coordinator.node("b", epoch=1)
+            own = SnapshotId(1, 1, "b")
+            b.say(Drained("b", (await b.hear(TellView)).view.number))
+            b.say(SnapshotStarted(own, "b", 1))
+            (begun, told), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert (begun.snapshot, told.committed) == (own, True)
+            b.say(SnapshotStarted(own, "b", 1))  # once too often: it has its outcome
+            assert await committed(coordinator, a, b) != str(own)
+
+    asyncio.run(scenario())
+
+
 def test_E7_a_restarted_coordinator_finishes_what_was_open(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:

@@ -7,7 +7,7 @@ import msgspec
 
 from strobe.keyed_state import Frozen, KeyedState
 from strobe.protocol import Fragment, InFlight, SnapshotId
-from strobe.protocol.coordination import RecordingFailed
+from strobe.protocol.coordination import RecordingFailed, SnapshotStarted
 from strobe.protocol.fragment import KEYED
 from strobe.protocol.log import ProcessRecord
 from strobe.runtime.application import Captured
@@ -35,6 +35,8 @@ class Capture:
         self.frozen: Frozen | None = None
         self.encoding = KEYED
         self.data = b""
+        # What the coordinator was told, where this process has initiated it.
+        self.started: SnapshotStarted | None = None
         self.begun: asyncio.Future[SnapshotBegun] = asyncio.get_running_loop().create_future()
         self.fragment: asyncio.Future[Fragment] = asyncio.get_running_loop().create_future()
         # What the channels held, from the end of the recording until it is stored; then no more.

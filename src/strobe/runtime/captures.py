@@ -20,7 +20,7 @@ from strobe.declarations import require_small
 from strobe.errors import StrobeError
 from strobe.keyed_state import Frozen, KeyedState
 from strobe.protocol import Fragment, SnapshotId
-from strobe.protocol.coordination import RecordingFailed
+from strobe.protocol.coordination import RecordingFailed, SnapshotStarted
 from strobe.protocol.events import SnapshotAborted
 from strobe.protocol.log import BlobRef, ProcessRecord, Section
 from strobe.runtime.capture import Base, Capture
@@ -95,6 +95,12 @@ class Captures:
         abort = partial(self._timeline.tell, SnapshotAborted(snapshot))
         asyncio.get_running_loop().call_soon(self._timeline.run_between, partial(self._timeline.attempt, abort))
 
+    def initiated(self, started: SnapshotStarted) -> None:
+        """This process has begun a snapshot, and said so; whether anybody has heard it is not known yet."""
+        capture = self.open.get(started.snapshot)
+        if capture is not None:
+            capture.started = started
+
     def finish(self, fragment: Fragment) -> None:
         """Every incoming channel is known to its end."""
         capture = self.open.get(fragment.snapshot)
@@ -134,6 +140,12 @@ class Captures:
         capture = self.open.get(begun.snapshot)
         if capture is not None and not capture.begun.done():
             capture.begun.set_result(begun)
+
+    def start_again(self) -> None:
+        """Say again what this process has begun and the log does not have: the word may have been lost on the way."""
+        for capture in self.open.values():
+            if capture.started is not None and not capture.begun.done():
+                self._host.say(capture.started)
 
     def resend(self, snapshot: SnapshotId) -> bool:
         """Say again what is stored; tell whether the protocol has nothing more to do for `snapshot`."""

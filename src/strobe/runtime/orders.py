@@ -34,3 +34,5 @@ def obey(timeline: "Timeline", order: msgspec.Struct) -> None:
             timeline.take_soon(SnapshotsSettled(order.counter))
         case TellView():
             timeline.take_soon(ViewInstalled(order.view))
+            # Said to everybody who returns; and behind the word that the view is there, without which none may begin.
+            timeline.run_between(timeline.captures.start_again)

@@ -390,5 +390,7 @@ class Timeline:
             self.host.say(SnapshotWanted((self.name,)))
             return
         snapshot, view = SnapshotId.parse(requested), self.protocol.view.number
-        self.host.say(SnapshotStarted(snapshot, self.name, view))
+        started = SnapshotStarted(snapshot, self.name, view)
+        self.host.say(started)
         self.tell(SnapshotRequested(snapshot, view, inside))
+        self.captures.initiated(started)
