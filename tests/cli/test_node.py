@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.cli.command_line import BANK, REPOSITORY, refused, run
+from tests.listening import listening
 
 from strobe.cli.node import _coordinator_at
 
@@ -62,6 +63,15 @@ def test_a_signal_ends_it_in_good_order(number, code):
         node.send_signal(number)
         assert node.wait(30) == code
         assert "Traceback" not in node.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("words", "host"),
+    [((), "127.0.0.1"), (("--listen", "127.0.0.1:0"), "127.0.0.1"), (("--listen", "0.0.0.0:0"), "0.0.0.0")],
+)
+def test_it_listens_on_loopback_unless_told_otherwise(words, host):
+    with waiting_node(*words) as (node, _):
+        assert [place[0] for place in listening(node.pid)] == [host]
 
 
 def test_it_ends_when_whoever_started_it_is_gone():

@@ -1,6 +1,7 @@
 """Programs with their own loop: when they are in an event, what a rollback does to them, and how they end."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from tests.listening import listening
 from tests.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
 from tests.runtime.link_ends import EPOCH, Source, run, until
 from tests.runtime.scripted import Scripted, pair, scripted
@@ -528,6 +530,15 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             async with coordinating(tmp_path, pair()) as coordinator:
                 with pytest.raises(TransportError, match=f"cannot listen at 127.0.0.1:{port}"):
                     await connect(coordinator, Adder(), listen=f"127.0.0.1:{port}").__aenter__()
+
+    run(scenario())
+
+
+def test_it_listens_on_loopback_unless_told_otherwise(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with own_loop(tmp_path) as own:
+            place = ("127.0.0.1", own.link.register.address[1])
+            assert place in listening(os.getpid())
 
     run(scenario())
 
