@@ -1,5 +1,8 @@
-"""`strobe coordinator`: where it listens."""
+"""`strobe coordinator`: where it listens, what it logs, and how it ends."""
 
+import json
+import re
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -36,3 +39,17 @@ def test_it_listens_on_loopback_unless_told_otherwise(tmp_path):
     everywhere = ("--listen", "0.0.0.0:0", "--api", "127.0.0.1:0")
     with running_coordinator(tmp_path / "everywhere", *everywhere) as (coordinator, _):
         assert [host for host, _ in listening(coordinator.pid)] == ["0.0.0.0", "127.0.0.1"]
+
+
+def test_its_log_is_one_json_object_a_line_where_that_is_asked_for(tmp_path):
+    addresses = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
+    with running_coordinator(tmp_path / "store", *addresses, "--json-logs") as (coordinator, lines):
+        said = [json.loads(line) for line in lines]
+        assert [one["event"] for one in said if one["event"] in ("started", "listening")] == ["started", "listening"]
+        assert all(one["level"] == "info" and one["at"].endswith("+00:00") for one in said)
+        assert said[0]["store"] == str(tmp_path / "store")
+        coordinator.send_signal(signal.SIGTERM)
+        assert coordinator.wait(30) == 0
+        assert [json.loads(line)["level"] for line in coordinator.stderr] == []
+    with running_coordinator(tmp_path / "store", *addresses) as (_, lines):
+        assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} ", line) for line in lines)
