@@ -226,7 +226,7 @@ class Rollback:
 
         Where somebody asked for this very snapshot, and so for all who are in it: those not heard of since a restart.
         """
-        asked_for = entry == self.starting and self.wish is not None and self.wish.wanted is not None
+        asked_for = entry == self.starting and self.wish is not None and self.wish.goal.snapshot is not None
         return self.assumed if asked_for else set()
 
     def epoch_logged(
