@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import LoneNode, lone_node
 from tests.runtime.scripted import Memory
 
-from strobe.keyed_state import KeyedState
+from strobe.keyed_state import Frozen, KeyedState
 from strobe.protocol import SnapshotId
 from strobe.protocol.coordination import (
     AskToRecord,
@@ -23,7 +24,7 @@ from strobe.protocol.coordination import (
 )
 from strobe.runtime import captures
 from strobe.runtime.control import FragmentStored, Recorded
-from strobe.storage.blobs import blob_name
+from strobe.storage.blobs import BlobWriter, blob_name
 
 
 async def heard_everything(node: LoneNode) -> None:
@@ -91,6 +92,24 @@ def test_a_snapshot_that_the_process_initiates_waits_for_its_place_too(tmp_path:
             abort(node, started[1].snapshot)
             await heard_everything(node)
             assert list(node.timeline.captures.open) == [started[0].snapshot]
+
+    run(scenario())
+
+
+def test_a_snapshot_that_nobody_heard_of_is_told_of_also_where_others_have_begun_meanwhile(tmp_path: Path) -> None:
+    """The process itself drops it, as all that lies before what is open now; the others hold what they recorded."""
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            view, lost = node.coordinator.view, node.link
+            lost.writer.close()
+            await until(lambda: not node.host._link.connected)
+            own = node.timeline.name_snapshot(0)
+            node.timeline.initiate(own, None)
+            returned = await node.coordinator.registered("b", after=lost)
+            returned.say(TellSettled("b", SnapshotId.parse(own).counter + 1), TellView("b", view))
+            started = await returned.hear(SnapshotStarted)
+            assert started == SnapshotStarted(SnapshotId.parse(own), "b", view.number)
 
     run(scenario())
 
@@ -324,6 +343,45 @@ def test_E5_everything_is_written_anew_where_deltas_come_to_more_than_half_of_it
                 state.update((f"key {number}", counter) for number in range(1000))
                 chains.append(len((await committed(node, counter)).record.deltas))
             assert chains == [0, 1, 0]
+
+    run(scenario())
+
+
+def test_E4_slices_are_made_while_the_disk_is_busy_and_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, gate = [], threading.Event()
+    slices, write = Frozen.slices, BlobWriter.write
+
+    def counted(frozen: Frozen, since: int | None = None) -> Iterator[bytes]:
+        for piece in slices(frozen, since):
+            made.append(piece)
+            yield piece
+
+    def held(blob: BlobWriter, piece: bytes) -> None:
+        assert gate.wait(20)
+        write(blob, piece)
+
+    monkeypatch.setattr(Frozen, "slices", counted)
+    monkeypatch.setattr(BlobWriter, "write", held)
+    monkeypatch.setattr(captures, "WRITING_MAX", 3)
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            state: KeyedState[bytes] = KeyedState(bytes)
+            state.update((number, bytes(1000)) for number in range(3000))
+            node.process.capture = lambda: state  # type: ignore[method-assign]
+            begun = await node.recorded(1)
+            node.source.mark(1)
+            await until(lambda: len(made) == 3)
+            await heard_everything(node)
+            assert len(made) == 3
+            gate.set()
+            record = (await node.coordinator.stored("b", begun.snapshot)).record
+            assert len(made) > 6
+            assert dict(KeyedState.from_segments([bytes(node.coordinator.store.read_blob(record.state))], bytes)) == {
+                number: bytes(1000) for number in range(3000)
+            }
 
     run(scenario())
 

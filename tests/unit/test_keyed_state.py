@@ -340,6 +340,19 @@ def test_E4_slices_are_small_also_where_shards_are_large(monkeypatch: pytest.Mon
     assert loaded(b"".join(slices), value_type=bytes) == before
 
 
+def test_E4_slices_are_small_also_behind_a_shard_with_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "_MASK", 1)
+    state: KeyedState[bytes] = KeyedState(bytes)
+    first, second = ([key for key in range(400) if shard_of(key) == shard] for shard in (0, 1))
+    state.update((key, b"") for key in first)
+    before = state.freeze()
+    before.close()
+    for key in first[:40]:
+        del state[key]
+    state.update((key, bytes(20_000)) for key in second)
+    assert max(len(piece) for piece in state.freeze().slices(before.number)) <= 2.5 * SLICE_BYTES
+
+
 def test_iteration_is_in_the_order_of_the_keys() -> None:
     state = KeyedState(int)
     state.update({"b": 1, "é": 2, "a": 3})

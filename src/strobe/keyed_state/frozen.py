@@ -86,7 +86,8 @@ class Frozen:
                 length, body = pack_part(part)
                 pieces += (length, body)
                 size += len(body)
-                self._part_keys = max(1, SLICE_BYTES * len(part) // len(body))
+                if isinstance(part, dict):  # keys that are gone say nothing of entries
+                    self._part_keys = max(1, SLICE_BYTES * len(part) // len(body))
                 if size >= SLICE_BYTES:
                     yield b"".join(pieces)
                     pieces, size, looked_at = [], 0, 0

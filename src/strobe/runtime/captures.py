@@ -10,6 +10,7 @@ The loop only ever encodes a small slice at a time; hashing, writing and syncing
 import asyncio
 import logging
 import time
+from collections import deque
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("strobe.node")
 
-SLICE_BYTES = 256 << 10
+WRITING_MAX = 128
+"""So many slices of a state wait for the disk while the next one is made: 32 MB."""
 
 
 class Captures:
@@ -144,8 +146,11 @@ class Captures:
     def start_again(self) -> None:
         """Say again what this process has begun and the log does not have: the word may have been lost on the way."""
         for capture in self.open.values():
-            if capture.started is not None and not capture.begun.done():
-                self._host.say(capture.started)
+            self._say_started(capture)
+
+    def _say_started(self, capture: Capture) -> None:
+        if capture.started is not None and not capture.begun.done():
+            self._host.say(capture.started)
 
     def resend(self, snapshot: SnapshotId) -> bool:
         """Say again what is stored; tell whether the protocol has nothing more to do for `snapshot`."""
@@ -165,7 +170,14 @@ class Captures:
             self.drop(snapshot)
 
     def settled(self, counter: int) -> None:
-        """Everything below `counter` has an outcome, whichever: nothing is kept for it."""
+        """Everything below `counter` has an outcome, whichever: nothing is kept for it.
+
+        But for what this process has begun and nobody has heard of: that gets one when it is said, and all who recorded
+        for it hear it.
+        """
+        for snapshot, capture in self.open.items():
+            if snapshot.counter < counter:
+                self._say_started(capture)
         self._begun = {known: begun for known, begun in self._begun.items() if known.counter >= counter}
         for snapshot in [known for known, capture in self.open.items() if known.counter < counter]:
             if self.open[snapshot].fragment.done():
@@ -234,23 +246,25 @@ class Captures:
         return since if takes_delta(base.record, self._host.settings.delta_chain_max) else None
 
     async def _write_frozen(self, frozen: Frozen, begin: int, since: int | None) -> BlobRef:
-        opening = self._host.writer.submit(self._host.writer.open_blob, begin)
+        thread = self._host.writer
+        opening = thread.submit(thread.open_blob, begin)
+        writing: deque[Future[None]] = deque()
         try:
-            writer = await asyncio.wrap_future(opening)
-            waiting: list[bytes] = []
-            size = 0
+            blob = await asyncio.wrap_future(opening)
             for piece in frozen.slices(since):
-                waiting.append(piece)
-                size += len(piece)
-                if size >= SLICE_BYTES:
-                    await self._host.writer.run(partial(writer.write, b"".join(waiting)))
-                    waiting, size = [], 0
-                else:
-                    await asyncio.sleep(0)
-            await self._host.writer.run(partial(writer.write, b"".join(waiting)))
-            return await self._host.writer.run(writer.finish)
+                if piece:
+                    writing.append(thread.submit(blob.write, piece))
+                while writing and writing[0].done():
+                    writing.popleft().result()
+                # The next slice is made while the disk is busy with those before it, but these are not to pile up.
+                await (asyncio.sleep(0) if len(writing) < WRITING_MAX else asyncio.wrap_future(writing.popleft()))
+            for written in writing:
+                await asyncio.wrap_future(written)
+            return await thread.run(blob.finish)
         except BaseException:
-            self._host.writer.submit(_abandon, opening)  # behind what the thread still has to write
+            for unwritten in writing:
+                unwritten.cancel()
+            thread.submit(_abandon, opening)  # behind what the thread still has to write
             raise
 
     async def _hand_over(
