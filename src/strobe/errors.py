@@ -14,6 +14,7 @@
     ├── TransportError        a peer cannot be reached
     ├── StoreError            the store cannot be reached, read or written
     │   ├── StoreFormatError      it is not a store, or one of another version
+    │   │   └── StoreMissing          there is no store here, or none any more
     │   ├── StoreCorrupt          a log entry or the header is damaged
     │   └── LogConflict           another writer has created this log entry first
     └── MissingComponent      an extra or a program that this needs is not installed
@@ -39,6 +40,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFormatError",
+    "StoreMissing",
     "StrobeError",
     "TransportError",
     "UsageError",
@@ -121,6 +123,10 @@ class StoreError(StrobeError):
 
 class StoreFormatError(StoreError):
     exit_code = 2
+
+
+class StoreMissing(StoreFormatError):
+    """Nothing is there. Where a store was known, it may come back: a directory that is not mounted just now."""
 
 
 class StoreCorrupt(StoreError):

@@ -42,6 +42,8 @@ MEMORY_BYTES_MAX = 250_000_000
 MEMORY_GROWTH_BYTES_MAX = 30_000_000
 """From the first third of a run to the last, by their medians."""
 DESCRIPTORS_MORE_MAX = 30
+RARE_S_MAX = 300.0
+"""So much longer a run may take until there were enough faults of each kind."""
 
 
 class Violation(AssertionError):
@@ -95,9 +97,12 @@ class Soak:
         Now and then the system comes back to itself.
         """
         deadline, settle_s = time.monotonic() + seconds, time.monotonic() + SETTLE_EVERY_S
+        last_s = deadline + RARE_S_MAX
         while time.monotonic() < deadline or self.injected.total() < faults or self._rare(each):
             # Half of the time one of those that have been rare so far.
             rare = self._rare(each) if self.chance.random() < 0.5 else []
+            if rare and time.monotonic() > last_s:
+                raise Violation(f"of some kinds of faults there were too few: {self.injected}")
             kinds = rare or list(self._faults)
             self.chance.choices(kinds, [self._faults[kind][0] for kind in kinds])[0]()
             self._pass_time(self.chance.uniform(0, 0.25))

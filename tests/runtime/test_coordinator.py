@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.runtime.fake_nodes import both_alive, committed, record_of, running, system_of
+from tests.runtime.fake_nodes import Running, both_alive, committed, record_of, running, system_of
 
 from strobe import Channel
 from strobe.causality.proof import verify
@@ -567,12 +567,24 @@ def test_P1_a_store_whose_channels_have_another_hash_is_refused_with_the_way_out
     asyncio.run(scenario())
 
 
+async def heard(coordinator: Running, *processes: str) -> None:
+    """Wait until the coordinator has heard one more sign of life of each, and some time has passed since."""
+    members = [coordinator.coordinator.members.get(process) for process in processes]
+    seen = [member and member.heartbeat for member in members]
+    await coordinator.until(
+        lambda: all(member and member.heartbeat is not before for member, before in zip(members, seen, strict=True))
+    )
+
+
 def test_a_cycle_that_waits_for_credit_is_reported_once_with_a_way_out(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            a.beat(b=5.0)
-            b.beat(a=6.0)
+            for _ in range(2):  # that nothing goes on is known by two signs of life
+                a.beat(b=5.0)
+                b.beat(a=6.0)
+                assert coordinator.logged("credit deadlock") == []
+                await heard(coordinator, "a", "b")
             await coordinator.until(lambda: coordinator.logged("credit deadlock"))
             troubles = coordinator.service.status().troubles
             assert [trouble.kind for trouble in troubles] == ["credit"]
@@ -593,7 +605,9 @@ def test_a_cycle_that_waits_for_credit_and_has_events_of_its_own_is_no_deadlock(
             a.beat(position=1, b=5.0)
             a.beat(position=9, b=5.5)
             await coordinator.until(lambda: coordinator.coordinator.members.get("a").reached == 9)
-            b.beat(a=6.0)
+            for _ in range(2):
+                b.beat(a=6.0)
+                await heard(coordinator, "b")
             await coordinator.until(lambda: len(coordinator.logged("slow channel")) == 2)
             assert [trouble.kind for trouble in coordinator.service.status().troubles] == ["slow", "slow"]
             assert coordinator.logged("credit deadlock") == []

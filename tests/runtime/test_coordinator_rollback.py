@@ -281,6 +281,26 @@ def test_R1_whoever_asked_for_a_rollback_is_told_at_once_that_a_later_request_go
     asyncio.run(scenario())
 
 
+def test_R1_where_what_was_asked_for_last_is_refused_nobody_waits_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            first, _ = [await committed(coordinator, a, b, data=data) for data in (b"first", b"second")]
+            blob_file(tmp_path / "store", first, "a").write_bytes(b"other")
+            _, held = await committing(coordinator, a, b, sinks={})
+            anything = asking(coordinator, None)
+            await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 1)
+            damaged = asking(coordinator, first)
+            await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 2)
+            held.gate.set()
+            for waiting in (damaged, anything):
+                with pytest.raises(RestoreFailed, match="corrupt"):
+                    await waiting
+            assert coordinator.coordinator.brain.epoch == 1
+
+    asyncio.run(scenario())
+
+
 def test_R1_an_epoch_that_a_request_has_overtaken_is_nobodys_answer(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:

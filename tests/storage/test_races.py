@@ -151,10 +151,13 @@ def test_E8_beside_retention_nothing_that_it_removes_is_called_damaged(tmp_path:
             child.stdin.write("retain 1\n")
             assert Store.open(store.url).verify_bytes() == []
             levels = StoreLevels(Store.open(store.url))
+            if tens == 0:
+                removed += int(child.stdout.readline())  # once it is certain that some are gone
             verdicts = [verdict_or_removal(levels, name) for name in names]
             assert {*verdicts} <= {"holds", "was removed: retention"}
             removed_meanwhile += verdicts.count("was removed: retention")
-            removed += int(child.stdout.readline())
+            if tens:
+                removed += int(child.stdout.readline())
     assert removed > 50
     assert removed_meanwhile > 0
 

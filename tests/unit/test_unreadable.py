@@ -9,6 +9,8 @@ from strobe.cli.verification import read_view
 from strobe.errors import StrobeError, TransportError
 from strobe.runtime.control import FROM_NODE, unpack
 from strobe.runtime.discovery import FILE, discover
+from strobe.storage import Store
+from strobe.storage.header import HEADER
 from strobe.storage.locating import run_directory
 
 
@@ -25,7 +27,13 @@ def as_place_of_the_coordinator(place: Path, document: bytes) -> None:
     discover(str(place))
 
 
-@pytest.mark.parametrize("read", [as_view, as_place_of_the_coordinator])
+def as_header_of_a_store(place: Path, document: bytes) -> None:
+    Store.create(place / "store")
+    (place / "store" / HEADER).write_bytes(document)
+    Store.open(place / "store")
+
+
+@pytest.mark.parametrize("read", [as_view, as_place_of_the_coordinator, as_header_of_a_store])
 @pytest.mark.parametrize(
     "document", [b'{"processes": ["\xff"], "api": "\xc9"}', b'{"other": ' + b"[" * 100_000], ids=["no text", "no end"]
 )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from strobe.declarations import NOTHING, Declared, MessageRule, Place, field_of
-from strobe.errors import SnapshotCorrupt
+from strobe.errors import UNREADABLE, SnapshotCorrupt
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.frames import InFlight
 from strobe.protocol.view import View
@@ -115,7 +115,7 @@ def _declaring(
     for item in frames if rules else ():
         try:
             messages = _decode_body(item.frame.body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             place = f"message {item.frame.first_ordinal} of channel {channel}"
             raise SnapshotCorrupt(snapshot_id, f"the frame of {place} cannot be decoded: {error}") from error
         for message in messages[item.consumed :]:

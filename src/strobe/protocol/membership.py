@@ -39,6 +39,8 @@ class Membership:
         self.drained: set[str] = set(view.processes)
         # Who is leaving, and the number of the first view without it.
         self.leaving: dict[str, int] = {}
+        # Of those: who sent nothing to any who stay, so that none of these can know whether it has ended.
+        self._unheard: set[str] = set()
         self.outputs = frozenset(outputs)
         # Who may not leave, and why.
         self.staying: dict[str, str] = {}
@@ -111,6 +113,10 @@ class Membership:
             self.leaving = {process: left for process, left in self.leaving.items() if process in self.outputs}
         for process in set(before.processes) - set(view.processes):
             self.leaving[process] = view.number
+            if any(channel.target in view.members for channel in before.outgoing(process)):
+                self._unheard.discard(process)
+            else:
+                self._unheard.add(process)
         for process in view.processes:
             self.leaving.pop(process, None)
             self.staged.pop(process, None)
@@ -120,11 +126,11 @@ class Membership:
     def read_begin(self, view: int) -> None:
         """Read back after a restart, the log has a snapshot that began in `view`.
 
-        All that leavers had sent was received by then. Those with output still wait for a complete one.
+        All that leavers had sent was received by then, and with it that they had ended. Those with output still wait
+        for a complete one; of those who sent to nobody it is not known whether they have received all that was theirs.
         """
-        self.leaving = {
-            process: left for process, left in self.leaving.items() if process in self.outputs or left > view
-        }
+        waiting = self.outputs | self._unheard
+        self.leaving = {process: left for process, left in self.leaving.items() if process in waiting or left > view}
 
     def rolled_back(self, view: View, still_leaving: Collection[str]) -> None:
         """Go over to the view of a snapshot that everybody is restored to (R1).

@@ -266,6 +266,8 @@ class Coordinator:
         self.log.say("restore refused", WARNING, wanted=self._choosing.snapshot or "latest", reason=refusal.reason)
         self.requests.refused(self._choosing, refusal.reason)
         self.hear(refusal)
+        if self.brain.rollback.wish is None:
+            self.requests.nothing_comes(refusal.reason)
 
     # Nodes
 

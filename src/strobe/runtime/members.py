@@ -33,7 +33,8 @@ class Member:
         self.connection: Sending | None = None
         self.heard_s = 0.0
         self.heartbeat: Heartbeat | None = None
-        self.events_per_s = 0.0
+        # Not known before the second sign of life in an epoch.
+        self.events_per_s: float | None = None
         # How far the process had come when it was last heard of: what a rollback undoes is counted from there.
         self.reached: int | None = None
         # Why it is not there, or is about to go; empty while all is well.
@@ -48,7 +49,9 @@ class Member:
     def note(self, heartbeat: Heartbeat, now_s: float) -> None:
         """Take in a sign of life; how fast the process goes follows from two of them."""
         earlier = self.heartbeat
-        if earlier is not None and earlier.epoch == heartbeat.epoch and now_s > self._beat_s:
+        if earlier is None or earlier.epoch != heartbeat.epoch:
+            self.events_per_s = None
+        elif now_s > self._beat_s:
             self.events_per_s = max(0, heartbeat.position - earlier.position) / (now_s - self._beat_s)
         self.heartbeat, self._beat_s = heartbeat, now_s
         if heartbeat.epoch:

@@ -9,7 +9,15 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StoreFormatError, StrobeError, UsageError
+from strobe.errors import (
+    SnapshotError,
+    StoreCorrupt,
+    StoreError,
+    StoreFormatError,
+    StoreMissing,
+    StrobeError,
+    UsageError,
+)
 
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5.0
@@ -21,6 +29,8 @@ logger = logging.getLogger("strobe.node")
 
 def may_pass(error: StrobeError) -> bool:
     """Tell whether the same may succeed later, without anybody having changed the program or the data."""
+    if isinstance(error, StoreMissing):
+        return True  # it was there when this process was told to begin
     if isinstance(error, (UsageError, SnapshotError, StoreCorrupt, StoreFormatError)):
         return False
     return isinstance(error, StoreError) or isinstance(error.__cause__, OSError)

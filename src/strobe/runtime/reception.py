@@ -130,7 +130,7 @@ class Reception:
         )
         if former is not None and earlier is not None:
             self._end_former(earlier, former, member)
-        self._tell_addresses(connection)
+        self.tell_addresses(connection)
         for snapshot in coordinator.state.open:
             connection.send(coordinator.begun_message(snapshot))
         self.log.say(
@@ -177,7 +177,8 @@ class Reception:
             if process in attempt.view.processes and process not in attempt.arrived:
                 self.coordinator.tell(process, AskToRecord(process, snapshot, attempt.begin.view))
 
-    def _tell_addresses(self, newcomer: Connection | None = None) -> None:
+    def tell_addresses(self, newcomer: Connection | None = None) -> None:
+        """Tell everybody where the others are, where that has changed, or who is in; and a newcomer in any case."""
         book = AddressBook(self.members.addresses(), self.coordinator.brain.membership.everyone)
         if book != self._told:
             self._told = book
@@ -238,7 +239,7 @@ class Reception:
     def forget(self, process: str) -> None:
         """A process has left, and is gone."""
         self.members.remove(process)
-        self._tell_addresses()
+        self.tell_addresses()
 
     def _failed(self, process: str) -> None:
         membership = self.coordinator.brain.membership

@@ -98,6 +98,11 @@ class Requests:
     def refused(self, goal: Goal, reason: str) -> None:
         self._fail([wait for wait in self.restores if wait.goal == goal], RestoreFailed(reason))
 
+    def nothing_comes(self, reason: str) -> None:
+        """There will be no rollback: who asked before for the newest was to be content with what was asked for last."""
+        problem = f"someone has asked for another snapshot since, and that was refused: {reason}; ask again"
+        self._fail(list(self.restores), RestoreFailed(problem))
+
     def _fail(self, waits: list[RestoreWait], error: StrobeError) -> None:
         for wait in waits:
             self.restores.remove(wait)

@@ -76,7 +76,7 @@ def _process(coordinator: Coordinator, name: str, member: Member | None) -> Proc
         address=print_address(*member.address),
         epoch=member.epoch,
         position=beat.position if beat else 0,
-        events_per_s=round(member.events_per_s, 1) if member.connected else 0,
+        events_per_s=round(member.events_per_s or 0, 1) if member.connected else 0,
         cpu_s=beat.cpu_s if beat else 0,
         memory_bytes=beat.memory_bytes if beat else 0,
         backlog_bytes=sum(report.backlog_bytes for report in beat.outgoing.values()) if beat else 0,

@@ -29,6 +29,7 @@ class Watch:
         self._excuse_silence(now_s)
         self.reception.end_silent(now_s)
         self._forget_leavers(now_s)
+        self.reception.tell_addresses()
         self._look_at_credit()
         if now_s - self._polled_s >= POLL_S:
             self._polled_s = now_s
@@ -60,7 +61,7 @@ class Watch:
         for member in self.coordinator.members.connected():
             if member.heartbeat is not None:
                 heartbeats[member.process] = member.heartbeat
-                if not member.events_per_s:
+                if member.events_per_s == 0:
                     stopped[member.process] = member.heartbeat
         known = {channel.id for channel, _ in self.slow}
         self.slow = waiting_channels(self.coordinator.brain.view, heartbeats)

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from strobe.errors import MissingComponent, StoreError, StoreFormatError
+from strobe.errors import MissingComponent, StoreError, StoreMissing
 from strobe.spark import commits as source
 from strobe.spark.alerts import AlertHooks
 from strobe.spark.commits import CommitsSource
@@ -30,7 +30,7 @@ from strobe.spark.outputs import Outputs
 from strobe.spark.shipping import Carried, carried, is_remote, is_shipped, require_on_workers
 from strobe.spark.snapshot_tables import tasks_max
 from strobe.spark.stored_bytes import marked, new_marker, unavailable_reason
-from strobe.storage.header import HEADER, read_header
+from strobe.storage.header import read_header
 from strobe.storage.locating import canonical_url, place_at
 from strobe.storage.place import Place
 
@@ -69,8 +69,7 @@ def identity_of(place: Place, *, once: bool) -> str | None:
     try:
         return read_header(place).store
     except StoreError as error:
-        absent = isinstance(error, StoreFormatError) and place.size(HEADER) is None
-        if once or not absent or place.unusable(creating=True):
+        if once or not isinstance(error, StoreMissing) or place.unusable(creating=True):
             raise
         return None
 

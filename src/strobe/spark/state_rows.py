@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
+from strobe.errors import UNREADABLE
 from strobe.keyed_state import Key
 from strobe.protocol.fragment import KEYED, MSGPACK, LocalState
 from strobe.protocol.frames import InFlight
@@ -85,7 +86,7 @@ def _message_rows(snapshot_id: str, channel: str, source: str, target: str, item
     try:
         payloads = list(map(bytes, _messages.decode(body)[item.consumed :]))
         variants = to_variants(payloads, _decoded(body, item.consumed))
-    except (msgspec.MsgspecError, ValueError):
+    except (*UNREADABLE, ValueError):
         payloads, variants = [bytes(body)], [None]
     count = len(payloads)
     chunks = [

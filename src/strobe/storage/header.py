@@ -4,7 +4,7 @@ import secrets
 
 import msgspec
 
-from strobe.errors import StoreCorrupt, StoreFormatError
+from strobe.errors import UNREADABLE, StoreCorrupt, StoreFormatError, StoreMissing
 from strobe.storage.blobs import BLOBS
 from strobe.storage.entries import LOG
 from strobe.storage.place import UNFINISHED, Place
@@ -53,7 +53,7 @@ def read_header(place: Place) -> Header:
     """Return the header; its checksum is what entry 0 of the log follows."""
     problem = place.unusable(creating=False)
     if problem is not None:
-        raise StoreFormatError(place.url, problem)
+        raise StoreMissing(place.url, problem)
     raw = place.read(HEADER)
     if raw is None:
         raise _absent(place)
@@ -61,14 +61,14 @@ def read_header(place: Place) -> Header:
     check_seal(raw, place.url, HEADER)
     try:
         return msgspec.json.decode(raw, type=Header)
-    except ValueError as error:
+    except UNREADABLE as error:
         raise StoreFormatError(place.url, f"{HEADER}: its checksum holds, but it cannot be read ({error})") from error
 
 
 def _refuse_other_version(raw: bytes, url: str) -> None:
     try:
         header = msgspec.json.decode(raw, type=_AnyHeader)
-    except ValueError:
+    except UNREADABLE:
         return  # the checksum will tell what is wrong with it
     if header.format == FORMAT and header.version != VERSION:
         raise StoreFormatError(
@@ -78,10 +78,10 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
         )
 
 
-def _absent(place: Place) -> StoreFormatError | StoreCorrupt:
+def _absent(place: Place) -> StoreMissing | StoreCorrupt:
     if _has_lost_header(place):
         return StoreCorrupt(place.url, HEADER, "is missing, though there is a log; restore it from a copy of the store")
-    return StoreFormatError(place.url, "holds no store (no strobe.json); check the path, or make one by Store.create")
+    return StoreMissing(place.url, "holds no store (no strobe.json); check the path, or make one by Store.create")
 
 
 def _has_lost_header(place: Place) -> bool:

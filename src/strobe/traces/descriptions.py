@@ -4,6 +4,7 @@ import msgspec
 
 from strobe.causality.trace import TracedEvent
 from strobe.causality.trace_lines import Internal, Receive
+from strobe.errors import UNREADABLE
 
 # What the payload of an event tells that was imported from a log: its text, and the line it came from.
 EVENT_FIELD = "event"
@@ -42,7 +43,7 @@ def _told(event: TracedEvent, field: str) -> object:
     try:
         told = _fields(event.lead.payload)
         return msgspec.json.decode(told[field]) if field in told else None
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -1,6 +1,7 @@
 """Who is told of a rollback (R1): those who are away, join, have left, or are leaving."""
 
 from tests.unit.protocol.desk import Desk, those
+from tests.unit.protocol.playbook import view
 from tests.unit.protocol.rolling_back import JOIN_S, RING, S1, chosen, crash, renumbered, roll_back, with_one_complete
 
 from strobe.protocol.coordination import (
@@ -195,6 +196,17 @@ def test_E2_E7_one_that_had_left_before_a_snapshot_began_is_no_leaver_to_the_nex
     desk.hears(JoinWanted("r", RING.channels[1:]))
     desk.drained(2, "p", "q")
     assert desk.views()[-1].processes == ("p", "q", "r")
+
+
+def test_E2_E7_one_that_sends_to_nobody_is_still_a_leaver_to_the_next_coordinator() -> None:
+    """Snapshots begin without it: that one has begun does not say that it has received all that was sent to it."""
+    desk = Desk(view("p>q", "q>p", "p>r"))
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q")
+    desk.hears(SnapshotWanted())
+    assert desk.begun()[-1].view == 2
+    desk.restart()
+    assert desk.brain.membership.everyone == ("p", "q", "r")
 
 
 def test_R2_one_that_left_with_output_is_a_leaver_to_the_next_coordinator_until_a_snapshot_is_complete() -> None:
