@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.fake_coordinator import Link
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import LoneNode, lone_node
 from tests.runtime.scripted import Memory
@@ -96,20 +97,25 @@ def test_a_snapshot_that_the_process_initiates_waits_for_its_place_too(tmp_path:
     run(scenario())
 
 
+async def initiated_unheard(node: LoneNode) -> tuple[SnapshotId, Link]:
+    """Have b initiate a snapshot while it has no connection; return which, and the connection that comes then."""
+    lost = node.link
+    lost.writer.close()
+    await until(lambda: not node.host._link.connected)
+    own = node.timeline.name_snapshot(0)
+    node.timeline.initiate(own, None)
+    return SnapshotId.parse(own), await node.coordinator.registered("b", after=lost)
+
+
 def test_a_snapshot_that_nobody_heard_of_is_told_of_also_where_others_have_begun_meanwhile(tmp_path: Path) -> None:
     """The process itself drops it, as all that lies before what is open now; the others hold what they recorded."""
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
-            view, lost = node.coordinator.view, node.link
-            lost.writer.close()
-            await until(lambda: not node.host._link.connected)
-            own = node.timeline.name_snapshot(0)
-            node.timeline.initiate(own, None)
-            returned = await node.coordinator.registered("b", after=lost)
-            returned.say(TellSettled("b", SnapshotId.parse(own).counter + 1), TellView("b", view))
+            view, (own, returned) = node.coordinator.view, await initiated_unheard(node)
+            returned.say(TellSettled("b", own.counter + 1), TellView("b", view))
             started = await returned.hear(SnapshotStarted)
-            assert started == SnapshotStarted(SnapshotId.parse(own), "b", view.number)
+            assert started == SnapshotStarted(own, "b", view.number)
 
     run(scenario())
 
@@ -119,16 +125,11 @@ def test_a_snapshot_that_the_process_initiates_while_nobody_hears_it_is_told_of_
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
-            view, lost = node.coordinator.view, node.link
-            lost.writer.close()
-            await until(lambda: not node.host._link.connected)
-            own = node.timeline.name_snapshot(0)
-            node.timeline.initiate(own, None)
-            returned = await node.coordinator.registered("b", after=lost)
+            view, (own, returned) = node.coordinator.view, await initiated_unheard(node)
             returned.say(TellView("b", view))
             await returned.hear(Drained)  # before that, the coordinator could not take it on
             started = await returned.hear(SnapshotStarted)
-            assert started == SnapshotStarted(SnapshotId.parse(own), "b", view.number)
+            assert started == SnapshotStarted(own, "b", view.number)
             # What has begun is known.
             begun = node.coordinator.log_begin("b", snapshot=started.snapshot)
             returned.say(begun, TellView("b", view))
