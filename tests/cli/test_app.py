@@ -113,7 +113,7 @@ def test_an_aborted_prompt_counts_as_an_interrupt(monkeypatch):
 def test_with_json_an_error_is_a_document_too(tmp_path):
     result = run("snapshot", "list", "--store", tmp_path / "nothing", "--json")
     assert result.code == 2
-    assert result.document["error"]["type"] == "StoreFormatError"
+    assert result.document["error"]["type"] == "StoreMissing"
     assert result.document["error"]["exit_code"] == 2
     assert "does not exist" in result.error
 
