@@ -5,6 +5,7 @@ It counts what each channel has carried, so that every segment says where it beg
 
 import logging
 import shutil
+from collections import defaultdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,7 +51,7 @@ class TraceWriter:
         self._number = 0
         self._position = 0
         self._sent: dict[str, int] = {}
-        self._received: dict[str, _Arrivals] = {}
+        self._received: defaultdict[str, _Arrivals] = defaultdict(_Arrivals)
         self._paused = False
         # An epoch begins once: what lies here is of a process that ended before it had begun.
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -126,8 +127,7 @@ class TraceWriter:
             self._sent[sent.channel] = sent.ordinal + sent.length - 1
         for lead in notes.leads:
             if lead.channel is not None:
-                arrivals = self._received.setdefault(lead.channel, _Arrivals())
-                arrivals.add(lead.ordinal, lead.length, fifo[lead.channel])
+                self._received[lead.channel].add(lead.ordinal, lead.length, fifo[lead.channel])
 
     def _keep_bound(self) -> None:
         """Remove the oldest: what is left begins at a snapshot, or nothing is added until one comes."""

@@ -9,7 +9,7 @@ that it can be run again along the trace. The duties of a host:
 4. `recorded` when the process has recorded for a snapshot.
 5. `close` when it will do no more in this epoch.
 
-All of these are for the thread of the process, and cost a tuple a frame. A segment ends at each snapshot and at a size;
+All of these are for the thread of the process, and cost a note a frame. A segment ends at each snapshot and at a size;
 it is laid out and written in a thread of the recorder's own. In total the segments are bounded: the oldest go, up to
 one that begins at a snapshot. Where one stretch between snapshots fills the bound, recording pauses until the next.
 """
@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from strobe.errors import MissingExtra
 from strobe.protocol import ChannelSpec, Fragment
@@ -77,7 +78,7 @@ class Tracer:
         self._processes.update(dict.fromkeys(processes))
         for spec in specs:
             name = self._names[spec.id] = trace_name(spec)
-            self._channels[name] = msgspec.structs.replace(spec, id=name)
+            self._channels[name] = replace(spec, id=name)
         if self._begun is not None:
             self._thread.submit(self._writer.begin_at, self._begun, specs)
             self._begun = None
@@ -112,7 +113,7 @@ class Tracer:
         # A trace may be read from here: say once more what the process sees.
         self._seen = not self._channels
         if rest is not None:
-            self._note(rest._replace(payload=self._payload()))
+            self._note(replace(rest, payload=self._payload()))
 
     def close(self, wait: bool = False) -> None:
         """End the trace. The last segment is written in the background, but before this program ends."""
@@ -137,8 +138,8 @@ class Tracer:
         whole = self._leads.pop()
         before = position + 1 - whole.position
         if before:
-            self._leads.append(whole._replace(length=before))
-        return whole._replace(position=position + 1, length=whole.length - before, ordinal=whole.ordinal + before)
+            self._leads.append(replace(whole, length=before))
+        return replace(whole, position=position + 1, length=whole.length - before, ordinal=whole.ordinal + before)
 
     def _payload(self, record: Any = None) -> bytes | None:
         """Return what a replay must be told at the next event, if anything (`Sight`)."""

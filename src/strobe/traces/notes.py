@@ -1,12 +1,18 @@
-"""What is noted of a live process's events while it runs: whole frames, never single messages (R4)."""
+"""What is noted of a live process's events while it runs: whole frames, never single messages (R4).
+
+Many thousands of notes wait for their segment to end. They are in no cycle, so the garbage collector need not visit
+them (`gc=False`): a tuple with a name costs twice as much to make, and is visited again and again.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from strobe.protocol import ChannelSpec
 
 
-class Lead(NamedTuple):
+class Lead(msgspec.Struct, frozen=True, gc=False):
     """`length` events in a row: the messages of a frame that was received, or one event that no message caused."""
 
     position: int
@@ -18,7 +24,7 @@ class Lead(NamedTuple):
     payload: bytes | None
 
 
-class Sent(NamedTuple):
+class Sent(msgspec.Struct, frozen=True, gc=False):
     """A frame that was sent. `events`: for each event that sent some of it, its position and how many came before."""
 
     channel: str
@@ -28,7 +34,7 @@ class Sent(NamedTuple):
     body: Any
 
 
-class Recorded(NamedTuple):
+class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A snapshot for which the process recorded its state after `position` events."""
 
     position: int

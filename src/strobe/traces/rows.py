@@ -1,6 +1,6 @@
 """From what a live process noted of its events to the rows of a trace segment, and back to lines (R4).
 
-While the process runs, a frame costs one tuple, not a line for each of its messages; and so it is on disk: a row stands
+While the process runs, a frame costs one note, not a line for each of its messages; and so it is on disk: a row stands
 for `count` lines, of which each has an ordinal one higher than that before, and a position `step` higher. All of it is
 laid out and taken apart by numpy and pyarrow, in the thread that writes the trace or by whoever reads it.
 """
