@@ -82,7 +82,6 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
             channels,
             {"b->a": 3},
             {"garbage": 1},
-            log_lines=("line",),
             waiting="x",
             waiting_bytes={"b->a": 5},
             unreadable={"b->a": "x"},

@@ -30,6 +30,8 @@ class Boundary:
         self._restored = restored
         # Of the last poll of each source, where not all of it is delivered: the records, and how many were.
         self._polled: dict[str, tuple[list[Any], int]] = {}
+        # Where each source was when it last gave nothing. To ask for a position may cost as much as to read.
+        self._at_rest: dict[str, int] = {}
         # From how much in memory on a sink is told to make it durable.
         self._staged_from = dict.fromkeys(sinks, HELD_BYTES_MAX)
         self._next: asyncio.Handle | None = None
@@ -98,14 +100,18 @@ class Boundary:
         for name, source in self._sources.items():
             if self._may_deliver() and not self._timeline.inbox:
                 if name not in self._polled:
-                    before = source.position
                     self._polled[name] = (source.poll(RECORDS_MAX), 0)
-                    taken += not self._polled[name][0] and source.position != before
+                    taken += not self._polled[name][0] and self._has_skipped(name, source)
                 taken += self._deliver(name)
         if self._stopped:
             return
         loop, attempt = asyncio.get_running_loop(), self._timeline.attempt
         self._next = loop.call_soon(attempt, self._read) if taken else loop.call_later(IDLE_S, attempt, self._read)
+
+    def _has_skipped(self, name: str, source: Source) -> bool:
+        """Tell whether the source, which gave nothing, has moved since it last did so: it may have more to give."""
+        before, self._at_rest[name] = self._at_rest.get(name), source.position
+        return self._at_rest[name] != before
 
     def _deliver(self, name: str) -> int:
         """Deliver what was polled, as far as it can be taken; for a cut, the rest has not been read."""

@@ -152,7 +152,6 @@ class Heartbeat(msgspec.Struct, frozen=True):
     recording_bytes: int = 0
     spilled_bytes: int = 0
     open_snapshots: int = 0
-    log_lines: tuple[str, ...] = ()
     waiting: str = ""
     unreadable: dict[str, str] = {}
     waiting_bytes: dict[str, int] = {}

@@ -8,19 +8,18 @@ happens. One that is stopped shall not find many when it goes on: where nothing 
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import TransportError
 from strobe.runtime.control import FROM_COORDINATOR, LENGTH, MESSAGE_BYTES_MAX, pack, unpack
+from strobe.runtime.hanging_up import hang_up
 
 logger = logging.getLogger("strobe.node")
 
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 1.0
-CLOSE_S_MAX = 1.0
 CONNECT_S_MAX = 5.0
 UNANSWERED_MAX = 6
 """Until the coordinator has said how long a silence counts."""
@@ -125,14 +124,7 @@ class ControlLink:
     async def _hang_up(self) -> None:
         writer, self._writer, self.connected = self._writer, None, False
         if writer is not None:
-            writer.close()
-            with contextlib.suppress(OSError):
-                try:
-                    # Not by `wait_for`, which in Python 3.11 may swallow that this task is cancelled.
-                    async with asyncio.timeout(CLOSE_S_MAX):
-                        await writer.wait_closed()
-                except TimeoutError:
-                    writer.transport.abort()  # nobody takes what was said last
+            await hang_up(writer)
 
     def _complain(self, problem: object) -> None:
         if not self._complained:

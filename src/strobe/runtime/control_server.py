@@ -6,7 +6,6 @@ told everything it missed when it returns.
 """
 
 import asyncio
-from contextlib import suppress
 from typing import Any, Protocol
 
 from strobe.errors import TransportError
@@ -22,13 +21,13 @@ from strobe.runtime.control import (
     pack,
     unpack,
 )
+from strobe.runtime.hanging_up import hang_up
 from strobe.runtime.members import Member
 
 REGISTER_S_MAX = 5.0
 REGISTER_BYTES_MAX = 1 << 20
 BUFFER_BYTES_MAX = 16 << 20
 STRANGERS_MAX = 256
-FLUSH_S_MAX = 1.0
 
 
 class Desk(Protocol):
@@ -69,14 +68,8 @@ class Connection:
         self._writer.transport.abort()
 
     async def flushed(self) -> None:
-        """Wait until it is closed, but not for long: a peer that does not read is not waited for."""
-        self._writer.close()
-        with suppress(OSError):
-            try:
-                async with asyncio.timeout(FLUSH_S_MAX):
-                    await self._writer.wait_closed()
-            except TimeoutError:
-                self._writer.transport.abort()
+        """End it, and wait until it has ended."""
+        await hang_up(self._writer)
 
 
 class ControlServer:

@@ -195,8 +195,6 @@ class Reception:
         match message:
             case Heartbeat():
                 member.note(message, now_s)
-                for line in message.log_lines:
-                    self.log.say("node says", process=member.process, line=line)
             case Recorded():
                 self.coordinator.progress.recorded(message.snapshot, member.process, message.pause_us)
             case FragmentStored():
