@@ -1,7 +1,8 @@
 """A keyed state as it was at a freeze, on its way to the store: written once, in slices that hold nobody up (E4)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
+from math import ceil
 from types import TracebackType
 
 from strobe.errors import UsageError
@@ -11,7 +12,9 @@ from strobe.keyed_state.values import Stored
 
 SLICE_BYTES = 256 << 10
 SLICE_KEYS = 4096
-"""A slice ends with the part that brings it past one of these: of bytes, or of keys looked at."""
+"""A slice has about so many bytes, or ends when so many keys were looked at."""
+_SHARE_MAX = 1.25
+"""It may have so many times as much before it is divided, which takes time, too."""
 _MALLOC_BYTES = 24 << 20
 _SHARD_KEYS = 8
 """A shard costs as much as so many keys, also where there are none in it."""
@@ -29,8 +32,8 @@ class Frozen:
         self._view = entries.freeze()
         self._begun = False
         self._closed = False
-        # So many entries make a slice, by what the last ones came to.
-        self._part_keys = 1
+        # What an entry comes to, by the last ones.
+        self._entry_bytes = SLICE_BYTES
 
     @property
     def number(self) -> int:
@@ -81,16 +84,16 @@ class Frozen:
         for index in range(SHARDS):
             if self._closed:
                 raise UsageError(f"freeze {self.number} was closed while it was written")
-            looked_at += _SHARD_KEYS + len(looked_through[index])
             for part in self._take(index, since):
+                if size and size + len(part) * self._entry_bytes > _SHARE_MAX * SLICE_BYTES:
+                    yield b"".join(pieces)
+                    pieces, size, looked_at = [], 0, 0
                 length, body = pack_part(part)
                 pieces += (length, body)
                 size += len(body)
                 if isinstance(part, dict):  # keys that are gone say nothing of entries
-                    self._part_keys = max(1, SLICE_BYTES * len(part) // len(body))
-                if size >= SLICE_BYTES:
-                    yield b"".join(pieces)
-                    pieces, size, looked_at = [], 0, 0
+                    self._entry_bytes = len(body) // len(part)
+            looked_at += _SHARD_KEYS + len(looked_through[index])
             if looked_at >= SLICE_KEYS:
                 yield b"".join(pieces)
                 pieces, size, looked_at = [], 0, 0
@@ -107,11 +110,15 @@ class Frozen:
             found, gone = view.changes(entries.shards[index], entries.changed[index], index, since)
         view.pass_shard(index)
         entries.drop_stale(index)
-        if len(found) <= 2 * self._part_keys:  # dividing it takes time, too
-            parts: Iterable[dict[Key, Stored]] = [found] if found else []
-        else:
-            items = iter(found.items())
-            parts = iter(lambda: dict(islice(items, self._part_keys)), {})
-        yield from parts
+        yield from self._divided(found)
         if gone:
             yield gone
+
+    def _divided(self, found: dict[Key, Stored]) -> Iterator[dict[Key, Stored]]:
+        """Yield the entries of a shard in parts of about equal length that a slice has room for."""
+        items, left = iter(found.items()), len(found)
+        while left:
+            share = left * self._entry_bytes / SLICE_BYTES
+            count = left if share <= _SHARE_MAX else ceil(left / ceil(share))
+            yield found if count == len(found) else dict(islice(items, count))
+            left -= count
