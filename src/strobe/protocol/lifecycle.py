@@ -225,7 +225,8 @@ class Lifecycle:
             return []
         if snapshot in self.outcomes.refused:
             return self._refuse(snapshot)
-        if event.view != self.view.number or snapshot.epoch != self.epoch or not self._may_begin(now_us):
+        here = event.process in self.view.processes and event.view == self.view.number and snapshot.epoch == self.epoch
+        if not here or not self._may_begin(now_us):
             return self._refuse(snapshot)
         begin = self._begin_entry(snapshot, (event.process,), now_us)
         self.adopting[snapshot] = begin
@@ -301,7 +302,7 @@ class Lifecycle:
         if snapshot in self.open or self._has_outcome(snapshot) or snapshot.epoch < self.epoch:
             return []
         attempt = self.attempts.begin(snapshot, begin, self.view, now_us)
-        self.outcomes.refused.discard(snapshot)
+        self.outcomes.refused.pop(snapshot, None)
         self.schedule.last_begin_us = now_us
         if self.recovering:
             return []

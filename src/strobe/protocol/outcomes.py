@@ -23,7 +23,8 @@ class Outcomes:
         # Whether each was committed.
         self.ended: dict[SnapshotId, bool] = {}
         # What processes initiated and the coordinator would not take on: never begun, but told to be over.
-        self.refused: set[SnapshotId] = set()
+        # Of many the newest: who was away and hears of no outcome frees what it holds, in time (E7).
+        self.refused: dict[SnapshotId, None] = {}
         # Fragments that came before the news of their snapshot, with the view each was recorded in.
         self.unclaimed: dict[SnapshotId, dict[str, int]] = {}
         self._counters: dict[int, int] = {}
@@ -36,7 +37,7 @@ class Outcomes:
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
         self.ended = {known: how for known, how in self.ended.items() if known.epoch >= epoch}
-        self.refused = {known for known in self.refused if known.epoch >= epoch}
+        self.refused = {known: None for known in self.refused if known.epoch >= epoch}
         self.unclaimed = {known: found for known, found in self.unclaimed.items() if known.epoch >= epoch}
 
     def begun(self, snapshot: SnapshotId) -> None:
@@ -46,7 +47,9 @@ class Outcomes:
         self.ended[snapshot] = committed
 
     def refuse(self, snapshot: SnapshotId) -> None:
-        self.refused.add(snapshot)
+        self.refused[snapshot] = None
+        if len(self.refused) > 4 * IDS_REMEMBERED:
+            del self.refused[next(iter(self.refused))]
         self.unclaimed.pop(snapshot, None)
 
     def has(self, snapshot: SnapshotId, going_on: Collection[SnapshotId]) -> bool:
@@ -77,5 +80,5 @@ class Outcomes:
             return None
         recent = SnapshotId(self.epoch, settled, "")
         self.ended = {known: how for known, how in self.ended.items() if known >= recent}
-        self.refused = {known for known in self.refused if known >= recent}
+        self.refused = {known: None for known in self.refused if known >= recent}
         return recent

@@ -8,6 +8,8 @@ from strobe.protocol import Policy, SnapshotId
 from strobe.protocol.coordination import (
     AskToRecord,
     CoordinatorEffect,
+    ProcessFailed,
+    ProcessReturned,
     SnapshotStarted,
     SnapshotUnwanted,
     SnapshotWanted,
@@ -15,6 +17,7 @@ from strobe.protocol.coordination import (
     WakeAt,
 )
 from strobe.protocol.log import Begin, Commit
+from strobe.protocol.outcomes import IDS_REMEMBERED
 
 RING = view("p>q", "q>r", "r>p")
 FUNNEL = view("p>r", "q>r")
@@ -190,6 +193,16 @@ def test_what_was_refused_stays_refused() -> None:
     desk.fragments(S1, "p", "q", "r")
     desk.hears(SnapshotStarted(own, "p", 1))
     assert [entry.snapshot for entry in desk.begun()] == [str(S1)]
+
+
+def test_however_many_are_refused_only_the_newest_are_told_to_who_returns() -> None:
+    """While a process is away nothing can begin, and others may go on initiating for hours."""
+    desk = Desk(RING)
+    desk.hears(ProcessFailed("p"), SnapshotWanted())
+    desk.hears(*(started("q", counter) for counter in range(2, 3000)))
+    told = those(desk.hears(ProcessReturned("p")), TellOutcome)
+    assert 0 < len(told) <= 4 * IDS_REMEMBERED
+    assert told[-1].snapshot == SnapshotId(1, 2999, "q")
 
 
 def test_a_process_that_does_not_reach_all_may_initiate_all_the_same() -> None:

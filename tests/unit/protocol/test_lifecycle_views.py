@@ -320,6 +320,16 @@ def test_what_a_process_initiates_while_the_view_changes_is_refused() -> None:
     assert desk.begun() == []
 
 
+def test_what_a_leaver_initiates_when_those_who_stay_have_settled_without_it_is_refused() -> None:
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q")
+    assert desk.brain.settled
+    told = those(desk.hears(SnapshotStarted(SnapshotId(1, 1, "r"), "r", 2)), TellOutcome)
+    assert [(order.process, order.committed) for order in told] == [("p", False), ("q", False), ("r", False)]
+    assert desk.begun() == []
+
+
 def test_outcomes_are_told_to_those_who_are_leaving_too() -> None:
     desk = Desk(RING, slow=True)
     desk.hears(SnapshotWanted())
