@@ -181,6 +181,8 @@ def _misfit(store: Store, name: str, system: System) -> str | None:
                     return f"is refused by process {process}: {problem}"
     except Unrestorable as error:
         return f"is of another schema: {error.problem}"
+    except (StoreCorrupt, SnapshotError) as error:  # somebody has removed it since it was verified
+        return f"cannot be read any more: {error.problem}"
     return None
 
 

@@ -11,8 +11,10 @@ from strobe.process import Process, System
 from strobe.protocol import View
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
 from strobe.protocol.log import Departure, EpochStart
+from strobe.runtime import choosing
 from strobe.runtime.choosing import Topology, choose, timeline
 from strobe.storage import Store
+from strobe.storage.retention import remove
 
 HERE = Topology.of("chandy-lamport", VIEW)
 
@@ -145,6 +147,23 @@ def test_E9_a_snapshot_that_a_process_refuses_to_become_is_refused_when_asked_fo
     event = choose(store, starts, name, HERE, system=system).event
     assert isinstance(event, RestoreRefused)
     assert "this ledger is closed" in event.reason
+
+
+def test_E9_a_snapshot_that_is_removed_while_it_is_looked_at_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    name, _ = commit(store, sample(1)), commit(store, sample(2))
+
+    def verified_slowly(*_: Any) -> None:
+        remove(Store.open(store.url), name, "by hand", 1)
+
+    monkeypatch.setattr(choosing, "_unverified", verified_slowly)
+    system = System(processes={"a": Unknown(), "b": Unknown()}, channels=[])
+    event = choose(store, starts, name, HERE, system=system).event
+    assert isinstance(event, RestoreRefused)
+    assert "removed" in event.reason
 
 
 def test_R2_what_a_fork_has_left_behind_is_restored_by_another_fork_only(tmp_path: Path) -> None:
