@@ -4,8 +4,10 @@ Asked for a certain one, the answer is that one or the reason why not. Asked for
 timeline that can be restored: those that its epoch has completed, then the one that this epoch was restored from and
 those before it, and so on. What a rollback has abandoned is on none of these, and is not returned to.
 
-One that is asked for by name must also fit the programs there are now (R3). The newest is not looked at for that: where
-it does not fit, nothing older would, or would undo what was released; its process says so, and all is stopped.
+One that is asked for by name must also fit the system there is now, its topology (E9) and its programs (R3). The newest
+is not looked at for that. Who is in it and has left since is needed once more: to go back to before it had joined would
+undo all that was done since, and nobody asked for that. Where its programs do not fit, nothing older would, or would
+undo what was released; its process says so, and all is stopped.
 
 Restoring below released output is refused (R2): what sinks have handed out since would be handed out again. Only a fork
 may, whose output goes elsewhere.
@@ -45,10 +47,12 @@ class Topology(msgspec.Struct, frozen=True):
         )
         return cls(protocol, processes, channels)
 
-    def problem(self, manifest: Manifest) -> str | None:
-        """Return why a snapshot is of another topology; None where it fits."""
+    def problem(self, manifest: Manifest, by_name: bool) -> str | None:
+        """Return why a snapshot is of another topology; None where it fits, and where nobody has asked for this one."""
         if manifest.protocol != self.protocol:
             return f"was taken by {manifest.protocol}, and the system runs {self.protocol}"
+        if not by_name:
+            return None
         strange = sorted(set(manifest.view.processes) - self.processes)
         if strange:
             return f"is of another topology: the system has no process {', '.join(strange)}"
@@ -112,7 +116,8 @@ def choose(
     passed_over: list[str] = []
     for name in candidates if wanted is None else [wanted]:
         manifest = state.committed[name].manifest
-        problem = _problem(store, name, manifest, topology, newest)
+        strange = topology.problem(manifest, by_name=wanted is not None)
+        problem = strange or _problem(store, name, manifest, newest)
         if problem is None and name not in candidates and not fork:
             problem = _beside_fork(SnapshotId.parse(name).epoch, manifest, lineage(state.epoch, starts), starts)
         if problem is None and wanted is not None and system is not None:
@@ -123,12 +128,10 @@ def choose(
     return Answer(RestoreRefused("; ".join(passed_over)))
 
 
-def _problem(store: Store, name: str, manifest: Manifest, topology: Topology, newest: Manifest | None) -> str | None:
-    """Return why the snapshot cannot be restored; the cheap checks first."""
-    problem = topology.problem(manifest)
-    if problem is None and newest is not None:
-        problem = _below_released(manifest, newest)
-    return problem or _unverified(store, name, manifest)
+def _problem(store: Store, name: str, manifest: Manifest, newest: Manifest | None) -> str | None:
+    """Return why the snapshot cannot be restored; the cheap check first."""
+    below = _below_released(manifest, newest) if newest is not None else None
+    return below or _unverified(store, name, manifest)
 
 
 def _below_released(manifest: Manifest, newest: Manifest) -> str | None:

@@ -68,6 +68,15 @@ def test_E9_a_snapshot_of_another_topology_is_refused(tmp_path: Path, topology: 
         raise AssertionError(event.reason)
 
 
+def test_R1_the_newest_is_returned_to_also_where_somebody_in_it_has_left_since(tmp_path: Path) -> None:
+    """Nothing that was done since it had joined is undone for that."""
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    name = commit(store, sample(1))
+    without_c = Topology.of("chandy-lamport", View(1, ("a", "b"), VIEW.channels[:1]))
+    assert choose(store, starts, None, without_c).event == SnapshotChosen(name, VIEW)
+
+
 def test_R2_below_the_output_of_a_process_that_has_left_only_a_fork_is_restored(tmp_path: Path) -> None:
     store, starts = Store.create(tmp_path / "store"), {}
     start(store, 1, None, starts)
