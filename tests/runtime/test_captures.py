@@ -231,19 +231,25 @@ def test_what_is_settled_is_freed(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(KeyError("balance"), "KeyError: 'balance'"), (OSError("caf\udce9"), r"OSError: caf\udce9")],
+)
+def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(
+    tmp_path: Path, error: Exception, told: str
+) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
 
             def capture() -> Any:
-                raise KeyError("balance")
+                raise error
 
             whole = node.process.capture
             node.process.capture = capture  # type: ignore[method-assign]
             begun = node.ask(1)
             failed = await node.link.hear(RecordingFailed)
             assert failed.snapshot == begun.snapshot
-            assert "its state cannot be captured: KeyError: 'balance'" in failed.reason
+            assert f"its state cannot be captured: {told}" in failed.reason
             assert f"{Path(__file__).name}:" in failed.reason
             await until(lambda: not node.timeline.protocol.open)
             # The marker that comes back finds nothing to do.

@@ -436,6 +436,28 @@ def test_a_handler_that_raises_ends_the_node_and_says_where(tmp_path: Path) -> N
     run(scenario())
 
 
+@pytest.mark.parametrize("text", ["caf\udce9", 7], ids=["no text for others", "no text at all"])
+def test_an_error_that_cannot_be_told_ends_the_node_all_the_same(tmp_path: Path, text: Any) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            return text  # type: ignore[no-any-return]
+
+    def restore(state: Any) -> None:
+        raise Odd
+
+    async def scenario() -> None:
+        system = pair()
+        async with coordinating(tmp_path, system) as coordinator:
+            await coordinator.started("a", "b")
+            taken = await coordinator.photograph("a")
+            scripted(system, "b").restore = restore  # type: ignore[method-assign]
+            coordinator.restore(coordinator.links["b"], 2, taken)
+            assert (await coordinator.links["b"].hear(CannotRestore)).epoch == 2
+            assert await coordinator.ended("b") == 1
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("where", ["receive", "timer", "start", "leave"])
 def test_a_cancellation_that_a_handler_lets_through_ends_the_node_with_the_reason(tmp_path: Path, where: str) -> None:
     """What was half done by then must not count as done; and nobody has cancelled the node."""

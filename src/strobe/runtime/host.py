@@ -47,7 +47,7 @@ from strobe.runtime.restoring import Restored, Unrestorable, find, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
-from strobe.runtime.user_code import FAILURES, explain
+from strobe.runtime.user_code import FAILURES, explain, text_of
 from strobe.runtime.writer_thread import WriterThread
 from strobe.storage import Store
 from strobe.storage.locating import canonical_url, run_directory
@@ -333,7 +333,7 @@ class Host:
 
     def _cannot_begin(self, error: BaseException) -> None:
         if isinstance(error, Unrestorable):
-            self.say(CannotRestore(self.name, self.epoch, str(error)))
+            self.say(CannotRestore(self.name, self.epoch, text_of(error)))
         self.fail(error)
 
     async def _load(self, snapshot: str, commit: EntryRef | None) -> Restored:

@@ -18,6 +18,7 @@ from strobe.errors import (
     StrobeError,
     UsageError,
 )
+from strobe.runtime.user_code import text_of
 
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5.0
@@ -53,7 +54,7 @@ class Patience:
                 except StrobeError as error:
                     if not may_pass(error):
                         raise
-                    self._note(str(error))
+                    self._note(text_of(error))
                 await sleep(pause_s)
                 pause_s = min(PAUSE_S_MAX, 2 * pause_s)
         finally:

@@ -41,9 +41,18 @@ def place_of(error: BaseException) -> str | None:
     return None
 
 
+def text_of(error: BaseException) -> str:
+    """Return what the error says of itself, as text that can be sent: a name of a file may be none."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 -- the user's own class
+        return "its text cannot be shown"
+    return _sendable(text)
+
+
 def summary_of(error: BaseException) -> str:
     """Return the error in one line, as Python names it."""
-    text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    text = error.msg if isinstance(error, SyntaxError) else " ".join(text_of(error).split())
     if isinstance(error, UsageError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -52,8 +61,8 @@ def summary_of(error: BaseException) -> str:
 def explain(error: BaseException) -> str:
     """Return the error in one line, and where in the user's code it happened, if it was there."""
     place = place_of(error)
-    what = str(error) if isinstance(error, StrobeError) else summary_of(error)
-    return f"{what} ({place})" if place else what
+    what = text_of(error) if isinstance(error, StrobeError) else summary_of(error)
+    return _sendable(f"{what} ({place})") if place else what
 
 
 @contextmanager
@@ -69,7 +78,13 @@ def loading(what: str) -> Iterator[None]:
         raise UsageError(f"{what}: {summary_of(error)}{where}; correct it, then run the command again") from error
 
 
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _short(file: str) -> str:
     """Return `file` as seen from here, where that is shorter."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (ValueError, OSError):  # it is elsewhere, or there is no "here" any more
+        return file
