@@ -329,6 +329,32 @@ def test_R2_killed_at_any_step_of_the_recovery_too(killed, tmp_path):
     assert (tmp_path / "audit.jsonl").read_bytes() == expected()
 
 
+def test_a_fork_whose_file_cannot_be_made_is_made_when_there_is_room_again(tmp_path, monkeypatch):
+    path = tmp_path / "audit.jsonl"
+    sink = FileSink(path, "a")
+    sink.restore(0, epoch=1)
+    first = emit(sink, 1)
+    sink.prepare(emit(sink, 2))
+    sink.release(sink.position)
+    opened = os.open
+
+    def full(file, *arguments):
+        if str(file).endswith(".epoch-2"):
+            monkeypatch.undo()
+            raise OSError(28, "No space left on device")
+        return opened(file, *arguments)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(StrobeError, match="No space left on device"):
+        sink.restore(first, epoch=2, origin=1, fork=True)
+    sink.restore(first, epoch=2, origin=1, fork=True)
+    sink.prepare(emit(sink, 20))
+    sink.release(sink.position)
+    sink.close()
+    assert (tmp_path / "audit.jsonl.epoch-2").read_bytes() == b"20\n"
+    assert path.read_bytes() == b"1\n2\n"
+
+
 def test_a_fork_that_is_killed_at_any_step_can_be_done_again(tmp_path):
     for fatal in range(40):
         path = tmp_path / f"{fatal}" / "audit.jsonl"

@@ -10,7 +10,7 @@ from tests.storage.children import start
 
 from strobe import Channel, Process, System
 from strobe.errors import StrobeError, UsageError
-from strobe.runtime import FileSink, FileSource, IngressLog
+from strobe.runtime import FileSink, FileSource, IngressLog, ingress_writer
 from strobe.runtime.ingress_format import BEGIN, write_mark
 from strobe.runtime.ingress_writer import Writer
 from strobe.runtime.sources import LINES_MAX
@@ -354,6 +354,52 @@ class TestIngressLog:
         log.append("three")
         log.open(0)
         assert log.poll(10) == ["one", "three"]
+        log.close()
+
+    @pytest.mark.parametrize("when", ["fdatasync", "write_mark"])
+    def test_R2_a_record_that_shares_the_sync_of_who_is_interrupted_is_not_called_appended(
+        self, path, monkeypatch, when
+    ):
+        log = IngressLog(path)
+        log.append("zero")
+        begun, go, outcomes = threading.Event(), threading.Event(), []
+        place = os if when == "fdatasync" else ingress_writer
+        real = getattr(place, when)
+
+        def interrupted(*arguments):
+            real(*arguments)
+            if not begun.is_set():
+                begun.set()
+                assert go.wait(10)
+            else:
+                monkeypatch.undo()
+                raise KeyboardInterrupt
+
+        def append(record):
+            try:
+                outcomes.append((record, log.append(record)))
+            except (StrobeError, KeyboardInterrupt) as error:
+                outcomes.append((record, error))
+
+        monkeypatch.setattr(place, when, interrupted)
+        threads = [threading.Thread(target=append, args=(name,)) for name in ("one", "two", "three")]
+        threads[0].start()
+        assert begun.wait(10)
+        for thread in threads[1:]:
+            thread.start()
+        while len(log._writer._group.payloads) < 2:  # both wait for the same sync
+            threading.Event().wait(0.001)
+        go.set()
+        for thread in threads:
+            thread.join()
+        assert isinstance(dict(outcomes)["one"], int)
+        failed = [error for _, error in outcomes if not isinstance(error, int)]
+        assert sorted(type(error).__name__ for error in failed) == ["KeyboardInterrupt", "StrobeError"]
+        log.append("four")
+        log.close()
+        log.append("five")
+        log.open(0)
+        assert log.poll(10) == ["zero", "one", "four", "five"]
         log.close()
 
 

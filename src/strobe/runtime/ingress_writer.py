@@ -4,6 +4,7 @@ What lies behind the durable part when a writer opens the log was never acknowle
 torn one is cut off. Damage before that is refused: cutting it off would take acknowledged records with it.
 """
 
+import errno
 import fcntl
 import os
 import threading
@@ -23,7 +24,7 @@ class _Group:
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
         self.ends: list[int] = []
-        self.error: OSError | None = None
+        self.error: BaseException | None = None
         self.done = False
 
 
@@ -59,11 +60,15 @@ class Writer:
                 else:
                     self._write_group()
         if group.error is not None:
-            raise StrobeError(
-                f"ingress log {self.path}: the record was not appended: {group.error.strerror}; make room or mend the "
-                "disk, then append it again"
-            ) from group.error
+            raise self._failure(group.error) from group.error
         return group.ends[last]
+
+    def _failure(self, error: BaseException) -> StrobeError:
+        if isinstance(error, OSError):
+            problem = f"{error.strerror}; make room or mend the disk, then append it again"
+        else:
+            problem = f"another thread, which wrote it too, was stopped by {type(error).__name__}; append it again"
+        return StrobeError(f"ingress log {self.path}: the record was not appended: {problem}")
 
     def close(self) -> None:
         with self._changed:
@@ -79,8 +84,10 @@ class Writer:
         self._changed.release()
         try:
             self._end = self._write(group)
-        except OSError as error:
+        except BaseException as error:
             group.error = error
+            if not isinstance(error, OSError):
+                raise  # this thread was interrupted; those who share the group hear of it by its error
         finally:
             self._changed.acquire()
             group.done, self._syncing = True, False
@@ -99,14 +106,18 @@ class Writer:
             write_all(self._file, b"".join(pieces), self._end)
             os.fdatasync(self._file)
             write_mark(self._file, end)
-        except OSError as error:
-            # What the disk holds of this group is not known: nothing may be taken for durable that follows it.
-            self._broken = error
-            os.ftruncate(self._file, self._end)
-            os.fdatasync(self._file)
-            self._broken = None
+            return end
+        except BaseException:
+            self._take_back()
             raise
-        return end
+
+    def _take_back(self) -> None:
+        """Cut off the last group: what the disk holds of it is not known, and what follows it would not be durable."""
+        self._broken = OSError(errno.EIO, "an earlier failure could not be undone")
+        write_mark(self._file, self._end)
+        os.ftruncate(self._file, self._end)
+        os.fdatasync(self._file)
+        self._broken = None
 
     def _recover(self) -> int:
         """Make the log whole: cut off what is torn, make the rest durable, and return where it ends."""

@@ -94,8 +94,10 @@ class Staging:
         return self.current.base + os.fstat(self._output).st_size
 
     def close(self) -> None:
-        os.close(self._output)
-        os.close(self._lock)
+        try:
+            os.close(self._output)
+        finally:
+            os.close(self._lock)
 
     def stage(self, begin: int, pieces: Iterable[bytes]) -> None:
         """Make a durable segment of `pieces`, which begin at the position `begin`."""
@@ -134,8 +136,8 @@ class Staging:
             raise UsageError(f"{path} exists already; output of the fork would go there: move it away, then restore")
         self._create(_CURRENT, [msgspec.json.encode(following)])
         self.current = following
-        os.close(self._output)
-        self._output = self._open_output()
+        before, self._output = self._output, self._open_output()
+        os.close(before)
 
     def _segments(self) -> list[Segment]:
         names = sorted(path for path in self.directory.iterdir() if path.name.isdigit())
