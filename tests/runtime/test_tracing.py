@@ -298,6 +298,20 @@ class TestBound:
         tracer.close(wait=True)
         assert read_live_trace(tmp_path / "epoch-000001").trace.header.start.snapshot == "000001-00000001-a"
 
+    @pytest.mark.parametrize("record", [1 << 70, object(), "caf\udce9"], ids=["too large", "no value", "no text"])
+    def test_a_record_that_cannot_be_noted_pauses_a_full_trace_and_harms_nobody(self, tmp_path, caplog, record):
+        tracer = open_tracer(tmp_path, "a", "a->a", level="full")
+        tracer.event(1, "start", 0.0)
+        tracer.event(2, "source in", 0.0, record)
+        tracer.event(3, "timer soon", 0.0)
+        tracer.recorded("000001-00000001-a", 3)
+        tracer.event(4, "source in", 0.0, "plain")
+        tracer.close(wait=True)
+        live = read_live_trace(tmp_path / "epoch-000001")
+        assert live.trace.header.start.positions == {"a": 3}
+        assert live.trace.event_count("a") == 4
+        assert "the trace pauses until the next snapshot: event 2 cannot be noted" in caplog.text
+
 
 class TestEpochs:
     def test_R1_after_a_rollback_a_trace_begins_at_the_restored_snapshot(self, tmp_path):

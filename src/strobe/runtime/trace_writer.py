@@ -93,12 +93,12 @@ class TraceWriter:
         self._bytes += size
         self._keep_bound()
 
-    def skip(self, notes: Notes) -> None:
-        """Count one segment without writing it: more comes than can be written."""
+    def skip(self, notes: Notes, reason: str) -> None:
+        """Count one segment without writing it."""
         self._number += 1
         self._count(notes)
         if not self._paused:
-            logger.warning("the trace pauses until the next snapshot: more happens than can be written")
+            logger.warning("the trace pauses until the next snapshot: %s", reason)
         self._paused = True
 
     def _counts(self) -> Counts:

@@ -17,6 +17,7 @@ one that begins at a snapshot. Where one stretch between snapshots fills the bou
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 
 from strobe.errors import MissingExtra
 from strobe.protocol import ChannelSpec, Fragment
+from strobe.runtime.user_code import summary_of
 from strobe.traces.notes import Lead, Notes, Recorded, Sent, trace_name
 
 if TYPE_CHECKING:
@@ -86,12 +88,12 @@ class Tracer:
 
     def event(self, position: int, name: str, at: float | None, record: Any = None) -> None:
         """Event number `position` is next: `start`, `leave`, `timer NAME`, or `source NAME` with its `record`."""
-        self._note(Lead(position, 1, 0, None, name, at if self.full else None, self._payload(record)))
+        self._note(Lead(position, 1, 0, None, name, at if self.full else None, self._payload(position, record)))
 
     def received(self, channel: str, first_ordinal: int, count: int, first_position: int, at: float | None) -> None:
         """So many messages are next, one event each; `at` is the time that all of them read."""
-        at = at if self.full else None
-        self._note(Lead(first_position, count, first_ordinal, self._names[channel], None, at, self._payload()))
+        at, payload = (at, self._payload(first_position)) if self.full else (None, None)
+        self._note(Lead(first_position, count, first_ordinal, self._names[channel], None, at, payload))
 
     def sent(self, channel: str, first_ordinal: int, count: int, events: Sequence[int], body: Any) -> None:
         """A frame was sealed. `events`: for each event that sent some of it, its position and how many came before.
@@ -113,7 +115,7 @@ class Tracer:
         # A trace may be read from here: say once more what the process sees.
         self._seen = not self._channels
         if rest is not None:
-            self._note(replace(rest, payload=self._payload()))
+            self._note(replace(rest, payload=self._payload(rest.position)))
 
     def close(self, wait: bool = False) -> None:
         """End the trace. The last segment is written in the background, but before this program ends."""
@@ -141,15 +143,19 @@ class Tracer:
             self._leads.append(replace(whole, length=before))
         return replace(whole, position=position + 1, length=whole.length - before, ordinal=whole.ordinal + before)
 
-    def _payload(self, record: Any = None) -> bytes | None:
-        """Return what a replay must be told at the next event, if anything (`Sight`)."""
+    def _payload(self, position: int, record: Any = None) -> bytes | None:
+        """Return what a replay must be told at event `position`, if anything (`Sight`)."""
         if not self.full or (self._seen and record is None):
             return None
         fields: dict[str, Any] = {} if record is None else {"record": record}
         if not self._seen:
             self._seen = True
             fields |= {"inputs": self._sight[0], "outputs": self._sight[1], "random": self._random()}
-        return _encode(fields)
+        try:
+            return _encode(fields)
+        except Exception as error:  # noqa: BLE001 -- a record of the user's: what the process can take harms no trace
+            self._flaw = f"event {position} cannot be noted: {summary_of(error)}"
+            return None
 
     def _begin_segment(self, snapshot: str | None) -> None:
         self._snapshot = snapshot
@@ -157,6 +163,7 @@ class Tracer:
         self._sends: list[Sent] = []
         self._records: list[Recorded] = []
         self._lines = self._bytes = 0
+        self._flaw = ""
 
     def _end_segment(self, reason: str) -> None:
         notes = Notes(
@@ -171,7 +178,9 @@ class Tracer:
         )
         self._waiting = [(future, size) for future, size in self._waiting if not future.done()]
         keeping_up = sum(size for _, size in self._waiting) < WAITING_MAX
-        future = self._thread.submit(self._writer.write if keeping_up else self._writer.skip, notes)
+        flaw = self._flaw or ("" if keeping_up else "more happens than can be written")
+        write = partial(self._writer.skip, reason=flaw) if flaw else self._writer.write
+        future = self._thread.submit(write, notes)
         future.add_done_callback(_tell)
         self._waiting.append((future, self._fullness))
 
