@@ -345,6 +345,16 @@ def test_an_aborted_snapshot_has_no_slowest_part():
     assert "a 0 ms" not in Text.from_ansi(console.file.getvalue()).plain
 
 
+def test_names_are_shown_as_they_are_also_with_brackets():
+    console = Console(file=StringIO(), width=120, force_terminal=True)
+    taken = FinishedSnapshot(
+        "000001-00000001-w[/1]", "committed", "", 0, 10, 1, 0, 0, 0, 0, [Part("w[a]", stored=True)]
+    )
+    console.print(_picture(status_of(processes=[process_of("w[/1]", "running")], finished=[taken]), ["w[/2] has left"]))
+    shown = Text.from_ansi(console.file.getvalue()).plain
+    assert all(name in shown for name in ("\nw[/1] ", "000001-00000001-w[/1]", "w[a] 0 ms", "w[/2] has left"))
+
+
 def test_quiet_shows_nothing(capsys):
     with Watch(quiet=True) as watch:
         watch.tell("something")

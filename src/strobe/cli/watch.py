@@ -130,7 +130,7 @@ def _processes(processes: list[ProcessStatus]) -> Any:
     table = _table("process", "state", "pid", "events/s", "events", "backlog", "memory", "cpu s")
     for one in processes:
         table.add_row(
-            one.name,
+            Text(one.name),
             Text(one.state, style=_STATE_STYLES.get(one.state, "")),
             str(one.pid or ""),
             f"{one.events_per_s:,.0f}",
@@ -143,18 +143,20 @@ def _processes(processes: list[ProcessStatus]) -> Any:
 
 
 def _snapshots(status: Status) -> Any:
+    from rich.text import Text
+
     table = _table("snapshot", "outcome", "ms", "state", "in flight", "messages", "slowest")
     for one in status.finished[-SNAPSHOTS_SHOWN:]:
         stored = [part for part in one.parts if part.stored]
         slowest = max(stored, key=lambda part: part.duration_us, default=None)
         table.add_row(
-            one.id,
+            Text(one.id),  # as text: names of processes are no markup, whatever they have in brackets
             one.outcome,
             f"{one.duration_us / 1000:,.0f}",
             size_text(one.state_bytes),
             size_text(one.in_flight_bytes),
             f"{one.in_flight_messages:,}",
-            f"{slowest.process} {slowest.duration_us / 1000:,.0f} ms" if slowest else "",
+            Text(f"{slowest.process} {slowest.duration_us / 1000:,.0f} ms" if slowest else ""),
         )
     return table
 
