@@ -74,6 +74,14 @@ class Sink(ABC):
         """How much of the output is in memory: where that is much, `prepare` is called before there is a snapshot."""
         return 0
 
+    @property
+    def released(self) -> int | None:
+        """How far output was let out, as can be seen before `restore`; None where that cannot be told.
+
+        A process that joins begins at 0, so it is not let in where this is more.
+        """
+        return None
+
     @abstractmethod
     def restore(self, position: int, *, epoch: int, origin: int = 0, fork: bool = False) -> None:
         """Begin `epoch` at `position`: 0 from the beginning, else that of a snapshot taken in the epoch `origin`.

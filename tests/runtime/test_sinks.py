@@ -48,6 +48,18 @@ def staged(path):
 
 
 class TestRelease:
+    def test_R2_how_far_output_was_released_is_seen_before_the_sink_is_opened(self, sink, path):
+        assert FileSink(path.with_name("other.jsonl"), "a").released == 0
+        position = emit(sink, {"n": 1})
+        sink.prepare(position)
+        assert FileSink(path, "a").released == 0
+        sink.release(position)
+        assert FileSink(path, "a").released == position
+        sink.restore(0, epoch=2, origin=1, fork=True)
+        assert FileSink(path, "a").released == 0
+        Path(f"{path}.staged", "current").write_bytes(b"?")
+        assert FileSink(path, "a").released is None
+
     def test_R2_output_is_held_back_until_its_snapshot_has_committed(self, sink, path):
         first = emit(sink, {"n": 1}, {"n": 2})
         sink.prepare(first)

@@ -40,8 +40,8 @@ LENGTH = struct.Struct("<I")
 class Register(msgspec.Struct, frozen=True):
     """The first thing a node says. `instance` is one run of the program; `epoch` 0: it has no state.
 
-    `address` is where its peers reach it. `channels` are those of its description of the system that it is an end of:
-    they count where it joins.
+    `address` is where its peers reach it. `channels` are those of its description of the system that it is an end of,
+    and `released` is how far output is out in its sinks, where they can tell: these count where it joins.
     """
 
     version: int
@@ -53,6 +53,7 @@ class Register(msgspec.Struct, frozen=True):
     protocol: str
     pid: int = 0
     host: str = ""
+    released: dict[str, int | None] = {}
 
 
 class Welcome(msgspec.Struct, frozen=True):

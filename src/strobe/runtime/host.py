@@ -188,6 +188,7 @@ class Host:
             self.protocol,
             os.getpid(),
             socket.gethostname(),
+            {name: sink.released for name, sink in self.sinks.items()} if not self.epoch else {},
         )
 
     def hear(self, order: Any) -> None:

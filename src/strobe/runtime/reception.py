@@ -104,7 +104,13 @@ class Reception:
         return register.epoch == 0 and not is_in and not membership.unreleased(register.process)
 
     def _cannot_join(self, register: Register) -> Refused | None:
+        """Have it join, or say why it cannot: whoever is in the view and cannot begin takes everybody back."""
         membership = self.coordinator.brain.membership
+        sink = self._released_sink(register)
+        if sink is not None:
+            problem = f"output of it was released already, in its sink {sink}, and who joins begins at the beginning"
+            way_out = "give it another file, or restore a snapshot that has the process (strobe restore ID --fork)"
+            return Refused(f"process {register.process} cannot join: {problem}; {way_out}", True)
         coming = [change.process for change in (membership.changing, *membership.changes) if change is not None]
         known = {*membership.view.processes, *coming, register.process}
         # A channel to one that has not joined yet is brought by that one.
@@ -113,6 +119,15 @@ class Reception:
             self.coordinator.hear(JoinWanted(register.process, channels))
         except UsageError as error:
             return Refused(f"process {register.process} cannot join: {error}", True)
+        return None
+
+    def _released_sink(self, register: Register) -> str | None:
+        """Return a sink that has let out something: as it says itself, or, where it cannot tell, as the log says."""
+        departed = self.coordinator.brain.membership.departed.get(register.process)
+        for sink, position in register.released.items():
+            logged = departed.sinks.get(sink, 0) if departed is not None else 0
+            if position or (position is None and logged):
+                return sink
         return None
 
     def _admit(self, register: Register, connection: Connection, now_s: float) -> Member:

@@ -14,7 +14,7 @@ import msgspec
 
 from strobe.errors import StrobeError, UsageError
 from strobe.outside import Sink
-from strobe.runtime.staging import OnStep, Staging
+from strobe.runtime.staging import OnStep, Staging, released_in
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,6 +49,13 @@ class FileSink(Sink):
     def buffered_bytes(self) -> int:
         """How much is in memory."""
         return self._position - self._prepared
+
+    @property
+    def released(self) -> int | None:
+        try:
+            return released_in(self.path)
+        except (OSError, StrobeError):
+            return None
 
     def restore(self, position: int, *, epoch: int, origin: int = 0, fork: bool = False) -> None:
         self.close()

@@ -71,14 +71,14 @@ class Staging:
     """The staged and the released output of one sink, open for writing by this process alone."""
 
     def __init__(self, path: Path, on_step: OnStep | None = None) -> None:
-        self.directory = path.with_name(f"{path.name}.staged")
+        self.directory = _directory_of(path)
         self._path = path
         self._step: OnStep = on_step or (lambda step: None)
         self._lock = _lock(self.directory)
         try:
             for leftover in self.directory.glob(f"*{_UNFINISHED}"):
                 leftover.unlink()
-            self.current = self._read_current()
+            self.current = _read_current(path)
             self._output = self._open_output()
         except BaseException:
             os.close(self._lock)
@@ -179,19 +179,32 @@ class Staging:
         _sync_directory(self.directory)
         self._step(SinkStep.FILE_DURABLE)
 
-    def _read_current(self) -> Current:
-        path = self.directory / _CURRENT
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Current)
-        except FileNotFoundError:
-            return Current(self._path.name)
-        except UNREADABLE as error:
-            raise StrobeError(f"{path} is damaged: {error}; it says where output goes: put it back") from error
-
     def _open_output(self) -> int:
         output = os.open(self.output, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         _sync_directory(self.output.parent)
         return output
+
+
+def released_in(path: Path) -> int:
+    """Return the position up to which output was let out, without being the one who writes."""
+    current = _read_current(path)
+    with suppress(FileNotFoundError):
+        return current.base + path.with_name(current.file).stat().st_size
+    return current.base
+
+
+def _directory_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.staged")
+
+
+def _read_current(path: Path) -> Current:
+    chosen = _directory_of(path) / _CURRENT
+    try:
+        return msgspec.json.decode(chosen.read_bytes(), type=Current)
+    except FileNotFoundError:
+        return Current(path.name)
+    except UNREADABLE as error:
+        raise StrobeError(f"{chosen} is damaged: {error}; it says where output goes: put it back") from error
 
 
 def _lock(directory: Path) -> int:

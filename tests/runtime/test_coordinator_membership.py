@@ -1,0 +1,79 @@
+"""What the coordinator makes of joiners and leavers that are not there, or cannot begin (E2, R2)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.fake_nodes import FakeNode, Quiet, Running, committed, running
+
+from strobe.process import Channel, System
+from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, TellView
+from strobe.runtime.sinks import FileSink
+
+NAMES = ("a", "b", "c")
+OUT = {"out": 70}
+
+
+def with_sink(directory: Path) -> System:
+    """A ring in which c has output."""
+    channels = [Channel("a", "b"), Channel("b", "c"), Channel("c", "a")]
+    return System({name: Quiet() for name in NAMES}, channels, sinks={"out": FileSink(directory / "out.jsonl", "c")})
+
+
+async def all_alive(coordinator: Running) -> list[FakeNode]:
+    nodes = [await coordinator.living(name) for name in NAMES]
+    await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+    return nodes
+
+
+async def drained(*nodes: FakeNode, **how: Any) -> None:
+    """Have these install the next view."""
+    for node in nodes:
+        node.say(Drained(node.process, (await node.hear(TellView)).view.number, **how))
+
+
+async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
+    """Have c leave, its output let out; return the others."""
+    a, b, c = await all_alive(coordinator)
+    coordinator.coordinator.hear(LeaveWanted("c"))
+    await drained(a, b)
+    await drained(c, sinks=OUT)
+    await asyncio.gather(a.take_part(), b.take_part())
+    await c.hear(LetGo)
+    c.say(Released("c"))
+    await c.close()
+    await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+    return a, b
+
+
+@pytest.mark.parametrize("released", [70, None], ids=["as its sink says", "as the log says"])
+def test_R2_one_whose_output_was_released_cannot_join_again_and_nobody_else_is_bothered(
+    tmp_path: Path, released: int | None
+) -> None:
+    """R2: it would begin at the beginning of its sink, which it could not; so it is never in the view."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b = await left_with_output(coordinator)
+            refused = await (await coordinator.node("c", released={"out": released})).refused()
+            assert refused.final
+            assert "output of it was released already, in its sink out" in refused.reason
+            assert "give it another file" in refused.reason
+            await committed(coordinator, a, b)
+            assert coordinator.coordinator.brain.view.processes == ("a", "b")
+            assert coordinator.logged("rollback") == []
+
+    asyncio.run(scenario())
+
+
+def test_R2_one_whose_output_was_released_joins_again_with_another_file(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b = await left_with_output(coordinator)
+            c = await coordinator.node("c", released={"out": 0})
+            await drained(a, b, c)
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await committed(coordinator, a, b, c)
+
+    asyncio.run(scenario())
