@@ -31,7 +31,7 @@ from strobe.storage import Store
 
 def status_of(**changes):
     fields = dict.fromkeys(Status.__struct_fields__, 0)
-    fields |= {name: [] for name in ("processes", "channels", "open", "finished", "rollbacks", "troubles")}
+    fields |= {name: [] for name in ("processes", "channels", "open", "finished", "rollbacks", "troubles", "left")}
     fields |= {"settled": True, "halted": None, "api": "127.0.0.1:1"}
     return Status(**(fields | changes))
 
@@ -192,6 +192,30 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
     assert seen["names"] == ["till"]
     assert "shop is a program with its own loop: start it; its coordinator is 127.0.0.1:7\n" in result.err
     assert result.code == 1  # it was halted
+
+
+def test_who_has_left_is_told_of_and_not_started_until_it_is_needed(tmp_path, monkeypatch, capsys):
+    """E2: started again, it would join anew, which nobody has asked for."""
+
+    class Fake(Supervisor):
+        def _await_coordinator(self, child):
+            child.process.wait()
+            return "127.0.0.1:7", "127.0.0.1:8"
+
+    monkeypatch.setattr(Client, "status", lambda self: status_of(left=["c", "shop"]))
+    with Fake("bank.py:bank", str(tmp_path), ["b", "c"], program=[sys.executable, "-c", ""]) as supervisor:
+        supervisor.start()
+        assert (supervisor.starts("b"), supervisor.starts("c")) == (1, 0)
+        Session(supervisor, ["shop", "till"])._tell_others(supervisor.left, supervisor.listen)
+        supervisor.needed("c")
+        supervisor.tick()
+        assert supervisor.starts("c") == 1
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in told] == [
+        "c has left, and is not started",
+        "shop has left, and is not started",
+        "till is a program with its own loop: start it",
+    ]
 
 
 def test_ports_are_free_ones_unless_a_file_says_which():

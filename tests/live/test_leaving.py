@@ -60,7 +60,45 @@ def test_E2_R1_who_has_left_is_in_again_where_a_snapshot_that_has_it_is_restored
             live.supervisor.add_node(name, live.supervisor.listen)
         live.wait_running()
         assert set(live.last_snapshot().fragments) == set(names)
+        leave(live, "d")
+        live.wait_taken()
+    # It was not started, and is when it is needed.
+    with running(tmp_path, system, names, "--interval", "0") as live:
+        live.wait_running()
+        assert live.supervisor.pid("d") is None
+        live.client.restore(with_d)
+        live.wait_running()
+        assert set(live.last_snapshot().fragments) == set(names)
     check_everything(ledger.ledger_and_d, tmp_path / "store")
+
+
+@pytest.mark.parametrize(("name", "who"), [("ledger_and_d", "d"), ("with_sinks", "c")])
+def test_E2_what_is_started_after_a_leave_runs_without_who_has_left(tmp_path, name, who):
+    """E2, R2: with output and without, also where somebody starts its node by hand: others are not bothered by that."""
+    (tmp_path / "output").mkdir()
+    how = {
+        "environment": {"STROBE_TEST_OUTPUT": str(tmp_path / "output")},
+        "settings": {"coordinator.rollbacks_max": 1},
+    }
+    system, names = f"{LEDGER}:{name}", tuple(getattr(ledger, name).processes)
+    with running(tmp_path, system, names, "--interval", "0", **how) as live:
+        live.wait_progress()
+        leave(live, who)
+        live.wait_taken()
+    with running(tmp_path, system, names, "--interval", "0.2", **how) as live:
+        live.wait_progress()
+        live.wait_committed(2)
+        status = live.wait_running()
+        assert (status.left, status.epoch, live.gone) == ([who], 2, [])
+        live.supervisor.add_node(who, live.supervisor.listen)
+        if name == "with_sinks":
+            wait_until("its node to be refused", lambda: (who, 1) in live.gone, between=live.tick)
+            assert "output of it was released already" in live.log(who)
+        else:
+            live.wait("it to have joined", lambda s: s.settled and not s.left)
+        live.wait_committed(2)
+        assert live.status().epoch == 2
+    check_everything(getattr(ledger, name), tmp_path / "store")
 
 
 def check_leaver(system, snapshot, name, output):

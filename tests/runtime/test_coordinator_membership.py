@@ -77,3 +77,16 @@ def test_R2_one_whose_output_was_released_joins_again_with_another_file(tmp_path
             await committed(coordinator, a, b, c)
 
     asyncio.run(scenario())
+
+
+def test_the_status_says_who_has_left_as_the_log_has_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            assert coordinator.service.status().left == []
+            a, b = await left_with_output(coordinator)
+            await committed(coordinator, a, b)  # the log says that its output is out
+            assert coordinator.service.status().left == ["c"]
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            assert coordinator.service.status().left == ["c"]
+
+    asyncio.run(scenario())

@@ -168,13 +168,15 @@ class Supervisor:
         self.program = program
         self.client: Client
         self.listen = ""
+        # Who had left before all was started.
+        self.left: Sequence[str] = ()
         self.stopping = False
         self._names = list(processes)
         self._children: dict[str, Child] = {}
         self._lifeline, self._held = os.pipe()
 
     def start(self, before_nodes: Callable[[Client], object] = lambda _: None) -> None:
-        """Start everything, and return when the coordinator answers. StoreError: the store cannot be used.
+        """Start all but those who have left, when the coordinator answers. StoreError: the store cannot be used.
 
         `before_nodes` is called when the coordinator is there, and nobody else yet.
         """
@@ -186,13 +188,19 @@ class Supervisor:
         coordinator.arguments = _with_options(coordinator.arguments, {"--listen": listen, "--api": api})
         self.client, self.listen = Client(api), listen
         before_nodes(self.client)
+        self.left = self.client.status().left
         for name in self._names:
-            self.add_node(name, listen)
+            if name in self.left:  # it would join again, or be refused; it is there for when it is needed
+                self._add_node(name, listen).ended = True
+            else:
+                self.add_node(name, listen)
 
     def add_node(self, name: str, listen: str) -> None:
         """Start one more process."""
-        arguments = ["node", self.system, "--name", name, "--coordinator", listen, "--store", self.store]
-        self._add(name, arguments).start(self._lifeline)
+        self._add_node(name, listen).start(self._lifeline)
+
+    def _add_node(self, name: str, listen: str) -> Child:
+        return self._add(name, ["node", self.system, "--name", name, "--coordinator", listen, "--store", self.store])
 
     def tick(self) -> list[Gone]:
         """Start again what has ended and should not have; return what has ended since the last time."""

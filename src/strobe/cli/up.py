@@ -61,8 +61,8 @@ def up(
     """Run a coordinator and every process of a system on this machine, each as a program of its own.
 
     What is killed is started again; after the crash of a process the whole system rolls back to its newest snapshot and
-    goes on. Started again on the same store, the system goes on where its newest snapshot was. Ctrl-C takes a last
-    snapshot and stops everything. Programs with a loop of their own are yours to start.
+    goes on. Started again on the same store, the system goes on where its newest snapshot was, without those who have
+    left. Ctrl-C takes a last snapshot and stops everything. Programs with a loop of their own are yours to start.
 
     \b
     Examples:
@@ -131,13 +131,20 @@ class Session:
         with interruptible() as interrupted:
             self._supervisor.start(lambda client: client.restore(restore, fork) if restore is not None else None)
             note(f"running; logs are in {self._supervisor.logs}, the API at http://{self._supervisor.client.api}")
-            for name in self._programs:
-                note(f"{name} is a program with its own loop: start it; its coordinator is {self._supervisor.listen}")
+            self._tell_others(self._supervisor.left, self._supervisor.listen)
             deadline = time.monotonic() + seconds if seconds is not None else None
             with self._watch:
                 self._follow(interrupted, deadline)
             self._finish()
         return self._status
+
+    def _tell_others(self, left: Sequence[str], listen: str) -> None:
+        """Tell of those who are not started."""
+        for name in left:
+            note(f"{name} has left, and is not started; to join anew, start its node; its coordinator is {listen}")
+        for name in self._programs:
+            if name not in left:
+                note(f"{name} is a program with its own loop: start it; its coordinator is {listen}")
 
     def _follow(self, interrupted: list[int], deadline: float | None) -> None:
         looked_s = 0.0

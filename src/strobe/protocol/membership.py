@@ -48,6 +48,8 @@ class Membership:
         self.staged: dict[str, dict[str, int]] = {}
         # Those who have left with output, as the newest complete snapshot has it.
         self.departed: dict[str, Departure] = {}
+        # Whom a view was without that the one before had: no rollback, but a leave.
+        self._left: set[str] = set()
 
     @property
     def settled(self) -> bool:
@@ -65,6 +67,13 @@ class Membership:
     def includes(self, process: str) -> bool:
         """Tell whether `process` is one of `everyone`."""
         return process in self.view.members or process in self.leaving
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Who has left, and has nothing more to do: nobody need start it."""
+        return tuple(
+            process for process in sorted(self._left) if process not in self.leaving and not self.unreleased(process)
+        )
 
     def want(self, change: Change) -> None:
         """Note a change; raise UsageError where it makes no sense after those noted before, or may not be."""
@@ -113,6 +122,7 @@ class Membership:
             self.leaving = {process: left for process, left in self.leaving.items() if process in self.outputs}
         for process in set(before.processes) - set(view.processes):
             self.leaving[process] = view.number
+            self._left.add(process)
             if any(channel.target in view.members for channel in before.outgoing(process)):
                 self._unheard.discard(process)
             else:
@@ -121,6 +131,7 @@ class Membership:
             self.leaving.pop(process, None)
             self.staged.pop(process, None)
             self.departed.pop(process, None)
+        self._left.difference_update(view.processes)
         return before
 
     def read_begin(self, view: int) -> None:
@@ -146,6 +157,7 @@ class Membership:
         self.drained = set()
         self.leaving = {}
         self.staged = {}
+        self._left.difference_update(view.processes)
         self.departed = {process: gone for process, gone in self.departed.items() if process not in view.processes}
 
     def note_drained(self, event: Drained) -> list[str]:

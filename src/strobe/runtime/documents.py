@@ -112,7 +112,7 @@ class Trouble(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """All of the system, now."""
+    """All of the system, now. `left` are those who have left and have nothing more to do."""
 
     system: str
     store: str
@@ -138,6 +138,7 @@ class Status(msgspec.Struct):
     rollbacks: list[RollbackReport]
     troubles: list[Trouble]
     halted: str | None
+    left: list[str] = []
 
 
 class SnapshotSummary(msgspec.Struct):

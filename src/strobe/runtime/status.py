@@ -52,6 +52,7 @@ def describe(watch: Watch, listen: str, api: str) -> Status:
         rollbacks=list(coordinator.rollbacks),
         troubles=troubles(watch),
         halted=coordinator.halted,
+        left=list(brain.membership.left),
     )
 
 

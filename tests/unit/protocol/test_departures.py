@@ -7,6 +7,7 @@ from tests.unit.protocol.playbook import snapshot_id, view
 from strobe.protocol.coordination import (
     ChooseSnapshot,
     Drained,
+    JoinWanted,
     LeaveWanted,
     LetGo,
     ProcessBlank,
@@ -133,6 +134,31 @@ def test_E7_the_next_coordinator_knows_from_the_log_what_is_still_to_be_let_out(
     desk.restart()
     assert desk.brain.membership.unreleased("r") == OUT
     assert desk.brain.membership.everyone == ("p", "q")
+
+
+def test_who_has_left_has_nothing_more_to_let_out_and_is_in_no_view_since() -> None:
+    desk = leaving()
+    membership = desk.brain.membership
+    staged(desk)
+    assert membership.left == ()
+    complete(desk)
+    assert membership.left == (), "its output is still to be let out"
+    desk.hears(Released("r"), SnapshotWanted())
+    complete(desk)
+    assert membership.left == ("r",)
+    desk.restart()
+    assert desk.brain.membership.left == ("r",)
+    desk.hears(RestoreWanted(None, "because"), SnapshotChosen(None, RING))
+    assert desk.brain.membership.left == ()
+
+
+def test_who_joined_has_not_left_where_all_go_back_to_before_that() -> None:
+    """It joins again when it comes."""
+    desk = Desk(RING)
+    desk.hears(JoinWanted("s", ()))
+    desk.drained(2, "p", "q", "r", "s")
+    desk.hears(RestoreWanted(None, "because"), SnapshotChosen(None, RING))
+    assert desk.brain.membership.left == ()
 
 
 def test_one_that_joins_again_has_not_left_any_more() -> None:
