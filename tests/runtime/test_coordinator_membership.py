@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.fake_nodes import FakeNode, Quiet, Running, committed, running
+from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, committed, running
 
 from strobe.process import Channel, System
+from strobe.protocol import ChannelSpec
 from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, TellView
 from strobe.runtime.sinks import FileSink
 
@@ -88,5 +89,45 @@ def test_the_status_says_who_has_left_as_the_log_has_it(tmp_path: Path) -> None:
             assert coordinator.service.status().left == ["c"]
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             assert coordinator.service.status().left == ["c"]
+
+    asyncio.run(scenario())
+
+
+JOINS_J = (ChannelSpec("a->j", "a", "j"), ChannelSpec("j->a", "j", "a"))
+
+
+def test_E2_a_joiner_that_is_gone_again_before_its_turn_is_forgotten_and_snapshots_go_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await b.close()
+            await coordinator.until(lambda: not coordinator.coordinator.brain.settled)
+            j = await coordinator.node("j", channels=JOINS_J)
+            await coordinator.until(lambda: coordinator.coordinator.members.get("j"))
+            await j.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("j") is None)
+            b = await coordinator.node("b", epoch=1, instance=f"b-{id(b)}")
+            await drained(b)
+            await committed(coordinator, a, b)
+            status = coordinator.service.status()
+            assert [one.name for one in status.processes] == ["a", "b"]
+            assert status.troubles == []
+
+    asyncio.run(scenario())
+
+
+def test_E2_a_joiner_whose_connection_breaks_before_it_begins_is_told_again_and_nobody_goes_back(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            j = await coordinator.node("j", channels=JOINS_J)
+            await j.hear(TellView)
+            await j.close()
+            j = await coordinator.node("j", channels=JOINS_J, instance=f"j-{id(j)}")
+            await drained(a, b, j)
+            await committed(coordinator, a, b, j)
+            assert coordinator.logged("rollback") == []
 
     asyncio.run(scenario())

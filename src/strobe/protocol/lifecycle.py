@@ -425,11 +425,25 @@ class Lifecycle:
     def _blank(self, event: ProcessBlank, now_us: int) -> list[CoordinatorEffect]:
         if not self.rollback.pending and self.membership.gone(event.process):
             return [LetGo(event.process)]
+        if event.again:
+            self.rollback.started.discard(event.process)
         if event.process in self.membership.staged and self.rollback.halt is None:
             # All that it left behind is durable. It waits with it for a snapshot, or for a rollback to before it left.
             self.rollback.present.add(event.process)
             return []
-        return self.rollback.blank(event, self.membership.everyone, self.epoch, now_us)
+        effects = self.rollback.blank(event, self.membership.everyone, self.epoch, now_us)
+        return effects + (self._begin_joiner(event.process) if self._waits_to_begin(event.process) else [])
+
+    def _waits_to_begin(self, process: str) -> bool:
+        """Tell whether it is in the view, was never told, and begins by that: it was away when it joined."""
+        is_told_to_restore = process in self.rollback.epoch_view.processes
+        return process in self.view.processes and process not in self.rollback.started and not is_told_to_restore
+
+    def _begin_joiner(self, process: str) -> list[CoordinatorEffect]:
+        if self.rollback.pending:
+            return []  # it may have to join again
+        self.rollback.seen(process)
+        return [TellSettled(process, self.counter + 1), TellView(process, self.view)]
 
     @property
     def _calm(self) -> bool:
@@ -459,14 +473,15 @@ class Lifecycle:
     def _change_view(self, now_us: int) -> list[CoordinatorEffect]:
         if self.beginning is not None or self.adopting or self.rollback.pending:
             return []
-        change = self.membership.next_change(now_us)
+        change = self.membership.next_change(now_us, self.rollback.present)
         return [Append(change)] if change is not None else []
 
     def _view_logged(self, entry: ViewChange, now_us: int) -> list[CoordinatorEffect]:
+        own = entry.view == self.membership.coming
         before = self.membership.logged(entry.view, self.recovering)
         if before is None or self.recovering:
             return []
-        self.rollback.view_changed(entry.view)
+        self.rollback.view_changed(entry.view, before, own)
         effects: list[CoordinatorEffect] = []
         for attempt in self.open.values():
             effects += self.attempts.end(

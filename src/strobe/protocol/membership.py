@@ -86,10 +86,16 @@ class Membership:
         _changed(planned, change, self.protocol)
         self.changes.append(change)
 
-    def next_change(self, now_us: int) -> ViewChange | None:
-        """Return the entry of the next change that changes something, if it is time for one."""
+    def next_change(self, now_us: int, present: Collection[str]) -> ViewChange | None:
+        """Return the entry of the next change that changes something, if it is time for one.
+
+        Who wanted to join and is not `present` any more does not: it asks again when it comes back.
+        """
         while self.changes and self.settled:
             change = self.changes.popleft()
+            if isinstance(change, JoinWanted) and not (self.includes(change.process) or change.process in present):
+                self._drop_channels_of(change.process)
+                continue
             try:
                 view = _changed(self.view, change, self.protocol)
             except UsageError:
@@ -98,6 +104,13 @@ class Membership:
                 self.changing, self.coming = change, view
                 return ViewChange(view, now_us)
         return None
+
+    def _drop_channels_of(self, process: str) -> None:
+        """Others that join count on one that does not: where it does later, it brings these channels itself."""
+        for at, change in enumerate(self.changes):
+            if isinstance(change, JoinWanted):
+                kept = tuple(one for one in change.channels if process not in (one.source, one.target))
+                self.changes[at] = msgspec.structs.replace(change, channels=kept)
 
     def lost(self) -> None:
         """The change under way lost its place in the log: make it again, on the view there is now."""

@@ -107,7 +107,8 @@ class Rollback:
             return [TellBlank(process)] if event.epoch else []
         if process in self.started:
             return self._lost_its_state(event, now_us)
-        return [] if self.pending else self._tell(process, epoch)
+        restores = process in self.epoch_view.processes
+        return self._tell(process, epoch) if restores and not self.pending else []
 
     def _lost_its_state(self, event: ProcessBlank, now_us: int) -> list[CoordinatorEffect]:
         """Everybody must go back. Only who crashed under this coordinator's eyes is blamed for it: others have missed a
@@ -196,9 +197,13 @@ class Rollback:
         """The log has a newer complete snapshot, which the choice under way did not know of."""
         self.newest, self.outdated = snapshot, True
 
-    def view_changed(self, view: View) -> None:
-        """A view changes only when all have started; and those who join are told to start, now."""
-        self.started.update(view.processes)
+    def view_changed(self, view: View, before: View, own: bool) -> None:
+        """A view changes only when all have started; and those who join are told to start, now, if they are there.
+
+        Where the change is not this coordinator's `own`, another one may have told them.
+        """
+        untold = set(view.processes).difference(before.processes, self.present) if own else set()
+        self.started.update(set(view.processes) - untold)
         self.outdated = True
 
     def take_over(self, everyone: Collection[str]) -> None:

@@ -156,7 +156,7 @@ class Reception:
             host=member.host,
             joins=True if self._joins(register) else None,
         )
-        self._tell_brain(register)
+        self._tell_brain(register, again=earlier is not None and earlier.instance == member.instance)
         return member
 
     def _end_former(self, earlier: Member, former: Any, member: Member) -> None:
@@ -166,7 +166,7 @@ class Reception:
             self._failed(member.process)
         former.close()
 
-    def _tell_brain(self, register: Register) -> None:
+    def _tell_brain(self, register: Register, again: bool) -> None:
         coordinator, process = self.coordinator, register.process
         membership = coordinator.brain.membership
         everyone = membership.everyone
@@ -176,7 +176,7 @@ class Reception:
         if unreleased:
             coordinator.let_go(LetGo(process, unreleased))  # it has left, and was lost with output still held back
         elif register.epoch < coordinator.brain.epoch:
-            coordinator.hear(ProcessBlank(process, register.epoch))
+            coordinator.hear(ProcessBlank(process, register.epoch, again and register.epoch == 0))
         elif process not in everyone:
             coordinator.tell(process, LetGo(process))  # it has left, and missed the word
         else:
@@ -248,9 +248,11 @@ class Reception:
         member.trouble = self.members.last_words[member.process] = member.trouble or reason
         self.log.say("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
         self._failed(member.process)
+        if not self.coordinator.brain.membership.includes(member.process):
+            self.forget(member.process)  # nobody waits for it
 
     def forget(self, process: str) -> None:
-        """A process has left, and is gone."""
+        """A process has left, or has not joined yet, and is gone."""
         self.members.remove(process)
         self.tell_addresses()
 

@@ -11,6 +11,7 @@ from strobe.protocol import UNORDERED, ChannelSpec, Policy, SnapshotId, View
 from strobe.protocol.coordination import (
     Append,
     AskToRecord,
+    ChooseSnapshot,
     CommitSnapshot,
     JoinWanted,
     LeaveWanted,
@@ -133,6 +134,73 @@ def test_a_join_that_makes_no_sense_is_refused_where_it_is_asked_for_and_harms_n
         desk.hears(JoinWanted("s", (ChannelSpec("sx", "s", "x"),)))
     desk.drained(2, "r", "p")
     assert LetGo("r") in desk.drained(2, "q")
+
+
+def unsettled() -> Desk:
+    """A desk where nobody has installed the view yet, so that changes wait."""
+    desk = Desk(RING)
+    desk.restart()
+    return desk
+
+
+def test_E2_a_joiner_that_is_gone_again_before_its_turn_does_not_join() -> None:
+    """Nobody could complete a snapshot with it; when it comes back, it asks again."""
+    desk = unsettled()
+    desk.hears(JOIN_S, ProcessFailed("s"))
+    desk.drained(1, "p", "q", "r")
+    assert desk.views() == []
+    desk.hears(JOIN_S)
+    assert desk.views()[-1].processes == ("p", "q", "r", "s")
+
+
+def test_E2_a_joiner_that_is_back_before_its_turn_joins() -> None:
+    desk = unsettled()
+    desk.hears(JOIN_S, ProcessFailed("s"), JOIN_S)
+    desk.drained(1, "p", "q", "r")
+    assert [after.processes for after in desk.views()] == [("p", "q", "r", "s")]
+
+
+def test_E2_who_joins_after_one_that_is_gone_again_joins_without_the_channels_to_it() -> None:
+    desk = unsettled()
+    to_t = (ChannelSpec("pt", "p", "t"), ChannelSpec("st", "s", "t"))
+    desk.hears(JOIN_S, JoinWanted("t", to_t), ProcessFailed("s"))
+    desk.drained(1, "p", "q", "r")
+    (after,) = desk.views()
+    assert after.processes == ("p", "q", "r", "t")
+    assert [channel.id for channel in after.channels] == [*(channel.id for channel in RING.channels), "pt"]
+
+
+def test_E2_a_joiner_that_is_gone_when_its_join_loses_its_place_in_the_log_does_not_join() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(JOIN_S, ProcessFailed("s"))
+    desk.log.append(Pin("000001-00000001-p", True, 0))
+    desk.write()
+    desk.write()
+    assert desk.views() == []
+
+
+def test_E2_a_joiner_that_is_away_when_it_is_in_the_view_begins_when_it_comes_and_nobody_goes_back() -> None:
+    """R1: it was never told to begin, so nobody has seen anything of it."""
+    desk = Desk(RING, slow=True)
+    desk.hears(JOIN_S, ProcessFailed("s"))
+    assert to(desk.write(), "p") != []
+    effects = desk.hears(ProcessBlank("s"))
+    assert to(effects, "s") == [TellSettled("s", 1), TellView("s", desk.views()[-1])]
+    assert those(effects, ChooseSnapshot) == []
+    desk.drained(2, "p", "q", "r", "s")
+    assert desk.brain.settled
+    assert those(desk.hears(ProcessFailed("s"), ProcessBlank("s")), ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+def test_R1_a_word_that_was_lost_with_its_connection_is_said_again_and_nobody_goes_back() -> None:
+    """The same program has asked before, and still has no state: it has not begun, whatever it was told."""
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    desk.drained(3, "p", "q", "r", "s")
+    desk.hears(JOIN_S)
+    effects = desk.hears(ProcessFailed("s"), ProcessBlank("s", again=True))
+    assert to(effects, "s") == [TellSettled("s", 1), TellView("s", desk.views()[-1])]
+    assert those(effects, ChooseSnapshot) == []
 
 
 # Leaving
