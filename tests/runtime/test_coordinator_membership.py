@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, committed, running
+from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, committed, running, system_of
 
 from strobe.process import Channel, System
 from strobe.protocol import ChannelSpec
-from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, TellView
+from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, RestoreWanted, TellView
 from strobe.runtime.sinks import FileSink
 
 NAMES = ("a", "b", "c")
@@ -129,5 +129,32 @@ def test_E2_a_joiner_whose_connection_breaks_before_it_begins_is_told_again_and_
             await drained(a, b, j)
             await committed(coordinator, a, b, j)
             assert coordinator.logged("rollback") == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_E2_one_that_has_left_and_missed_the_word_is_told_again_and_is_not_missed(
+    tmp_path: Path, rolled_back: bool
+) -> None:
+    """It comes back with its state of this epoch, or of one before; nobody waits for it, nor does it join."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            await drained(a, b, c)
+            await c.hear(LetGo)
+            await c.close()
+            await committed(coordinator, a, b)
+            if rolled_back:
+                coordinator.coordinator.hear(RestoreWanted(None, "someone asked"))
+                await asyncio.gather(a.start_as_told(), b.start_as_told())
+            c = await coordinator.node("c", epoch=1, instance=f"c-{id(c)}")
+            await c.hear(LetGo)
+            await c.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+            assert coordinator.service.status().troubles == []
+            assert coordinator.logged("failed") == []
 
     asyncio.run(scenario())

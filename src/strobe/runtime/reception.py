@@ -175,10 +175,10 @@ class Reception:
         unreleased = membership.unreleased(process) if process not in everyone else {}
         if unreleased:
             coordinator.let_go(LetGo(process, unreleased))  # it has left, and was lost with output still held back
+        elif process in membership.left or (process not in everyone and register.epoch == coordinator.brain.epoch):
+            coordinator.let_go(LetGo(process))  # it has left, and missed the word
         elif register.epoch < coordinator.brain.epoch:
             coordinator.hear(ProcessBlank(process, register.epoch, again and register.epoch == 0))
-        elif process not in everyone:
-            coordinator.tell(process, LetGo(process))  # it has left, and missed the word
         else:
             coordinator.hear(ProcessReturned(process))
             self._ask_again(process)
