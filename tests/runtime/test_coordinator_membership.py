@@ -10,6 +10,8 @@ from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, commi
 from strobe.process import Channel, System
 from strobe.protocol import ChannelSpec
 from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, RestoreWanted, TellView
+from strobe.runtime.documents import TakeRequest
+from strobe.runtime.operations import NoAnswer
 from strobe.runtime.sinks import FileSink
 
 NAMES = ("a", "b", "c")
@@ -156,5 +158,26 @@ def test_E2_one_that_has_left_and_missed_the_word_is_told_again_and_is_not_misse
             await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
             assert coordinator.service.status().troubles == []
             assert coordinator.logged("failed") == []
+
+    asyncio.run(scenario())
+
+
+def test_R2_a_leaver_that_is_lost_before_its_output_is_durable_is_missed_and_is_what_a_snapshot_waits_for(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            await drained(a, b)
+            assert coordinator.service.status().processes[-1].state == "leaving"
+            await c.close()
+            await coordinator.until(lambda: coordinator.logged("failed"))
+            status = coordinator.service.status()
+            assert [(one.name, one.state) for one in status.processes][-1] == ("c", "missing")
+            assert [one.kind for one in status.troubles] == ["missing"]
+            assert "process c is not running" in status.troubles[0].problem
+            with pytest.raises(NoAnswer, match="it waits for c, which is leaving with output, to run"):
+                await coordinator.service.operations.take(TakeRequest(wait=True, timeout_s=0.1))
 
     asyncio.run(scenario())

@@ -53,7 +53,12 @@ class Membership:
 
     @property
     def settled(self) -> bool:
-        return self._is_installed and all(process in self.staged for process in self.leaving if process in self.outputs)
+        return self._is_installed and not self.unstaged
+
+    @property
+    def unstaged(self) -> list[str]:
+        """Who leaves with output that is not durable yet."""
+        return [process for process in self.leaving if process in self.outputs and process not in self.staged]
 
     @property
     def _is_installed(self) -> bool:

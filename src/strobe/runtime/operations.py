@@ -141,6 +141,7 @@ class Operations:
         if brain.rollback.pending:
             return "a rollback is under way"
         missing = [process for process in brain.view.processes if process not in brain.membership.drained]
+        missing += [f"{process}, which is leaving with output," for process in brain.membership.unstaged]
         if missing:
             return f"it waits for {', '.join(missing)} to run"
         return "others are under way, or the pause between them is not over"

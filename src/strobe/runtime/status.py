@@ -90,9 +90,12 @@ def _process(coordinator: Coordinator, name: str, member: Member | None) -> Proc
 
 def _state(coordinator: Coordinator, name: str, member: Member | None) -> str:
     membership = coordinator.brain.membership
+    absent = member is None or not member.connected
+    if absent and name in membership.unstaged:
+        return MISSING  # all wait for its output
     if name in membership.leaving or (member is not None and member.let_go):
         return LEAVING
-    if member is None or not member.connected:
+    if absent:
         return MISSING
     if name not in membership.view.processes:
         return JOINING
