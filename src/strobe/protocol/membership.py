@@ -193,7 +193,11 @@ class Membership:
 
     def committed(self, manifest: Manifest) -> list[str]:
         """A snapshot of this timeline is complete; return who waited for that, and may let out its output and go."""
+        # It may have been on its way to the log since before what is known here.
+        out = [process for process, gone in self.departed.items() if gone.released]
         self.departed = dict(manifest.departed)
+        for process in out:
+            self.released(process)
         self.leaving = {
             process: left
             for process, left in self.leaving.items()

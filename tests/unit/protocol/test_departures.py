@@ -75,6 +75,24 @@ def test_snapshots_go_on_saying_who_has_left_and_whether_its_output_is_out() -> 
         assert departed(desk) == {"r": Departure(OUT, released)}
 
 
+def test_output_that_is_out_stays_out_where_a_snapshot_is_logged_that_was_ordered_before() -> None:
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    desk.slow = True
+    desk.hears(SnapshotWanted())
+    desk.write()
+    complete(desk)  # its commit is on its way
+    desk.hears(Released("r"))
+    desk.write()
+    assert departed(desk) == {"r": Departure(OUT)}
+    assert desk.brain.membership.unreleased("r") == {}
+    desk.slow = False
+    desk.hears(SnapshotWanted())
+    complete(desk)
+    assert departed(desk) == {"r": Departure(OUT, True)}
+
+
 def test_a_leaver_that_is_lost_with_durable_output_takes_nobody_back_and_lets_it_out_when_it_returns() -> None:
     desk = leaving()
     staged(desk)
