@@ -10,7 +10,7 @@ from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, commi
 from strobe.process import Channel, System
 from strobe.protocol import ChannelSpec
 from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, RestoreWanted, TellView
-from strobe.runtime.documents import TakeRequest
+from strobe.runtime.documents import Taken, TakeRequest
 from strobe.runtime.operations import NoAnswer
 from strobe.runtime.sinks import FileSink
 
@@ -179,5 +179,19 @@ def test_R2_a_leaver_that_is_lost_before_its_output_is_durable_is_missed_and_is_
             assert "process c is not running" in status.troubles[0].problem
             with pytest.raises(NoAnswer, match="it waits for c, which is leaving with output, to run"):
                 await coordinator.service.operations.take(TakeRequest(wait=True, timeout_s=0.1))
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_for_a_snapshot_from_one_that_leaves_gets_the_one_that_is_taken_without_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            coordinator.coordinator.hear(LeaveWanted("c"))  # it is on its way to the log
+            request = TakeRequest(wait=True, initiators=("c",), timeout_s=5.0)
+            taking = asyncio.create_task(coordinator.service.operations.take(request))
+            await drained(a, b, c)
+            (begun, _), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert await taking == Taken(str(begun.snapshot), "committed")
 
     asyncio.run(scenario())

@@ -27,7 +27,7 @@ class Chronicle:
     def begun(self, position: int, begin: Begin) -> None:
         coordinator = self._coordinator
         coordinator.progress.begun(position, begin, coordinator.brain.view)
-        coordinator.requests.begun(begin)
+        coordinator.requests.begun(begin, coordinator.brain.view.processes)
         if coordinator.brain.recovering:
             return
         coordinator.log.say("begun", snapshot=begin.snapshot, initiators=begin.initiators, attempt=begin.attempt)

@@ -1,13 +1,14 @@
 """What people have asked the coordinator for and wait for: a snapshot, a rollback.
 
-A request for a snapshot is answered by the first one that begins after it, from the initiators it names; where that one
-is aborted and tried again, by the next.
+A request for a snapshot is answered by the first one that begins after it, from those initiators it names that have not
+left; where that one is aborted and tried again, by the next.
 
 There is one rollback at a time, and the last request that says whereto decides where it goes. Those before it are told
 so at once: what they asked for will not come.
 """
 
 import asyncio
+from collections.abc import Collection
 
 import msgspec
 
@@ -37,10 +38,10 @@ class TakeWait:
         self.begun: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[Taken] = loop.create_future()
 
-    def is_answered_by(self, begin: Begin) -> bool:
+    def is_answered_by(self, begin: Begin, processes: Collection[str]) -> bool:
         if self.id is not None:
             return begin.retries == self.id
-        return begin.at_us >= self.asked_us and self.initiators.issubset(begin.initiators)
+        return begin.at_us >= self.asked_us and self.initiators.intersection(processes).issubset(begin.initiators)
 
 
 class RestoreWait(msgspec.Struct):
@@ -75,9 +76,10 @@ class Requests:
         """Return the initiators of what is waited for and has not begun."""
         return tuple(tuple(wait.initiators) for wait in self.takes if wait.id is None)
 
-    def begun(self, begin: Begin) -> None:
+    def begun(self, begin: Begin, processes: Collection[str]) -> None:
+        """A snapshot of these processes has begun."""
         for wait in self.takes:
-            if wait.is_answered_by(begin):
+            if wait.is_answered_by(begin, processes):
                 wait.id = begin.snapshot
                 if not wait.begun.done():
                     wait.begun.set_result(None)
