@@ -9,7 +9,7 @@ from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, commi
 
 from strobe.process import Channel, System
 from strobe.protocol import ChannelSpec
-from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, RestoreWanted, TellView
+from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, RestoreWanted, TellBlank, TellView
 from strobe.runtime.documents import Taken, TakeRequest
 from strobe.runtime.operations import NoAnswer
 from strobe.runtime.sinks import FileSink
@@ -193,5 +193,30 @@ def test_who_asks_for_a_snapshot_from_one_that_leaves_gets_the_one_that_is_taken
             await drained(a, b, c)
             (begun, _), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert await taking == Taken(str(begun.snapshot), "committed")
+
+    asyncio.run(scenario())
+
+
+def test_R1_a_joiner_that_crashes_again_and_again_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    """R1: who is in no snapshot yet is not needed; to stop everything for it would be too much."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", rollbacks_max=2) as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b)
+            for _ in range(2):
+                j = await coordinator.node("j", channels=JOINS_J)
+                await j.hear(TellView)
+                await j.close()
+                j = await coordinator.node("j", channels=JOINS_J)
+                await asyncio.gather(a.start_as_told(), b.start_as_told())
+                await j.hear(TellBlank)
+                await j.close()
+            for _ in range(3):
+                refused = await (await coordinator.node("j", channels=JOINS_J)).refused()
+                assert refused.final
+                assert "it has made everybody roll back 2 times within 60 s" in refused.reason
+            await committed(coordinator, a, b)
+            assert coordinator.coordinator.halted is None
 
     asyncio.run(scenario())

@@ -140,6 +140,22 @@ class Rollback:
         self.blames = [(at_us, who) for at_us, who in self.blames if at_us > since]
         return sum(who == process for _, who in self.blames) >= self.policy.rollbacks_max
 
+    def join_refusal(self, process: str, now_us: int) -> str | None:
+        """Return why one that is blamed too often may not join: nobody needs it, and it would take everybody back.
+
+        Each time it asks counts as one more crash, so that who is started again and again stays out.
+        """
+        if not self._is_blamed_too_often(process, now_us):
+            return None
+        oldest = next(blame for blame in self.blames if blame[1] == process)
+        self.blames.remove(oldest)
+        self.blames.append((now_us, process))
+        times, seconds = self.policy.rollbacks_max, self.policy.rollback_window_us / 1_000_000
+        return (
+            f"it has made everybody roll back {times} times within {seconds:g} s. Find out why it crashes, mend that, "
+            f"and start it again when it has been out for {seconds:g} s"
+        )
+
     def _blame_report(self, process: str) -> str:
         times, seconds = self.policy.rollbacks_max, self.policy.rollback_window_us / 1_000_000
         return (

@@ -105,21 +105,30 @@ class Reception:
 
     def _cannot_join(self, register: Register) -> Refused | None:
         """Have it join, or say why it cannot: whoever is in the view and cannot begin takes everybody back."""
-        membership = self.coordinator.brain.membership
+        try:
+            self._check_joiner(register)
+            self._join(register)
+        except UsageError as error:
+            return Refused(f"process {register.process} cannot join: {error}", True)
+        return None
+
+    def _check_joiner(self, register: Register) -> None:
         sink = self._released_sink(register)
         if sink is not None:
             problem = f"output of it was released already, in its sink {sink}, and who joins begins at the beginning"
             way_out = "give it another file, or restore a snapshot that has the process (strobe restore ID --fork)"
-            return Refused(f"process {register.process} cannot join: {problem}; {way_out}", True)
+            raise UsageError(f"{problem}; {way_out}")
+        blamed = self.coordinator.brain.rollback.join_refusal(register.process, self.coordinator.clock.now_us())
+        if blamed is not None:
+            raise UsageError(blamed)
+
+    def _join(self, register: Register) -> None:
+        membership = self.coordinator.brain.membership
         coming = [change.process for change in (membership.changing, *membership.changes) if change is not None]
         known = {*membership.view.processes, *coming, register.process}
         # A channel to one that has not joined yet is brought by that one.
         channels = tuple(channel for channel in register.channels if {channel.source, channel.target} <= known)
-        try:
-            self.coordinator.hear(JoinWanted(register.process, channels))
-        except UsageError as error:
-            return Refused(f"process {register.process} cannot join: {error}", True)
-        return None
+        self.coordinator.hear(JoinWanted(register.process, channels))
 
     def _released_sink(self, register: Register) -> str | None:
         """Return a sink that has let out something: as it says itself, or, where it cannot tell, as the log says."""
