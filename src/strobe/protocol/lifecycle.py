@@ -133,7 +133,7 @@ class Lifecycle:
             case SnapshotChosen():
                 return self.rollback.chosen(event, self.epoch, self.view, now_us)
             case RestoreRefused():
-                return self.rollback.refused(event) + self._commit_what_is_whole()
+                return self.rollback.refused(event) + self._go_on(now_us)
             case CannotRestore():
                 return self.rollback.cannot_restore(event, self.epoch)
             case RecordingFailed():
@@ -433,6 +433,14 @@ class Lifecycle:
             return []
         effects = self.rollback.blank(event, self.membership.everyone, self.epoch, now_us)
         return effects + (self._begin_joiner(event.process) if self._waits_to_begin(event.process) else [])
+
+    def _go_on(self, now_us: int) -> list[CoordinatorEffect]:
+        """Where there is no rollback to come any more, do what has waited for it."""
+        effects: list[CoordinatorEffect] = []
+        if not self.rollback.pending:
+            for process in sorted(self.rollback.present.intersection(self.view.processes) - self.rollback.started):
+                effects += self._blank(ProcessBlank(process), now_us)
+        return effects + self._commit_what_is_whole()
 
     def _waits_to_begin(self, process: str) -> bool:
         """Tell whether it is in the view, was never told, and begins by that: it was away when it joined."""

@@ -13,6 +13,7 @@ from strobe.protocol.coordination import (
     ProcessBlank,
     ProcessFailed,
     ProcessReturned,
+    RestoreRefused,
     RestoreWanted,
     SnapshotWanted,
     TellBlank,
@@ -146,6 +147,14 @@ def test_a_leave_that_may_have_been_under_way_is_made_again_after_a_rollback_tha
     chosen(desk)
     desk.drained(3, "p", "q", "r")
     assert desk.views()[-1].processes == ("p", "q")
+
+
+def test_who_comes_while_a_rollback_is_to_come_that_is_then_refused_begins_all_the_same() -> None:
+    desk = Desk(RING, epoch=0)
+    desk.restart()
+    desk.hears(ProcessBlank("p"), RestoreWanted(str(S1), "because"))
+    assert those(desk.hears(ProcessBlank("q")), TellRestore) == []
+    assert those(desk.hears(RestoreRefused("it is damaged")), TellRestore) == [TellRestore("q", 1, RING, None)]
 
 
 def test_one_that_has_left_for_good_and_is_needed_again_just_has_to_come() -> None:
