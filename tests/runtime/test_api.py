@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.runtime.fake_nodes import Running, both_alive, committed, running
 
@@ -15,7 +17,7 @@ from strobe.errors import TransportError, UsageError
 from strobe.protocol.coordination import TellView
 from strobe.runtime.client import Client, RequestRefused
 from strobe.runtime.control import Stop
-from strobe.runtime.discovery import discover
+from strobe.runtime.discovery import Discovered, announce, discover
 
 
 class Answer:
@@ -242,6 +244,43 @@ def test_commands_find_the_coordinator_by_the_store_and_speak_to_it(tmp_path: Pa
     served(scenario, tmp_path / "store")
     with pytest.raises(TransportError, match="no coordinator runs for the store"):
         Client.of_store(str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("version", ["this", "earlier"])
+def test_a_word_that_was_left_behind_leads_to_no_other_system(tmp_path: Path, version: str) -> None:
+    """A coordinator that was killed has left word where it was; the one of another system may be there by now."""
+    mine, others = str(tmp_path / "mine"), str(tmp_path / "others")
+
+    async def leave_word() -> Discovered:
+        async with running(tmp_path / "mine", http=True) as coordinator:
+            found = discover(mine)
+            assert found.system == coordinator.coordinator.identity
+            return found
+
+    async def scenario() -> None:
+        left = await leave_word()
+        async with running(tmp_path / "others", http=True) as other:
+            a, b = await both_alive(other)
+            taken = await committed(other, a, b)
+            system = left.system if version == "this" else ""
+            announce(mine, msgspec.structs.replace(left, api=other.service.api, system=system))
+            client = Client.of_store(mine)
+            for call in (
+                client.status,
+                client.take,
+                client.stop,
+                client.metrics,
+                lambda: client.restore(taken),
+                lambda: client.leave("a"),
+            ):
+                with pytest.raises(TransportError, match=f"of another system, of the store {others}; start the one"):
+                    await asyncio.to_thread(call)
+            assert not other.logged("rollback")
+            assert (await asyncio.to_thread(Client.of_store(others).status)).committed == 1
+            async with running(tmp_path / "mine"):
+                assert discover(mine).pid == os.getpid()
+
+    asyncio.run(scenario())
 
 
 def test_nobody_at_the_address_is_said_so() -> None:

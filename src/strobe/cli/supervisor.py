@@ -20,7 +20,7 @@ from typing import NamedTuple
 from strobe.cli.lifeline import VARIABLE
 from strobe.errors import StoreError, StrobeError, TransportError
 from strobe.runtime.client import Client
-from strobe.runtime.discovery import discover
+from strobe.runtime.discovery import Discovered, discover
 from strobe.storage.locating import canonical_url, run_directory
 
 COORDINATOR = "coordinator"
@@ -183,17 +183,17 @@ class Supervisor:
         self._make_room()
         coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, "--store", self.store, *self.options])
         coordinator.start(self._lifeline)
-        listen, api = self._await_coordinator(coordinator)
+        found = self._await_coordinator(coordinator)
         # Started again, it must be where its nodes and users look for it.
-        coordinator.arguments = _with_options(coordinator.arguments, {"--listen": listen, "--api": api})
-        self.client, self.listen = Client(api), listen
+        coordinator.arguments = _with_options(coordinator.arguments, {"--listen": found.listen, "--api": found.api})
+        self.client, self.listen = Client(found.api, system=found.system), found.listen
         before_nodes(self.client)
         self.left = self.client.status().left
         for name in self._names:
             if name in self.left:  # it would join again, or be refused; it is there for when it is needed
-                self._add_node(name, listen).ended = True
+                self._add_node(name, self.listen).ended = True
             else:
-                self.add_node(name, listen)
+                self.add_node(name, self.listen)
 
     def add_node(self, name: str, listen: str) -> None:
         """Start one more process."""
@@ -301,7 +301,7 @@ class Supervisor:
         child.failed_returns = child.failed_returns + 1 if code == _NOT_NOW and child.starts > 1 else 0
         return child.name == COORDINATOR and 0 < child.failed_returns <= RETURNS_MAX
 
-    def _await_coordinator(self, child: Child) -> tuple[str, str]:
+    def _await_coordinator(self, child: Child) -> Discovered:
         deadline = time.monotonic() + START_S_MAX
         while time.monotonic() < deadline:
             code = child.poll()
@@ -310,7 +310,7 @@ class Supervisor:
             with contextlib.suppress(TransportError, StoreError):  # it is not that far yet
                 found = discover(self.store)
                 if found.pid == child.pid:
-                    return found.listen, found.api
+                    return found
             time.sleep(0.02)
         raise ChildFailed(child.name, 3, f"it did not come up within {START_S_MAX:g} s", False)
 

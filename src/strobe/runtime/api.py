@@ -22,7 +22,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from strobe import __version__
 from strobe.errors import UNREADABLE, SnapshotIncomplete, SnapshotNotFound, StrobeError, UsageError
 from strobe.runtime.addresses import is_loopback
+from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.documents import (
+    SYSTEM_HEADER,
     Failure,
     Index,
     LeaveRequest,
@@ -73,7 +75,7 @@ class Api:
         ]
         return Starlette(
             routes=routes,
-            middleware=[Middleware(Guard, host=host)],
+            middleware=[Middleware(Guard, host=host), Middleware(Addressee, coordinator=self.coordinator)],
             exception_handlers={HTTPException: _http_failure},
         )
 
@@ -167,6 +169,23 @@ class Guard:
         except ValueError:
             return name in self._names
         return True
+
+
+class Addressee:
+    """Turns away what was meant for another system: its coordinator may have been at this address before."""
+
+    def __init__(self, app: ASGIApp, coordinator: Coordinator) -> None:
+        self._app = app
+        self._coordinator = coordinator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http":
+            ours = self._coordinator.identity
+            if Request(scope).headers.get(SYSTEM_HEADER, ours) != ours:
+                problem = f"here is the coordinator of another system, of the store {self._coordinator.store_url}"
+                app = _failure(421, f"{problem}; start the one that is meant, or say where it is: --api HOST:PORT")
+        await app(scope, receive, send)
 
 
 def _last(text: str) -> int:

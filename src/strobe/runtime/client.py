@@ -11,6 +11,7 @@ import msgspec
 from strobe.errors import UNREADABLE, StrobeError, TransportError, UsageError
 from strobe.runtime.discovery import discover
 from strobe.runtime.documents import (
+    SYSTEM_HEADER,
     Accepted,
     Failure,
     LeaveRequest,
@@ -23,6 +24,7 @@ from strobe.runtime.documents import (
     Taken,
     TakeRequest,
 )
+from strobe.storage import Store
 
 Document = TypeVar("Document")
 GRACE_S = 5.0
@@ -34,18 +36,21 @@ class RequestRefused(StrobeError):
 
 
 class Client:
-    """The API of the coordinator at `api`, which is host:port."""
+    """The API of the coordinator at `api`, which is host:port. Where `system` is said, no other obeys."""
 
-    def __init__(self, api: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, api: str, timeout_s: float = 10.0, system: str = "") -> None:
         self.api = api
         self._timeout_s = timeout_s
+        self._headers = {SYSTEM_HEADER: system} if system else {}
         # Never through a proxy: the coordinator is near.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @classmethod
-    def of_store(cls, store: str) -> "Client":
+    def of_store(cls, store: str, timeout_s: float = 10.0) -> "Client":
         """Return a client for the coordinator that runs for `store`; TransportError where none does."""
-        return cls(discover(store).api)
+        found = discover(store)
+        # The word of an earlier version does not say whose it is; the store does.
+        return cls(found.api, timeout_s, found.system or Store.open(store).header.store)
 
     def status(self) -> Status:
         return self._get("/v1/status", Status)
@@ -75,17 +80,17 @@ class Client:
         return self._post("/v1/stop", StopRequest(reason), Accepted)
 
     def metrics(self) -> str:
-        return self._call(urllib.request.Request(self._url("/metrics")), self._timeout_s).decode()
+        return self._call(self._request("/metrics"), self._timeout_s).decode()
 
-    def _url(self, path: str) -> str:
-        return f"http://{self.api}{path}"
+    def _request(self, path: str, body: bytes | None = None) -> urllib.request.Request:
+        kind = {"Content-Type": "application/json"} if body is not None else {}
+        return urllib.request.Request(f"http://{self.api}{path}", body, self._headers | kind)
 
     def _get(self, path: str, kind: type[Document]) -> Document:
-        return self._decode(self._call(urllib.request.Request(self._url(path)), self._timeout_s), kind)
+        return self._decode(self._call(self._request(path), self._timeout_s), kind)
 
     def _post(self, path: str, document: Any, kind: type[Document], timeout_s: float | None = None) -> Document:
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._url(path), msgspec.json.encode(document), headers, method="POST")
+        request = self._request(path, msgspec.json.encode(document))
         return self._decode(self._call(request, timeout_s or self._timeout_s), kind)
 
     def _call(self, request: urllib.request.Request, timeout_s: float) -> bytes:
@@ -122,4 +127,4 @@ def _refusal(code: int, body: bytes) -> StrobeError:
         return TransportError(f"the coordinator answered with HTTP status {code}")
     if code in (400, 404):
         return UsageError(problem)
-    return TransportError(problem) if code in (503, 504) else RequestRefused(problem)
+    return TransportError(problem) if code in (421, 503, 504) else RequestRefused(problem)

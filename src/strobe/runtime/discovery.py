@@ -14,12 +14,16 @@ FILE = "coordinator.json"
 
 
 class Discovered(msgspec.Struct, frozen=True):
-    """Where the coordinator listens for nodes, and where for people."""
+    """Where the coordinator listens for nodes, and where for people; `system` is the identity of its store.
+
+    One that was killed leaves its word behind, and what it says may be the place of another system's by now.
+    """
 
     listen: str
     api: str
     pid: int
     started_us: int
+    system: str = ""
 
 
 def announce(store: str, discovered: Discovered) -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+SYSTEM_HEADER = "Strobe-System"
+"""Names the system that a request is meant for, by the identity of its store (`system` of a status)."""
 WANTED = "wanted"
 BEGUN = "begun"
 COMMITTED = "committed"

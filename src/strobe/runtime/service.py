@@ -96,7 +96,7 @@ class CoordinatorService:
         self._ticking = asyncio.create_task(self._tick())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(coordinator.epoch_known.wait(), FIRST_EPOCH_S_MAX)
-        self._here = Discovered(self.listen, self.api, os.getpid(), coordinator.started_us)
+        self._here = Discovered(self.listen, self.api, os.getpid(), coordinator.started_us, coordinator.identity)
         self._announce()
         coordinator.log.say("listening", nodes=self.listen, api=f"http://{self.api}")
         self.ready.set()
@@ -180,9 +180,9 @@ def _refuse_second(store: str) -> None:
     """One coordinator is enough for a store. Two do no harm, but each undoes what the other begins."""
     try:
         other = discover(store)
-        Client(other.api, ASK_S_MAX).status()
-    except TransportError:
-        return  # none, or one that has ended without a word, or that hangs: take over
+        Client.of_store(store, ASK_S_MAX).status()
+    except (TransportError, StoreError):
+        return  # none, or one that has ended without a word, or that hangs, or another system's: take over
     raise UsageError(
         f"a coordinator runs for the store {store} already (pid {other.pid}, API {other.api}); stop it first"
     )
