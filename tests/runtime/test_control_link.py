@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from strobe.runtime import control_link
-from strobe.runtime.control import HeartbeatHeard, Stop, pack
+from strobe.runtime.control import HeartbeatHeard, Refused, Stop, pack
 from strobe.runtime.control_link import ControlLink
 
 
@@ -27,6 +27,33 @@ def test_who_lets_in_and_hangs_up_without_a_word_is_complained_of_once(caplog: p
             link.start()
             for _ in range(4):
                 await met.acquire()
+            await link.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(meet())
+    assert len(caplog.records) == 1
+
+
+def test_who_is_turned_away_comes_again_ever_later_and_complains_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_link, "RETRY_S_MAX", 0.2)
+
+    async def meet() -> None:
+        met = asyncio.Semaphore(0)
+
+        async def turn_away(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(pack(Refused("not yet", False)))
+            await writer.drain()
+            writer.close()
+            met.release()
+
+        async with await asyncio.start_server(turn_away, "127.0.0.1", 0) as server:
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None)
+            link.start()
+            for _ in range(4):
+                await met.acquire()
+            assert link._wait_s == 0.2
             await link.close()
 
     with caplog.at_level(logging.WARNING):

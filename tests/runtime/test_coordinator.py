@@ -5,9 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.runtime.fake_nodes import Running, both_alive, committed, record_of, running, system_of
+from tests.runtime.fake_coordinator import application_of
+from tests.runtime.fake_nodes import Quiet, Running, both_alive, committed, record_of, running, system_of
+from tests.runtime.link_ends import run
 
-from strobe import Channel
+from strobe import Channel, System
 from strobe.causality.proof import verify
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
@@ -25,6 +27,7 @@ from strobe.protocol.coordination import (
 )
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Abort, Begin, EpochStart, FrontierRecord
+from strobe.runtime.addresses import parse_address
 from strobe.runtime.control import (
     LENGTH,
     AddressBook,
@@ -39,6 +42,8 @@ from strobe.runtime.control import (
     Stop,
     Welcome,
 )
+from strobe.runtime.host import Host
+from strobe.runtime.reception import REJECTS_LOGGED_MAX
 from strobe.storage import Store
 
 
@@ -343,6 +348,61 @@ def test_strangers_are_refused_for_good_and_the_coordinator_goes_on(tmp_path: Pa
             ahead = await coordinator.node("a", epoch=9)
             assert not (await ahead.refused()).final
             await both_alive(coordinator)
+
+    asyncio.run(scenario())
+
+
+def test_E7_a_node_of_another_system_is_turned_away_for_now_whatever_else_is_strange_about_it(tmp_path: Path) -> None:
+    """E7: its own coordinator had this port and will have one again; it has its state, and must not end."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, _ = await both_alive(coordinator)
+            strange = ({"epoch": 1}, {"epoch": 9}, {"version": 99}, {"protocol": "lai-yang"}, {"instance": "newer"})
+            for how in strange:
+                other = await coordinator.node("a", system="another", **how)
+                refusal = await other.refused()
+                assert not refusal.final
+                assert f"of another system, of the store {tmp_path / 'store'}" in refusal.reason
+            assert not a.ended.is_set()
+            own = await coordinator.node("b", epoch=1, system=coordinator.coordinator.identity)
+            assert (await own.refused()).final  # it is running already
+
+    asyncio.run(scenario())
+
+
+def test_E7_nodes_go_on_while_another_system_has_the_port_of_their_coordinator(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """E7: they keep their state, and come back to their own coordinator when it is there again."""
+
+    async def scenario() -> None:
+        system = System({"a": Quiet()}, [])
+        async with running(tmp_path / "mine", system) as mine:
+            place = mine.service.listen
+            node = Host("a", system, application_of(system, "a"), parse_address(place, "listen"))
+            ending = asyncio.create_task(node.run())
+            await mine.until(lambda: mine.coordinator.brain.settled)
+        life = node.timeline
+        async with running(tmp_path / "others", system, listen=place) as other:
+            await other.until(lambda: len(other.logged("turned away")) > 1)
+            assert other.service.status().processes[0].state == "missing"
+        async with running(tmp_path / "mine", system, listen=place) as mine:
+            await mine.until(lambda: mine.coordinator.brain.settled)
+            assert (mine.coordinator.brain.epoch, node.timeline) == (1, life)
+            node.end(0)
+            assert await ending == 0
+
+    run(scenario())
+    assert len([line for line in caplog.messages if "of another system" in line]) == 1
+
+
+def test_who_is_turned_away_for_now_again_and_again_does_not_fill_the_log(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            for _ in range(REJECTS_LOGGED_MAX + 5):
+                await (await coordinator.node("a", system="another")).refused()
+            assert len(coordinator.logged("turned away")) == REJECTS_LOGGED_MAX
 
     asyncio.run(scenario())
 

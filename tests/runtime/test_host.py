@@ -588,17 +588,32 @@ def test_who_is_refused_for_good_ends_and_who_is_refused_for_now_comes_again(tmp
     run(scenario())
 
 
-def test_a_coordinator_of_another_store_is_not_obeyed(tmp_path: Path) -> None:
+def test_E7_a_coordinator_of_another_store_is_not_obeyed_and_the_own_one_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """E7: also where that one lets it in."""
+
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             host = coordinator.run("a")
             await coordinator.begin(["a"])
-            coordinator.store.header = msgspec.structs.replace(coordinator.store.header, store="another")
-            coordinator.links["a"].writer.close()
-            assert await coordinator.ended("a") == 1
-            assert "another store" in (host.problem or "")
+            life, own = host.timeline, coordinator.store.header
+            assert coordinator.links["a"].register.system == ""
+            coordinator.store.header = msgspec.structs.replace(own, store="another")
+            link = coordinator.links["a"]
+            link.writer.close()
+            for _ in range(3):
+                link = await coordinator.registered("a", after=link)
+                link.say(TellBlank("a"))
+                assert (link.register.system, link.register.epoch) == (own.store, 1)
+            coordinator.store.header = own
+            back = await coordinator.registered("a", after=link)
+            coordinator.restore(back, 1)
+            await back.hear(Drained)
+            assert host.timeline is life
 
     run(scenario())
+    assert caplog.text.count("another system") == 1
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ class Register(msgspec.Struct, frozen=True):
     """The first thing a node says. `instance` is one run of the program; `epoch` 0: it has no state.
 
     `address` is where its peers reach it. `channels` are those of its description of the system that it is an end of,
-    and `released` is how far output is out in its sinks, where they can tell: these count where it joins.
+    and `released` is how far output is out in its sinks, where they can tell: these count where it joins. `system` is
+    the one that has let it in before, if one has: it obeys no other.
     """
 
     version: int
@@ -54,6 +55,7 @@ class Register(msgspec.Struct, frozen=True):
     pid: int = 0
     host: str = ""
     released: dict[str, int | None] = {}
+    system: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True):

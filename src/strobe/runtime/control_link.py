@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import TransportError
-from strobe.runtime.control import FROM_COORDINATOR, LENGTH, MESSAGE_BYTES_MAX, pack, unpack
+from strobe.runtime.control import FROM_COORDINATOR, LENGTH, MESSAGE_BYTES_MAX, Refused, Welcome, pack, unpack
 from strobe.runtime.hanging_up import hang_up
 
 logger = logging.getLogger("strobe.node")
@@ -117,7 +117,9 @@ class ControlLink:
                 raise TransportError(f"the coordinator sent a message of {size} bytes")
             message = unpack(await reader.readexactly(size), FROM_COORDINATOR)
             # Whoever only lets us in, and says nothing, may be something that stands before a coordinator that is gone.
-            self._complained, self._wait_s = False, RETRY_S_MIN
+            # What is said first may turn us away, or come from that of another system; ours says more.
+            if not isinstance(message, Welcome | Refused):
+                self._complained, self._wait_s = False, RETRY_S_MIN
             self._unanswered, self._has_heard = 0, True
             self._hear(message)
 

@@ -112,6 +112,8 @@ class Host:
         self._releasing: asyncio.Task[None] | None = None
         self._settled = 0
         self._current = 0
+        # Why the coordinator has not let it in, the last time that it asked.
+        self._put_off_for = ""
         self._done: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
@@ -189,6 +191,7 @@ class Host:
             os.getpid(),
             socket.gethostname(),
             {name: sink.released for name, sink in self.sinks.items()} if not self.epoch else {},
+            self.system,
         )
 
     def hear(self, order: Any) -> None:
@@ -226,7 +229,10 @@ class Host:
 
     def _welcomed(self, welcome: Welcome) -> None:
         if self.system and welcome.system != self.system:
-            raise StrobeError(f"the coordinator now speaks for another store ({welcome.system}); this node ends")
+            self._put_off(f"here is the coordinator of another system, of the store {welcome.store}")
+            self._link.reconnect()
+            return
+        self._put_off_for = ""
         self.system = welcome.system
         self.settings = welcome.settings
         self._current = welcome.epoch
@@ -239,7 +245,13 @@ class Host:
             logger.error("%s", self.problem)
             self.end(1)
         else:
-            logger.info("the coordinator does not take process %s yet: %s", self.name, refused.reason)
+            self._put_off(refused.reason)
+
+    def _put_off(self, reason: str) -> None:
+        """Go on with what there is, and try again; said once."""
+        if reason != self._put_off_for:
+            logger.warning("the coordinator does not take process %s yet: %s; trying again", self.name, reason)
+        self._put_off_for = reason
 
     def _let_go(self, order: LetGo) -> None:
         if self._releasing is not None:

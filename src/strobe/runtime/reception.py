@@ -41,7 +41,7 @@ from strobe.runtime.event_log import ERROR, WARNING
 from strobe.runtime.members import Member
 
 REJECTS_LOGGED_MAX = 20
-"""Of so many each is logged, then every hundredth: who sends garbage shall not fill the disk with it."""
+"""Of so many each is logged, then every hundredth: who sends garbage, or comes too early, shall not fill the disk."""
 
 
 class Reception:
@@ -52,6 +52,7 @@ class Reception:
         self.members = coordinator.members
         self.log = coordinator.log
         self.rejects = 0
+        self._put_off = 0
         # Everything is being stopped: who goes now has not failed.
         self.stopping = False
         self._gone = asyncio.Event()
@@ -68,11 +69,17 @@ class Reception:
         refused = self._refusal(register, now_s)
         if refused is None:
             return self._admit(register, connection, now_s)
-        self.log.say("turned away", WARNING, process=register.process, peer=connection.peer, reason=refused.reason)
+        self._put_off += not refused.final
+        if refused.final or _is_logged(self._put_off):
+            self.log.say("turned away", WARNING, process=register.process, peer=connection.peer, reason=refused.reason)
         return refused
 
     def _refusal(self, register: Register, now_s: float) -> Refused | None:
         coordinator, brain = self.coordinator, self.coordinator.brain
+        if register.system not in ("", coordinator.identity):
+            # It has its state, and waits for its own coordinator, which had this address before.
+            reason = f"here is the coordinator of another system, of the store {coordinator.store_url}"
+            return Refused(f"{reason}; if that store was made anew, start this node again", False)
         if register.version != VERSION:
             reason = f"this node speaks version {register.version} of the control protocol, the coordinator {VERSION}"
             return Refused(f"{reason}; install the same Strobe on both", True)
@@ -288,8 +295,12 @@ class Reception:
     def rejected(self, peer: str, reason: str) -> None:
         """Something came that is no message of a node's: count it, say so, go on."""
         self.rejects += 1
-        if self.rejects <= REJECTS_LOGGED_MAX or self.rejects % 100 == 0:
+        if _is_logged(self.rejects):
             self.log.say("rejected", WARNING, peer=peer, reason=reason, so_far=self.rejects)
 
     def _now_s(self) -> float:
         return self.coordinator.now_s()
+
+
+def _is_logged(number: int) -> bool:
+    return number <= REJECTS_LOGGED_MAX or number % 100 == 0
