@@ -1,16 +1,22 @@
 """`strobe coordinator`: where it listens, what it logs, and how it ends."""
 
 import json
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
 
-from tests.cli.command_line import BANK, REPOSITORY
+import pytest
+from tests.cli.command_line import BANK, REPOSITORY, run, run_apart
 from tests.listening import listening
 
+from strobe.protocol.log import EpochStart
 from strobe.runtime.settings import CoordinatorSettings
+from strobe.storage import Store
+from strobe.storage.entries import entry_name
 
 
 @contextmanager
@@ -53,3 +59,43 @@ def test_its_log_is_one_json_object_a_line_where_that_is_asked_for(tmp_path):
         assert [json.loads(line)["level"] for line in coordinator.stderr] == []
     with running_coordinator(tmp_path / "store", *addresses) as (_, lines):
         assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} ", line) for line in lines)
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), ("parent gone", 0)])
+def test_it_ends_when_it_is_told_to_while_its_store_does_not_answer(tmp_path, how, code):
+    lifeline, held = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
+        environment = os.environ | {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ACCESS_KEY_ID": "tester",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "XDG_STATE_HOME": str(tmp_path),
+            "STROBE_LIFELINE": str(lifeline),
+        }
+        command = [sys.executable, "-m", "strobe.cli", "coordinator", BANK, "--store", "s3://bucket/shop"]
+        with subprocess.Popen(command, cwd=REPOSITORY, env=environment, pass_fds=(lifeline,)) as coordinator:
+            try:
+                asking, _ = silent.accept()
+                if isinstance(how, signal.Signals):
+                    coordinator.send_signal(how)
+                    assert coordinator.wait(30) == code
+                    os.close(held)
+                else:
+                    os.close(held)
+                    assert coordinator.wait(30) == code
+                asking.close()
+            finally:
+                coordinator.kill()
+    os.close(lifeline)
+
+
+def test_S1_on_a_damaged_log_it_ends_as_every_command_does(tmp_path):
+    store = Store.create(tmp_path / "store")
+    store.append(EpochStart(1, 0), 0)
+    entry = tmp_path / "store" / entry_name(0)
+    entry.write_bytes(entry.read_bytes() + b"?")
+    listed = run("snapshot", "list", "--store", tmp_path / "store")
+    coordinated = run_apart("coordinator", BANK, "--store", str(tmp_path / "store"))
+    assert (coordinated.code, coordinated.error) == (listed.code, listed.error)
+    assert (listed.code, entry_name(0) in listed.error) == (1, True)

@@ -2,21 +2,27 @@
 
 import asyncio
 import errno
+import io
 import math
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.runtime.fake_nodes import Running, both_alive, committed, running
+from tests.runtime.fake_nodes import PATIENCE_S, Running, both_alive, committed, running, system_of
 
-from strobe.errors import StoreError, TransportError
+from strobe.errors import StoreCorrupt, StoreError, TransportError
 from strobe.protocol.coordination import SnapshotWanted
 from strobe.protocol.log import Abort, Begin, EpochStart, Pin
 from strobe.runtime import chronicle, discovery, service
 from strobe.runtime.control import SnapshotBegun
+from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.discovery import Discovered
-from strobe.runtime.settings import RetentionSettings
+from strobe.runtime.event_log import EventLog
+from strobe.runtime.settings import CoordinatorSettings, RetentionSettings
 from strobe.storage import CommitStep, Store
+from strobe.storage.entries import entry_name
 
 
 class FullDisk:
@@ -161,6 +167,86 @@ def test_E6_what_aborted_snapshots_left_behind_is_collected(tmp_path: Path) -> N
             await b.close()
             await a.outcome(begun.snapshot)
             await coordinator.until(lambda: blobs(tmp_path / "store") == [])
+
+    asyncio.run(scenario())
+
+
+def service_of(store: Path) -> service.CoordinatorService:
+    settings = CoordinatorSettings(listen="127.0.0.1:0", api="127.0.0.1:0")
+    return service.CoordinatorService(
+        Coordinator(system_of("a", "b"), str(store), settings, log=EventLog(io.StringIO()))
+    )
+
+
+def test_a_coordinator_that_is_ended_before_it_has_begun_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        coordinator = service_of(tmp_path / "store")
+        coordinator.end(7)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await coordinator.run() == 7
+
+    asyncio.run(scenario())
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_coordinator_that_is_ended_while_its_store_does_not_answer_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, answer = threading.Event(), threading.Event()
+
+    def open_slowly(*_: object, **__: object) -> Store:
+        opening.set()
+        answer.wait(PATIENCE_S)
+        raise StoreError("s3://bucket/shop", "is unreachable")
+
+    async def scenario() -> None:
+        monkeypatch.setattr(Store, "open_or_create", open_slowly)
+        coordinator = service_of(tmp_path / "store")
+        running = asyncio.create_task(coordinator.run())
+        assert await asyncio.to_thread(opening.wait, PATIENCE_S)
+        coordinator.end(130)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await running == 130
+        assert not answer.is_set()
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        answer.set()
+
+
+def test_a_coordinator_that_is_ended_while_it_waits_to_read_the_log_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def read_log(*_: object) -> Iterator[object]:
+        nonlocal tries
+        tries += 1
+        raise StoreError("s3://bucket/shop", "is unreachable")
+
+    async def scenario() -> None:
+        monkeypatch.setattr(Store, "read_log", read_log)
+        coordinator = service_of(tmp_path / "store")
+        running = asyncio.create_task(coordinator.run())
+        async with asyncio.timeout(PATIENCE_S):
+            while tries < 3:  # it may pass: it is waited for
+                await asyncio.sleep(0.005)
+            coordinator.end(0)
+            assert await running == 0
+
+    asyncio.run(scenario())
+
+
+def test_S1_a_damaged_log_is_said_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            await committed(coordinator, *await both_alive(coordinator))
+        entry = tmp_path / "store" / entry_name(1)
+        entry.write_bytes(entry.read_bytes().replace(b"begin", b"beg1n"))
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(StoreCorrupt, match=entry_name(1)):
+                await service_of(tmp_path / "store").run()
 
     asyncio.run(scenario())
 

@@ -13,6 +13,7 @@ from strobe.cli.live import LiveSystem, SystemArgument, load_live, with_settings
 from strobe.cli.logs import start_logging
 from strobe.cli.systems import open_system
 from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.event_log import EventLog
 from strobe.runtime.loops import run_loop
 
 app = new_app()
@@ -83,8 +84,7 @@ def coordinator(
     with open_system(system) as source:
         # What has an option of its own counts by that: `strobe up` pins the ports of one that it starts again.
         live = _with_given(with_settings(load_live(source), settings or []), given)
-        made = Coordinator(live.system, store or live.store, live.coordinator, live.node, live.retention, events)
-    return run_loop(_run(made))
+    return run_loop(_run(live, store or live.store, events))
 
 
 def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSystem:
@@ -95,10 +95,11 @@ def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSyste
     return live
 
 
-async def _run(coordinator: Coordinator) -> int:
+async def _run(live: LiveSystem, store: str, events: EventLog) -> int:
     # The web server is imported here: whoever only asks for help does not wait for it.
     from strobe.runtime.service import CoordinatorService
 
+    coordinator = Coordinator(live.system, store, live.coordinator, live.node, live.retention, events)
     service = CoordinatorService(coordinator)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, service.end, 0)

@@ -53,7 +53,10 @@ ROLLBACKS_KEPT = 32
 
 
 class Coordinator:
-    """Drives a `Lifecycle` for the nodes that are connected. `start` it; `ended` gives the exit code."""
+    """Drives a `Lifecycle` for the nodes that are connected. `start` it on the loop on which it was made.
+
+    `ended` gives the exit code.
+    """
 
     def __init__(
         self,
@@ -102,6 +105,9 @@ class Coordinator:
         # Called with each snapshot that has its outcome, and with the report where all is to be stopped.
         self.on_finished: Callable[[Any], None] = lambda finished: None
         self.on_halt: Callable[[str], None] = lambda report: None
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.epoch_known = asyncio.Event()
         self._choosing = NEWEST
         self._waking: tuple[int, asyncio.TimerHandle] | None = None
         self.store = StoreThread(self._take, self.broke, self.log)
@@ -111,9 +117,6 @@ class Coordinator:
 
     async def start(self) -> None:
         """Open the store, read its log, and take over from there."""
-        self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[int] = self._loop.create_future()
-        self.epoch_known = asyncio.Event()
         await self.store.open(self.store_url, self.clock.now_us)
         header = self.store.desk.store.header
         self.identity, self.store_url = header.store, self.store.desk.store.url

@@ -21,6 +21,7 @@ from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefuse
 from strobe.protocol.log import Commit, Entry, EntryRef, EpochStart, Pin, Remove
 from strobe.runtime.choosing import Topology, choose
 from strobe.runtime.commits import CommitOrder, assemble, prove
+from strobe.runtime.patience import may_pass
 from strobe.runtime.settings import RetentionSettings
 from strobe.storage import Store, collect
 from strobe.storage.retention import apply, plan
@@ -94,8 +95,11 @@ class LogDesk:
         return told
 
     def read_some(self) -> list[Told]:
-        """Read on, but only so far: a long log is not all held in memory at once. Nothing: that was all of it."""
-        told: list[Told] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE))
+        """Read on, but only so far: a long log is not all held in memory at once. Nothing: that was all of it.
+
+        StoreError: it is damaged. Nobody depends on this coordinator yet, so it is better said than waited for.
+        """
+        told: list[Told] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
         return told
 
     def append(self, entry: Entry, heard: int) -> list[Told]:
@@ -205,13 +209,15 @@ class LogDesk:
             return msgspec.structs.replace(told, foreign=False)
         return told
 
-    def _patiently(self, work: Callable[[], Any]) -> Any:
-        """Do `work`, which may be begun again, until the store lets it be done."""
+    def _patiently(self, work: Callable[[], Any], *, at_start: bool = False) -> Any:
+        """Do `work`, which may be begun again, until the store lets it be done; `at_start`, unless it never will."""
         failed = False
         while True:
             try:
                 done = work()
             except StoreError as error:
+                if at_start and not may_pass(error):
+                    raise
                 self._pause(error)
                 failed = True
                 continue

@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 
@@ -57,11 +58,17 @@ class CoordinatorService:
         return describe(self.watch, self.listen, self.api)
 
     async def run(self) -> int:
-        """Serve until told to end, or until something breaks."""
+        """Serve until told to end, or until something breaks. To end is possible from the beginning."""
+        starting = asyncio.create_task(self._start())
         try:
-            await self._start()
+            either: set[asyncio.Future[Any]] = {starting, self.coordinator.ended}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
             return await self.coordinator.ended
         finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
             await self._close()
 
     def end(self, code: int) -> None:

@@ -1,12 +1,22 @@
-"""The one thread that touches the store: jobs in order, and what comes of each handed over on the loop."""
+"""The one thread that touches the store: jobs in order, and what comes of each handed over on the loop.
+
+A store may not answer for minutes, or ever: the program does not wait for the thread to end. What it leaves undone
+then, it leaves as a coordinator that was killed does (E7).
+"""
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
 
 from strobe.runtime.event_log import ERROR, EventLog
 from strobe.runtime.log_desk import Closing, LogDesk, Told
+
+Result = TypeVar("Result")
+
+CLOSE_S_MAX = 5.0
 
 
 class StoreThread:
@@ -18,7 +28,8 @@ class StoreThread:
         self._take = take
         self._broke = broke
         self._log = log
-        self._executor = ThreadPoolExecutor(1, "strobe-log")
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="strobe-log", daemon=True)
         self._desk: LogDesk | None = None
 
     @property
@@ -28,24 +39,43 @@ class StoreThread:
         return self._desk
 
     async def open(self, url: str, now_us: Callable[[], int]) -> None:
-        """Open the store, and take all that its log has."""
+        """Open the store, and take all that its log has. StoreError: it cannot be opened, or is damaged."""
         self._loop = asyncio.get_running_loop()
-        self._desk = await self._loop.run_in_executor(self._executor, LogDesk, url, now_us, self._report)
-        while some := await self._loop.run_in_executor(self._executor, self._desk.read_some):
+        self._thread.start()
+        self._desk = await self._do(LogDesk, url, now_us, self._report)
+        while some := await self._do(self._desk.read_some):
             for told in some:
                 self._take(told)
 
     def work(self, job: Callable[..., list[Told]], *arguments: Any) -> "asyncio.Future[list[Told]]":
         """Have `job` done after everything that was given before; what is returned ends when it has been told."""
-        future = self._loop.run_in_executor(self._executor, job, *arguments)
+        future = self._do(job, *arguments)
         future.add_done_callback(self._worked)
         return future
 
     async def close(self) -> None:
-        """Do what is left, but wait no longer for a store that cannot be used."""
+        """Do what is left, but wait no longer for a store that cannot be used; one not open yet has nothing left."""
+        self._jobs.put(None)
         if self._desk is not None:
             self._desk.close()
-        await asyncio.to_thread(self._executor.shutdown)
+            await asyncio.to_thread(self._thread.join, CLOSE_S_MAX)
+
+    def _do(self, job: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
+        future: Future[Result] = Future()
+
+        def do() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(job(*arguments))
+                except BaseException as error:  # noqa: BLE001 -- whoever waits for it gets it
+                    future.set_exception(error)
+
+        self._jobs.put(do)
+        return asyncio.wrap_future(future)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
 
     def _worked(self, future: "asyncio.Future[list[Told]]") -> None:
         if future.cancelled() or isinstance(future.exception(), Closing):
