@@ -14,9 +14,10 @@ import pytest
 from tests.runtime.fake_nodes import Running, both_alive, committed, running
 
 from strobe.errors import TransportError, UsageError
-from strobe.protocol.coordination import TellView
+from strobe.protocol.coordination import CannotRestore, TellView
+from strobe.protocol.rollback import Goal
 from strobe.runtime.client import Client, RequestRefused
-from strobe.runtime.control import Stop
+from strobe.runtime.control import SnapshotBegun, Stop
 from strobe.runtime.discovery import Discovered, announce, discover
 
 
@@ -180,6 +181,40 @@ def test_a_snapshot_that_cannot_begin_says_what_it_waits_for(tmp_path: Path) -> 
         assert answer.document == {"id": None, "outcome": "wanted", "reason": "it waits for b to run"}
         late = await asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 0.05})
         assert late.code == 504
+
+    served(scenario, tmp_path / "store")
+
+
+def test_who_waits_when_all_is_stopped_is_told_why(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        a, b = await both_alive(coordinator)
+        waiting = [
+            asyncio.create_task(asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 20})),
+            asyncio.create_task(asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 20})),
+            asyncio.create_task(asking("POST", "/v1/snapshots", {"initiators": ["a", "b"], "timeout_s": 20})),
+        ]
+        await coordinator.until(lambda: len(coordinator.coordinator.requests.takes) == 3)
+        await b.hear(SnapshotBegun)
+        coordinator.coordinator.requests.restore(Goal("somewhere", False)).done.add_done_callback(restored.append)
+        a.say(CannotRestore("a", 1, "its restore raises"))
+        for answer in await asyncio.gather(*waiting):
+            assert (answer.code, answer.document["error"].partition(": ")[0]) == (409, "all is stopped")
+            assert "its restore raises" in answer.document["error"]
+        await coordinator.until(lambda: restored)
+        assert "its restore raises" in str(restored[0].exception())
+
+    restored: list[Any] = []
+    served(scenario, tmp_path / "store")
+
+
+def test_who_waits_when_the_coordinator_ends_is_told_so(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        await both_alive(coordinator)
+        waiting = asyncio.create_task(asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 20}))
+        await coordinator.until(lambda: coordinator.coordinator.requests.takes)
+        coordinator.service.end(0)
+        answer = await waiting
+        assert (answer.code, answer.document["error"]) == (409, "the coordinator ends; start it, and ask again")
 
     served(scenario, tmp_path / "store")
 

@@ -129,7 +129,6 @@ class Coordinator:
         """Let the thread end. Nodes go on without a coordinator."""
         if self._waking is not None:
             self._waking[1].cancel()
-        self.requests.close()
         await self.store.close()
 
     def end(self, code: int) -> None:
@@ -254,7 +253,7 @@ class Coordinator:
             said = self.members.last_words.get(halt.blamed or "")
             self.halted = report = f"{halt.report}. The last that {halt.blamed} said: {said}" if said else halt.report
             self.log.say("halted", ERROR, report=report)
-            self.requests.close()
+            self.requests.close(f"all is stopped: {report}")
             self.on_halt(report)
 
     # Rollback

@@ -9,6 +9,7 @@ so at once: what they asked for will not come.
 
 import asyncio
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,10 @@ class RestoreFailed(StrobeError):
 
 class Superseded(StrobeError):
     """Someone has asked since for a rollback to elsewhere, and there is only one."""
+
+
+class Stopped(StrobeError):
+    """All is stopped, or the coordinator ends: what was asked for will not come."""
 
 
 class TakeWait:
@@ -119,10 +124,12 @@ class Requests:
         elif wait in self.restores:
             self.restores.remove(wait)
 
-    def close(self) -> None:
-        """The coordinator ends: nobody shall wait on."""
+    def close(self, reason: str) -> None:
+        """Nothing comes any more: nobody shall wait on."""
+        futures: list[asyncio.Future[Any]] = [wait.done for wait in self.restores]
         for take in self.takes:
-            take.begun.cancel()
-            take.ended.cancel()
-        for restore in self.restores:
-            restore.done.cancel()
+            futures += [take.begun, take.ended]
+        for future in futures:
+            if not future.done():
+                future.set_exception(Stopped(reason))
+                future.exception()  # of a begin and an end, one is waited for: the other is no oversight

@@ -134,6 +134,7 @@ class CoordinatorService:
             self.coordinator.broke(error)
 
     async def _close(self) -> None:
+        self.coordinator.requests.close("the coordinator ends; start it, and ask again")
         if self._announced is not None:
             withdraw(self.coordinator.store_url, self._announced)
         await self._control.close()
