@@ -229,6 +229,15 @@ def test_ports_are_free_ones_unless_a_file_says_which():
         ]
 
 
+def test_a_port_that_is_set_is_the_one():
+    with open_system(BANK) as source:
+        live = load_live(source)
+        api = "coordinator.api=127.0.0.1:7"
+        assert coordinator_options(live, None, None, [api]) == ["--set", api, "--listen", "127.0.0.1:0"]
+        both = ["coordinator.listen=127.0.0.1:8", api]
+        assert coordinator_options(live, None, None, both) == ["--set", both[0], "--set", both[1]]
+
+
 def failing(count):
     return Trouble("snapshots", f"the last {count} were aborted")
 

@@ -88,7 +88,7 @@ def up(
 
 
 def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> list[str]:
-    """Return what the coordinator is told beside its system: what the command line says, else any free port."""
+    """Return what the coordinator is told beside its system: what the command line says, else any free ports."""
     options: list[str] = []
     if interval is not None:
         options += ["--interval", str(interval)]
@@ -97,8 +97,9 @@ def coordinator_options(live: LiveSystem, interval: float | None, trace: str | N
     _check_all(live, interval, trace, settings)
     for setting in settings:
         options += ["--set", setting]
-    if not live.listens:  # no system.toml says where
-        options += ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    for port in ("listen", "api") if not live.listens else ():  # no system.toml says where
+        if not any(setting.startswith(f"coordinator.{port}=") for setting in settings):
+            options += [f"--{port}", "127.0.0.1:0"]
     return options
 
 
