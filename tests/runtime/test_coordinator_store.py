@@ -15,11 +15,12 @@ from tests.runtime.fake_nodes import PATIENCE_S, Running, both_alive, committed,
 from strobe.errors import StoreCorrupt, StoreError, TransportError
 from strobe.protocol.coordination import SnapshotWanted
 from strobe.protocol.log import Abort, Begin, EpochStart, Pin
-from strobe.runtime import chronicle, discovery, service
+from strobe.runtime import chronicle, discovery, service, watch
 from strobe.runtime.control import SnapshotBegun
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.discovery import Discovered
 from strobe.runtime.event_log import EventLog
+from strobe.runtime.log_desk import LogDesk, Told
 from strobe.runtime.settings import CoordinatorSettings, RetentionSettings
 from strobe.storage import CommitStep, Store
 from strobe.storage.entries import entry_name
@@ -78,6 +79,34 @@ def test_a_commit_for_which_there_is_no_room_aborts_the_snapshot_with_that_reaso
             assert not told.committed
             assert "No space left on device" in told.reason
             await committed(coordinator, a, b, data=b"later")
+
+    asyncio.run(scenario())
+
+
+def test_while_the_store_does_not_answer_it_is_asked_once_for_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What piles up meanwhile would all be done before the next snapshot begins."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            monkeypatch.setattr(watch, "POLL_S", math.inf)  # only when told
+            await coordinator.coordinator.catch_up(PATIENCE_S)
+            desk, answer, polls = coordinator.coordinator.store.desk, threading.Event(), []
+
+            def poll() -> list[Told]:
+                polls.append(answer.wait(PATIENCE_S))
+                return LogDesk.poll(desk)
+
+            monkeypatch.setattr(desk, "poll", poll)
+            for _ in range(10):
+                coordinator.coordinator.poll()
+            answer.set()
+            await committed(coordinator, a, b)
+            assert polls == [True]
+            coordinator.coordinator.poll()
+            await coordinator.until(lambda: len(polls) == 2)
 
     asyncio.run(scenario())
 

@@ -109,6 +109,7 @@ class Coordinator:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.epoch_known = asyncio.Event()
         self._choosing = NEWEST
+        self._polling: asyncio.Future[list[Told]] | None = None
         self._waking: tuple[int, asyncio.TimerHandle] | None = None
         self.store = StoreThread(self._take, self.broke, self.log)
         self.chronicle = Chronicle(self)
@@ -146,8 +147,9 @@ class Coordinator:
     # The store
 
     def poll(self) -> None:
-        """See what others have written to the log."""
-        self.work(self.store.desk.poll)
+        """See what others have written to the log, unless that is under way: a store that is away has it pile up."""
+        if not self.ended.done() and (self._polling is None or self._polling.done()):
+            self._polling = self.store.work(self.store.desk.poll)
 
     async def catch_up(self, timeout_s: float) -> None:
         """Hear of all that the log has by now; a store that cannot be read is not waited for any longer than that."""
