@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from tests.runtime.fake_nodes import Running, both_alive, committed, running
 from strobe.errors import TransportError, UsageError
 from strobe.protocol.coordination import CannotRestore, TellView
 from strobe.protocol.rollback import Goal
+from strobe.runtime.api import Guard
 from strobe.runtime.client import Client, RequestRefused
 from strobe.runtime.control import SnapshotBegun, Stop
 from strobe.runtime.discovery import Discovered, announce, discover
@@ -172,6 +174,27 @@ def test_errors_are_documents_and_browsers_are_kept_out(tmp_path: Path) -> None:
         assert not coordinator.coordinator.ended.done()
 
     served(scenario, tmp_path / "store")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "API.Example"])
+def test_host_names_are_ours_in_capitals_or_not(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "Build-01")
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(dict(scope["headers"])[b"host"])
+
+    async def scenario() -> None:
+        async def ignore(message: Any) -> None:
+            pass
+
+        for name in (b"Build-01:7480", b"build-01", b"LOCALHOST:1", host.encode(), host.lower().encode(), b"evil"):
+            scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", name)]}
+            await Guard(answer, host)(scope, ignore, ignore)
+
+    asked: list[bytes] = []
+    asyncio.run(scenario())
+    assert len(asked) == 5
+    assert b"evil" not in asked
 
 
 def test_a_snapshot_that_cannot_begin_says_what_it_waits_for(tmp_path: Path) -> None:

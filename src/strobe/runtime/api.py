@@ -138,7 +138,7 @@ class Guard:
     def __init__(self, app: ASGIApp, host: str) -> None:
         self._app = app
         self._local_only = is_loopback(host)
-        self._names = {"localhost", host, socket.gethostname()}
+        self._names = {"localhost", host.lower(), socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
