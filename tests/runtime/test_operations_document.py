@@ -2,13 +2,16 @@
 
 import asyncio
 import re
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
-from tests.runtime.fake_nodes import running
+from tests.runtime.fake_nodes import both_alive, running
 
 from strobe import KeyedState
+from strobe.protocol.coordination import CannotRestore
 from strobe.runtime.client import Client
+from strobe.runtime.control import Stop
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -52,6 +55,26 @@ def test_every_metric_that_it_names_exists(tmp_path):
     assert len(named) > 3
     for metric in named:
         assert f"\n{metric}" in there or f"# TYPE {metric} " in there, metric
+
+
+def test_R1_what_it_says_for_systemd_starts_no_coordinator_again_that_has_stopped_everything(tmp_path):
+    """R1: what crashes again and again is not looped on; nodes that were stopped wait for the next coordinator."""
+
+    async def scenario():
+        async with running(tmp_path / "store", http=True) as coordinator:
+            a, _ = await both_alive(coordinator)
+            a.say(CannotRestore("a", 1, "its restore raises"))
+            await a.hear(Stop)
+            for node in coordinator.nodes:
+                await node.close()
+            return await coordinator.coordinator.ended
+
+    (text,) = re.findall(r"```ini\n(.*?)```", TEXT, re.DOTALL)
+    unit = ConfigParser()
+    unit.read_string(text)
+    assert unit["Service"]["ExecStart"].startswith("strobe coordinator ")
+    assert unit["Service"]["Restart"] == "on-failure"
+    assert str(asyncio.run(scenario())) in unit["Service"]["RestartPreventExitStatus"].split()
 
 
 def test_E4_the_example_of_keyed_state_keeps_what_was_frozen_and_goes_on():
