@@ -10,6 +10,7 @@ from tests.storage.samples import commit, sample
 from tests.storage.signing import commit_signed
 
 from strobe.storage import Store, collect, retention
+from strobe.storage.disk import Disk
 
 LEVELS = ["exists", "checksums", "causal", "invariants", "restore"]
 
@@ -91,6 +92,37 @@ def test_E8_with_all_it_is_said_how_many_were_removed_meanwhile(store, removing)
 @pytest.mark.parametrize("level", LEVELS)
 def test_E8_one_that_is_removed_while_it_is_verified_was_removed(store, removing, level):
     refused(run("snapshot", "verify", removing, *words_of(level), "--store", store), "was removed: retention")
+
+
+@pytest.fixture
+def removing_large(monkeypatch, store):
+    """Remove the oldest snapshot with all its blobs, each of them a large one, when the size of one is known."""
+    oldest = Store.open(store).list()[0][1]
+    view = Disk.view
+
+    def remove_and_view(self, name, size):
+        retention.remove(Store.open(store), oldest, "retention", 0)
+        collect(Store.open(store))
+        return view(self, name, size)
+
+    monkeypatch.setattr("strobe.storage.blobs.MAPPED_BYTES_MIN", 1)
+    monkeypatch.setattr(Disk, "view", remove_and_view)
+    return oldest
+
+
+def test_E8_what_is_removed_once_the_size_of_a_large_blob_is_known_was_removed(store, monkeypatch, removing_large):
+    monkeypatch.setattr(Store, "verify_bytes", lambda self: [])  # what it removes is gone before the proofs
+    document = run("snapshot", "verify", "--all", "--json", "--store", store).document
+    assert (document["holds"], document["removed_meanwhile"]) == (True, [removing_large])
+
+
+def test_E8_what_is_removed_while_it_is_shown_was_removed_also_where_it_is_large(store, removing_large):
+    refused(run("snapshot", "show", removing_large, "--store", store), "was removed: retention")
+
+
+def test_E8_with_all_every_byte_of_large_blobs_is_looked_at_beside_retention(store, removing_large):
+    document = run("snapshot", "verify", "--all", "--json", "--store", store).document
+    assert (document["holds"], document["problems"]) == (True, [])
 
 
 def test_another_system_is_not_restored(pristine):

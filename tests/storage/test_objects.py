@@ -15,7 +15,7 @@ from tests.storage.crashing_writer import NEW, write_new
 from tests.storage.samples import begin, commit, sample
 from tests.storage.test_races import race, racers
 
-from strobe.errors import LogConflict, MissingExtra, StoreError, StoreFormatError, UsageError
+from strobe.errors import LogConflict, MissingExtra, StoreCorrupt, StoreError, StoreFormatError, UsageError
 from strobe.protocol.log import Abort, Begin, Commit, Remove
 from strobe.storage import CommitStep, Store, collect
 from strobe.storage import objects as objects_module
@@ -227,6 +227,15 @@ def test_large_blobs_go_up_and_come_down_in_parts(store: Store, monkeypatch: pyt
     assert type(view.obj).__name__ == "mmap"
     overwrite(store, blob_name(ref), data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(StoreError, match="do not match its name"):
+        store.read_blob(ref)
+
+
+def test_a_large_blob_that_goes_once_its_size_is_known_is_missing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = store.write_blob(begin(store, 1), bytes(MAPPED_BYTES_MIN))
+    monkeypatch.setattr(store.blobs, "check_size", lambda ref: store.place.remove([blob_name(ref)]))
+    with pytest.raises(StoreCorrupt, match=f"{ref.blake3}: is missing"):
         store.read_blob(ref)
 
 

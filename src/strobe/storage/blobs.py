@@ -94,14 +94,15 @@ class Blobs:
     def read(self, ref: BlobRef, *, checksum: bool = True) -> memoryview:
         """Return the verified bytes of a blob; large ones are mapped, and cost memory only where they are touched."""
         name = blob_name(ref)
+        raw: Piece | None
         if ref.bytes < MAPPED_BYTES_MIN:
             # In one go: where the store is far away, asking for its size first would take as long again.
             raw = self._place.read(name)
-            self._require_size(ref, None if raw is None else len(raw))
-            view = memoryview(raw or b"")
         else:
             self.check_size(ref)
-            view = self._place.view(name, ref.bytes)
+            raw = self._place.view(name, ref.bytes)
+        self._require_size(ref, None if raw is None else len(raw))  # a large one may have been collected since
+        view = memoryview(raw or b"")
         if checksum and digest_of([view]) != ref.blake3:
             raise StoreCorrupt(self._place.url, name, "its bytes do not match its name; restore it from a copy")
         return view

@@ -73,9 +73,13 @@ class Disk(Place):
         except OSError as error:
             raise self._fault(name, "read", error) from error
 
-    def view(self, name: str, size: int) -> memoryview:
-        with self.faults(name, "read"), open(self.path(name), "rb", buffering=0) as file:  # noqa: PTH123
-            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+    def view(self, name: str, size: int) -> memoryview | None:
+        with self.faults(name, "read"):
+            try:
+                with open(self.path(name), "rb", buffering=0) as file:  # noqa: PTH123
+                    return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+            except FileNotFoundError:
+                return None
 
     def size(self, name: str) -> int | None:
         with self.faults(name, "read"):

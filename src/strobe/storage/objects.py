@@ -90,9 +90,13 @@ class Objects(Place):
                 _require_bucket(error)
                 return None
 
-    def view(self, name: str, size: int) -> memoryview:
+    def view(self, name: str, size: int) -> memoryview | None:
         with self.faults(name, "read"), tempfile.TemporaryFile() as file:
-            self._download(name, size, file.fileno())
+            try:
+                self._download(name, size, file.fileno())
+            except FileNotFoundError as error:
+                _require_bucket(error)
+                return None
             return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
     def size(self, name: str) -> int | None:

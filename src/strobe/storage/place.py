@@ -69,8 +69,11 @@ class Place(ABC):
         """Return the bytes of the file `name`, or None where there is none."""
 
     @abstractmethod
-    def view(self, name: str, size: int) -> memoryview:
-        """Return the bytes of the large file `name`, of that size; they cost memory only where they are touched."""
+    def view(self, name: str, size: int) -> memoryview | None:
+        """Return the bytes of the large file `name`, of that size, or None where there is none.
+
+        They cost memory only where they are touched.
+        """
 
     @abstractmethod
     def size(self, name: str) -> int | None:

@@ -34,6 +34,15 @@ def test_a_large_blob_is_mapped_read_only(store: Store) -> None:
     assert type(view.obj).__name__ == "mmap"
 
 
+def test_a_large_blob_that_goes_once_its_size_is_known_is_missing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = store.write_blob(begin(store, 1), bytes(MAPPED_BYTES_MIN))
+    monkeypatch.setattr(store.blobs, "check_size", lambda ref: store.place.remove([blob_name(ref)]))
+    with pytest.raises(StoreCorrupt, match=f"{ref.blake3}: is missing"):
+        store.read_blob(ref)
+
+
 def test_equal_bytes_in_one_snapshot_are_one_file(store: Store) -> None:
     name = begin(store, 1)
     assert store.write_blob(name, b"same") == store.write_blob(name, b"same")
