@@ -8,7 +8,7 @@ from tests.cli.command_line import refused, run, simulated_store
 
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Abort, Begin
-from strobe.storage import Store
+from strobe.storage import Store, retention
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,19 @@ def test_show_is_a_freeze_frame_of_processes_channels_and_messages(pristine):
         assert one["sent"] == one["received"] + len(one["in_flight"])
         assert (one["in_flight_bytes"] > 0) == bool(one["in_flight"])
     assert sum(one["in_flight_bytes"] for one in document["channels"]) == document["in_flight_bytes"]
+
+
+def test_E8_show_shows_what_was_loaded_though_it_is_removed_then(store, monkeypatch):
+    first = ids(store)[0]
+    load = Store.load
+
+    def load_and_remove(self, name):
+        loaded = load(self, name)
+        assert retention.remove(Store.open(store), first, "retention", 0)
+        return loaded
+
+    monkeypatch.setattr(Store, "load", load_and_remove)
+    assert run("snapshot", "show", first, "--json", "--store", store).document["id"] == first
 
 
 def test_an_id_can_be_cut_short(pristine):

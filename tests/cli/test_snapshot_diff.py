@@ -1,13 +1,15 @@
 """`strobe snapshot diff`, and what `list` and `show` say of live snapshots: pauses, durations, keyed states."""
 
+import shutil
+
 import msgspec
 import pytest
-from tests.cli.command_line import run, simulated_store
+from tests.cli.command_line import refused, run, simulated_store
 from tests.storage.samples import begin, sample
 
 from strobe.keyed_state import KeyedState
 from strobe.protocol.fragment import KEYED, LocalState
-from strobe.storage import Store
+from strobe.storage import Store, collect, retention
 
 STARTED_US = 1_700_000_000_000_000
 
@@ -100,6 +102,38 @@ def test_a_snapshot_does_not_differ_from_itself(pristine):
     result = run("snapshot", "diff", "latest", "latest", "--store", pristine)
     assert result.out.count("the same") == 4
     assert "0 channels moved, 12 did not" in result.out
+
+
+def remove_first(store):
+    """Remove the oldest snapshot with its blobs, as retention does."""
+    opened = Store.open(store)
+    retention.remove(opened, opened.list()[0][1], "retention", 0)
+    collect(opened)
+
+
+@pytest.mark.parametrize("step", ["state", "read_blob"])
+def test_E8_what_is_removed_while_it_is_compared_was_removed(pristine, tmp_path, monkeypatch, step):
+    store = shutil.copytree(pristine, tmp_path / "store")
+    first = ids(store)[0]
+    taken = getattr(Store, step)
+
+    def take_and_remove(self, *arguments):
+        monkeypatch.setattr(Store, step, taken)
+        found = taken(self, *arguments)
+        remove_first(store)
+        return found
+
+    monkeypatch.setattr(Store, step, take_and_remove)
+    refused(run("snapshot", "diff", first, "latest", "--store", store), f"{first}: was removed: retention")
+
+
+def test_a_damaged_blob_of_what_is_compared_is_named(pristine, tmp_path):
+    store = shutil.copytree(pristine, tmp_path / "store")
+    for blob in store.glob("blobs/*/*"):
+        blob.write_bytes(b"?")
+    result = run("snapshot", "diff", ids(store)[0], "latest", "--store", store)
+    assert result.code == 1
+    assert "restore it from a copy" in result.error
 
 
 def marked(offset):

@@ -9,7 +9,7 @@ from tests.storage import racing_writer
 from tests.storage.children import start
 
 from strobe.protocol.log import Abort, Begin, EpochStart, Pin, Remove
-from strobe.storage import Store
+from strobe.storage import Store, retention
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +138,22 @@ def test_a_dry_run_names_every_file_and_touches_nothing(store):
     assert foretold | {"dry_run": False} == done
     assert {name: size for name, size in before.items() if name not in done["files"]} == blobs(store)
     assert len(ids(store)) == 1
+
+
+def test_E8_collect_leaves_to_others_what_they_have_removed_meanwhile(store, monkeypatch):
+    first, *others = ids(store)
+    plan = retention.plan
+
+    def plan_late(*arguments):
+        planned = plan(*arguments)
+        assert retention.remove(Store.open(store), first, "somebody else", 0)
+        return planned
+
+    monkeypatch.setattr(retention, "plan", plan_late)
+    result = run("snapshot", "collect", "--keep-last", "1", "--store", store)
+    assert result.code == 0, result
+    assert f"1 complete snapshot kept, {len(others) - 1} removed" in result.out
+    assert Store.open(store).state().removed[first] == "somebody else"
 
 
 def test_hours_and_days_of_simulated_time_are_one(store):

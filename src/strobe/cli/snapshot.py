@@ -56,8 +56,9 @@ def show(store: StoreOption, id: SnapshotArgument = "latest", json: JsonOption =
     """
     opened = Store.open(store)
     snapshot = opened.load(id)
-    complete = opened.state().committed[str(snapshot.id)]
-    pinned = str(snapshot.id) in opened.state().pinned
+    state = opened.known  # as it was loaded: it may have been removed since
+    complete = state.committed[str(snapshot.id)]
+    pinned = str(snapshot.id) in state.pinned
     verdict = verify(snapshot)
     if json:
         found = {"processes": list(processes(snapshot, complete.manifest)), "channels": list(channels(snapshot))}

@@ -92,8 +92,10 @@ def collect(
       strobe snapshot collect --keep-last 10 --hourly 24 --daily 7 --dry-run --store ./strobe-demo
     """
     opened = Store.open(store)
-    planned = retention.plan(opened.state(), keep_last, hourly, daily, _now_us())
-    started_us = {name: opened.state().committed[name].started_us for name in planned.removed}
+    state = opened.state()
+    planned = retention.plan(state, keep_last, hourly, daily, _now_us())
+    # Before the log is read on: others may remove some of them, too.
+    started_us = {name: state.committed[name].started_us for name in planned.removed}
     applied = retention.apply(opened, planned, dry_run)
     if json:
         print_json({"store": opened.url, "dry_run": dry_run, **_document(planned, applied)})

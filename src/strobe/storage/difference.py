@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import xxhash
 
+from strobe.errors import StoreCorrupt
 from strobe.keyed_state import Key, merged_entries
 from strobe.protocol.fragment import KEYED, MSGPACK
 from strobe.protocol.log import Manifest, ProcessRecord
 from strobe.protocol.view import ChannelSpec
+from strobe.storage.resolution import resolve
 from strobe.storage.store import Store
 from strobe.storage.values import ADDED, CHANGED, REMOVED, FieldChange, changed_fields
 
@@ -83,9 +85,22 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def compare(store: Store, before: str, after: str) -> Difference:
-    """Compare two complete snapshots of `store`, named as people name them."""
-    names = store.resolve(before), store.resolve(after)
-    first, second = (store.state().committed[name].manifest for name in names)
+    """Compare two complete snapshots of `store`, named as people name them.
+
+    SnapshotNotFound: there is none of that name, or it was removed while it was compared.
+    """
+    state = store.state()
+    names = resolve(state, before), resolve(state, after)
+    try:
+        return _compare(store, names, [state.committed[name].manifest for name in names])
+    except StoreCorrupt:
+        for name in names:
+            store.resolve(name)  # one that was removed meanwhile is not damaged
+        raise
+
+
+def _compare(store: Store, names: tuple[str, str], manifests: Sequence[Manifest]) -> Difference:
+    first, second = manifests
     return Difference(
         *names,
         Change(first.epoch, second.epoch),
