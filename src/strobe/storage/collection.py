@@ -9,11 +9,17 @@ Why this is safe beside writers: it rests on facts that no later entry changes. 
 snapshot that has its outcome, and outcomes are final. Whoever begins later, in a directory of its own, can reuse only
 blobs of a parent that was complete or open when the log was read, which are kept, or of one that began later itself.
 On a damaged log nothing is removed.
+
+What is no file of the store is left alone (`verify` names it), and what cannot be removed keeps nothing else here.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
-from strobe.storage.blobs import BLOBS, blob_directory, directory_begin
+from strobe.errors import StoreError
+from strobe.storage.blobs import BLOBS, blob_directory, directory_begin, is_digest
 from strobe.storage.log_state import LogState, blob_key
 from strobe.storage.place import UNFINISHED
 from strobe.storage.store import Store
@@ -30,29 +36,48 @@ class Collected(msgspec.Struct, frozen=True):
 def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = None) -> Collected:
     """Remove abandoned files of tmp/, the blobs that nothing keeps, and the directories that they leave empty.
 
-    A dry run may ask what would go if the log said what is `foreseen`.
+    A dry run may ask what would go if the log said what is `foreseen`. StoreError: something could not be removed; all
+    the rest is.
     """
     assert foreseen is None or dry_run, "only what is logged is ever removed"
     state = foreseen or store.state()
     listed = _over(_listed_blobs(store), state)
     doomed = _unneeded(listed, state)
+    failures: list[StoreError] = []
     removed: dict[str, int] = {}
     for name in (f"{UNFINISHED}/{name}" for name in store.place.names(UNFINISHED)):
-        size = store.place.remove_abandoned(name, dry_run)
-        if size is not None:
-            removed[name] = size
+        with _noting(failures):
+            size = store.place.remove_abandoned(name, dry_run)
+            if size is not None:
+                removed[name] = size
     removed |= {name: store.place.size(name) or 0 for name in doomed}
     if not dry_run:
-        store.place.remove(doomed)
+        with _noting(failures):
+            store.place.remove(doomed)
         for begin in listed:
             store.place.remove_empty_directory(blob_directory(begin))
+    if failures:
+        raise failures[0]
     return Collected(tuple(removed), sum(removed.values()), dry_run)
+
+
+@contextmanager
+def _noting(failures: list[StoreError]) -> Iterator[None]:
+    """Let whoever sweeps go on with the next."""
+    try:
+        yield
+    except StoreError as error:
+        failures.append(error)
 
 
 def _listed_blobs(store: Store) -> dict[int, list[str]]:
     """Return the names of all blobs, by the position of the begin of the snapshot that wrote them."""
     begins = (directory_begin(name) for name in store.place.names(BLOBS))
-    return {begin: store.place.names(blob_directory(begin)) for begin in begins if begin is not None}
+    return {
+        begin: [name for name in store.place.names(blob_directory(begin)) if is_digest(name)]
+        for begin in begins
+        if begin is not None
+    }
 
 
 def _over(listed: dict[int, list[str]], state: LogState) -> dict[int, list[str]]:

@@ -107,9 +107,15 @@ class Disk(Place):
         return Path(self.path(name)).is_dir()
 
     def remove(self, names: Iterable[str]) -> None:
+        failure: StoreError | None = None
         for name in names:
-            with self.faults(name, "remove"):
-                Path(self.path(name)).unlink(missing_ok=True)
+            try:
+                with self.faults(name, "remove"):
+                    Path(self.path(name)).unlink(missing_ok=True)
+            except StoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def remove_empty_directory(self, name: str) -> None:
         with suppress(OSError):  # it still has files
@@ -119,7 +125,7 @@ class Disk(Place):
         with self.faults(name, "remove"):
             try:
                 descriptor = os.open(self.path(name), os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
+            except (FileNotFoundError, IsADirectoryError):  # a directory is none of ours
                 return None
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 try:

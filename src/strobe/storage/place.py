@@ -88,11 +88,14 @@ class Place(ABC):
 
     @abstractmethod
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; those that are gone already are no matter."""
+        """Remove files; those that are gone already are no matter.
+
+        One that cannot be removed is named by a StoreError, on a disk when all the others are gone.
+        """
 
     @abstractmethod
     def remove_abandoned(self, name: str, dry_run: bool) -> int | None:
-        """Remove a file of tmp/ that no writer works on; return its size, or None where it is gone or in use."""
+        """Remove a file of tmp/ that no writer works on; return its size, or None where it is none, gone or in use."""
 
     @abstractmethod
     def faults(self, name: str, action: str) -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.storage.samples import begin, commit, sample
 
-from strobe.errors import StoreCorrupt
+from strobe.errors import StoreCorrupt, StoreError
 from strobe.protocol.log import Abort, Entry, EpochStart, Pin, Remove
 from strobe.storage import CommitStep, LogState, Store, collect, collection
 from strobe.storage.manifests import blobs_of
@@ -190,3 +190,56 @@ def test_a_directory_in_which_nothing_was_ever_written_goes_when_its_snapshot_is
     append(store, Abort(name, "no room", 0))
     collect(store)
     assert not directory.exists()
+
+
+@pytest.mark.parametrize(
+    "stray", ["tmp/stray", f"blobs/{0:020d}/stray", f"blobs/{0:020d}/notes.txt/deep", "blobs/stray"]
+)
+def test_a_stray_directory_is_left_alone_and_everything_else_goes(store: Store, stray: str) -> None:
+    append(store, Remove(commit(store, sample(1)), "retention", 0))
+    directory = Path(store.url) / stray
+    directory.mkdir(parents=True)
+    (Path(store.url) / "tmp" / "zz-left").write_bytes(b"123")
+    foreseen, collected = collect(store, dry_run=True), collect(store)
+    assert foreseen.names == collected.names
+    assert len(collected.names) == 6
+    assert not [path for path in Path(store.url).glob("blobs/*/*") if path.is_file()]
+    assert not list(Path(store.url).glob("tmp/zz*"))
+    assert directory.is_dir()
+
+
+def test_a_stray_file_among_the_blobs_is_left_alone(store: Store) -> None:
+    append(store, Remove(commit(store, sample(1)), "retention", 0))
+    notes = Path(store.url) / f"blobs/{0:020d}/notes.txt"
+    notes.write_bytes(b"mine")
+    collect(store)
+    assert blob_files(store) == {f"blobs/{0:020d}/notes.txt"}
+
+
+@pytest.mark.parametrize("stubborn", [f"blobs/{0:020d}/{0:064x}", f"blobs/{0:020d}/{'f' * 64}"])
+def test_what_cannot_be_removed_is_named_when_everything_else_is_gone(store: Store, stubborn: str) -> None:
+    append(store, Remove(commit(store, sample(1)), "retention", 0))
+    (Path(store.url) / stubborn).mkdir()
+    with pytest.raises(StoreError, match=f"cannot remove {stubborn}: Is a directory"):
+        collect(store)
+    assert blob_files(store) == {stubborn}
+
+
+def test_an_unfinished_file_that_cannot_be_removed_is_named_when_everything_else_is_gone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(store, Remove(commit(store, sample(1)), "retention", 0))
+    for name in ("left", "others"):
+        (Path(store.url) / "tmp" / name).write_bytes(b"123")
+    remove_abandoned = store.place.remove_abandoned
+
+    def refuse(name: str, dry_run: bool) -> int | None:
+        if name == "tmp/left":
+            raise StoreError(store.url, f"cannot remove {name}: Permission denied")
+        return remove_abandoned(name, dry_run)
+
+    monkeypatch.setattr(store.place, "remove_abandoned", refuse)
+    with pytest.raises(StoreError, match="cannot remove tmp/left: Permission denied"):
+        collect(store)
+    assert [path.name for path in Path(store.url).glob("tmp/*")] == ["left"]
+    assert blob_files(store) == set()
