@@ -64,14 +64,16 @@ def test_snapshots_are_stored_shared_with_their_children_and_loaded(store: Store
 
 
 def test_S1_the_files_are_those_of_a_directory(store: Store, tmp_path: Path) -> None:
-    """S1: one format. Copied to a directory, the objects are a store on local disk."""
+    """S1: one format. Copied to a directory, the objects are a store on local disk, and it goes on there."""
     commit(store, sample(1))
     for name, data in every_file(store).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)
-    (tmp_path / "tmp").mkdir()
-    assert Store.open(tmp_path).load("latest") == sample(1)
-    assert Store.open(tmp_path).verify_bytes() == []
+    copy = Store.open(tmp_path)
+    assert copy.load("latest") == sample(1)
+    commit(copy, sample(2, balance=2), parent=str(sample(1).id))
+    assert copy.load("latest") == sample(2, balance=2)
+    assert copy.verify_bytes() == []
 
 
 def test_S1_of_racing_processes_exactly_one_gets_each_place_of_the_log(store: Store) -> None:

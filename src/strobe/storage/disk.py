@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from strobe.errors import StoreError
+from strobe.storage.header import DIRECTORIES, HEADER
 from strobe.storage.place import UNFINISHED, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
 
@@ -49,7 +50,7 @@ class Disk(Place):
         """Return a new file in tmp/, locked; it must be closed."""
         while True:
             name = f"{UNFINISHED}/{os.getpid()}-{secrets.token_hex(8)}"
-            descriptor = os.open(self.path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            descriptor = self._open_new(name)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 if os.fstat(descriptor).st_nlink:
@@ -59,6 +60,18 @@ class Disk(Place):
                 raise
             # A collector got the lock between the two calls, and has removed the file.
             os.close(descriptor)
+
+    def _open_new(self, name: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(self.path(name), flags, 0o644)
+        except FileNotFoundError:
+            if self.size(HEADER) is None:
+                raise  # the store has gone, or is not mounted now
+            # It was copied by something that knows files only, such as an object store or git.
+            for directory in DIRECTORIES:
+                self.make_directory(directory)
+            return os.open(self.path(name), flags, 0o644)
 
     def read(self, name: str) -> bytes | None:
         # Snapshots have thousands of small files. Here `faults` would cost as much as a call of the system.

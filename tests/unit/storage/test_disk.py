@@ -2,10 +2,11 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from tests.storage.samples import begin, commit, sample
+from tests.storage.samples import begin, commit, files_of, sample
 
 from strobe.errors import StoreError
 from strobe.storage import CommitStep, Store, collect
@@ -184,3 +185,34 @@ def test_a_writer_whose_file_a_collector_took_before_it_was_locked_makes_another
     monkeypatch.setattr(fcntl, "flock", late_flock)
     assert store.read_blob(store.write_blob(name, b"data")) == b"data"
     assert len(taken) == 1
+
+
+def copy_without_empty_directories(store: Store, target: Path) -> Store:
+    """Copy a store as an object store or git does, which know files only."""
+    for name, data in files_of(Path(store.url)).items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_bytes(data)
+    return Store.open(target)
+
+
+def test_S1_a_copy_that_has_lost_its_empty_directories_is_written_to_as_before(store: Store, tmp_path: Path) -> None:
+    fresh = copy_without_empty_directories(store, tmp_path / "fresh")
+    first = commit(fresh, sample(1))
+    copy = copy_without_empty_directories(fresh, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "tmp").exists()
+    commit(copy, sample(2, balance=7), parent=first)
+    assert [copy.load(name) for _, name, _ in copy.list()] == [sample(1), sample(2, balance=7)]
+    assert copy.verify_bytes() == []
+    streaming = copy_without_empty_directories(copy, tmp_path / "streaming")
+    writer = streaming.blobs.open(0)
+    writer.write(b"data")
+    assert streaming.read_blob(writer.finish()) == b"data"
+
+
+def test_where_the_store_has_gone_nothing_is_made(store: Store) -> None:
+    """Another disk may be mounted there, or none."""
+    shutil.rmtree(store.url)
+    Path(store.url).mkdir()
+    with pytest.raises(StoreError, match=r"cannot write log/00000000000000000000\.json: No such file or directory"):
+        begin(store, 1)
+    assert list(Path(store.url).iterdir()) == []
