@@ -107,9 +107,35 @@ def test_a_writer_whose_answer_got_lost_learns_that_it_won(store: Store, objects
 
 
 def test_an_object_store_that_ignores_the_condition_is_not_used(url: str, objects: ObjectServer) -> None:
-    objects.fail("PUT", f"{url.removeprefix('s3:/')}/strobe.json", "ignore", times=2)
-    with pytest.raises(StoreError, match="use an object store that has conditional writes"):
-        Store.create(url)
+    objects.fail("PUT", f"{url.removeprefix('s3:/')}/", "ignore", times=100)
+    for make in (Store.create, Store.open_or_create, Store.open_or_create):
+        with pytest.raises(StoreError, match="use an object store that has conditional writes"):
+            make(url)
+    assert Objects(url).names("") == []
+
+
+def test_creating_a_store_leaves_nothing_but_its_header(store: Store) -> None:
+    assert store.place.names("") == ["strobe.json"]
+
+
+def test_a_creator_that_dies_when_it_has_tried_the_condition_leaves_no_store_and_another_makes_one(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objects, "remove", die)
+        with pytest.raises(Killed):
+            Store.create(url)
+    with pytest.raises(StoreFormatError, match=r"holds no store"):
+        Store.open(url)
+    store = Store.create(url)
+    collect(store)
+    assert store.place.names("") == ["strobe.json"]
 
 
 def every_step(url: str) -> list[tuple[CommitStep, str]]:

@@ -159,7 +159,7 @@ class Disk(Place):
     def _fault(self, name: str, action: str, error: OSError) -> StoreError:
         return StoreError(self.url, f"cannot {action} {name or 'itself'}: {_explain(error, action)}")
 
-    def check_exclusive(self, name: str, raw: bytes) -> None:
+    def check_exclusive(self) -> None:
         """A link to a name that is taken is refused on every file system."""
 
     def unusable(self, creating: bool) -> str | None:

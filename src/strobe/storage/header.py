@@ -40,11 +40,10 @@ def create_header(place: Place, identity: str | None = None) -> bool:
     place.make_directory("")
     for directory in DIRECTORIES:
         place.make_directory(directory)
+    place.check_exclusive()  # before the header: where that is, nobody tries it again
     header = Header(UNSEALED, FORMAT, VERSION, identity or secrets.token_hex(16))
     raw, _ = seal(msgspec.json.encode(header) + b"\n")
     created = place.create(HEADER, [raw])
-    if created:
-        place.check_exclusive(HEADER, raw)
     place.sync_directory("")
     return created
 

@@ -129,14 +129,18 @@ class Objects(Place):
             self.remove([name])
         return size
 
-    def check_exclusive(self, name: str, raw: bytes) -> None:
+    def check_exclusive(self) -> None:
+        name = _unfinished_name()  # if this ends here, any collector removes it
         with self.faults(name, "write"):
-            if self._put_new(name, raw):
-                raise StoreError(
-                    self.url,
-                    "ignores the condition that an object must not exist yet (If-None-Match: *), which keeps two "
-                    "writers of the log apart; use an object store that has conditional writes",
-                )
+            self._put_new(name, b"?")
+            ignored = self._put_new(name, b"?")
+        self.remove([name])
+        if ignored:
+            raise StoreError(
+                self.url,
+                "ignores the condition that an object must not exist yet (If-None-Match: *), which keeps two "
+                "writers of the log apart; use an object store that has conditional writes",
+            )
 
     def make_directory(self, name: str) -> None:
         """There are none: a name is in one as soon as it is there."""
@@ -189,7 +193,7 @@ class Upload(Unfinished):
     """Bytes on their way to an object: in memory as long as they are few, then in a local file without a name."""
 
     def __init__(self, objects: Objects) -> None:
-        self.name = f"{UNFINISHED}/{os.getpid()}-{secrets.token_hex(8)}"
+        self.name = _unfinished_name()
         self._objects = objects
         self._bytes = 0
         # Not in a `with`: it lives as long as its writer, who closes it.
@@ -209,6 +213,10 @@ class Upload(Unfinished):
 
     def close(self) -> None:
         self._file.close()
+
+
+def _unfinished_name() -> str:
+    return f"{UNFINISHED}/{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def _connect(url: str) -> "ObjectStore":

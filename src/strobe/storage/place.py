@@ -106,8 +106,8 @@ class Place(ABC):
         return None
 
     @abstractmethod
-    def check_exclusive(self, name: str, raw: bytes) -> None:
-        """Raise StoreError where creating the file `name` again, which has these bytes, is not refused."""
+    def check_exclusive(self) -> None:
+        """Raise StoreError where creating a file that is there is not refused."""
 
     @abstractmethod
     def make_directory(self, name: str) -> None:
