@@ -1,5 +1,7 @@
 """`strobe snapshot`: what a store holds, and the naming of everything that is wrong with it."""
 
+import errno
+import os
 import shutil
 
 import msgspec
@@ -208,6 +210,28 @@ def test_what_is_no_store_is_refused(tmp_path, words):
     refused(run("snapshot", *words, "--store", binary), "is not a directory")
     refused(run("snapshot", *words, "--store", tmp_path), "holds no store")
     refused(run("snapshot", *words, "--store", tmp_path / "nothing"), "does not exist")
+
+
+@pytest.mark.parametrize("words", [("list",), ("verify",), ("collect",), ("pin", "latest")], ids=" ".join)
+def test_a_store_that_may_not_be_looked_at_is_told_with_the_way_out(store, monkeypatch, words):
+    stat = os.stat
+
+    def refuse(path, *arguments, **options):
+        if str(path).startswith(str(store)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    result = run("snapshot", *words, "--store", store)
+    assert result.code == 3, result
+    assert "cannot look at itself: Permission denied; let this user read it, or run as one who may" in result.error
+
+
+@pytest.mark.parametrize("words", [("list",), ("verify",), ("verify", "--all")], ids=" ".join)
+def test_a_path_that_is_too_long_is_told_with_the_way_out(tmp_path, words):
+    result = run("snapshot", *words, "--store", tmp_path / ("x" * 300))
+    assert result.code == 3, result
+    assert "cannot look at itself: File name too long; give a shorter path" in result.error
 
 
 def test_an_id_and_all_are_not_both_taken(pristine):

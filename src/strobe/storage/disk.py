@@ -13,6 +13,7 @@ import fcntl
 import mmap
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -117,7 +118,8 @@ class Disk(Place):
                 return []
 
     def is_directory(self, name: str) -> bool:
-        return Path(self.path(name)).is_dir()
+        with self.faults(name, "look at"):
+            return Path(self.path(name)).is_dir()
 
     def remove(self, names: Iterable[str]) -> None:
         failure: StoreError | None = None
@@ -163,10 +165,13 @@ class Disk(Place):
         """A link to a name that is taken is refused on every file system."""
 
     def unusable(self, creating: bool) -> str | None:
-        if not self.root.exists():
-            absent = "does not exist; check the path, or make it by `strobe simulate --store` or Store.create"
-            return None if creating else absent
-        return None if self.root.is_dir() else "is not a directory; give the directory that holds strobe.json"
+        with self.faults("", "look at"):
+            try:
+                mode = self.root.stat().st_mode  # `exists` may take for absent what cannot be looked at
+            except (FileNotFoundError, NotADirectoryError):
+                absent = "does not exist; check the path, or make it by `strobe simulate --store` or Store.create"
+                return None if creating else absent
+            return None if stat.S_ISDIR(mode) else "is not a directory; give the directory that holds strobe.json"
 
     def _make(self, path: Path) -> None:
         if not path.is_dir():
@@ -240,6 +245,8 @@ def _explain(error: OSError, action: str) -> str:
     problem = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"{problem}; make room, then try again"
+    if error.errno == errno.ENAMETOOLONG:
+        return f"{problem}; give a shorter path"
     if error.errno in (errno.EACCES, errno.EPERM) and action in ("read", "list", "look at"):
         return f"{problem}; let this user read it, or run as one who may"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
