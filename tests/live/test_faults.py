@@ -185,6 +185,17 @@ def test_E2_E7_who_has_left_is_not_waited_for_by_the_next_coordinator_and_can_jo
     check_everything(ledger.ledger_and_d, tmp_path / "store")
 
 
+def test_C7_E7_links_stay_while_the_coordinator_is_killed_and_started_again(tmp_path):
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.kill(COORDINATOR)
+        live.wait_ended(COORDINATOR)
+        live.wait_running()
+        status = live.wait_progress()
+        assert (status.epoch, {one.id: one.reconnects for one in status.channels if one.reconnects}) == (1, {})
+        assert len(status.channels) == len(ledger.ledger.channels)
+
+
 def start_d(live):
     """Start a program for d, which the system does not have yet."""
     live.supervisor.system = f"{LEDGER}:ledger_and_d"

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import LoneNode, lone_node
-from tests.runtime.scripted import pair
+from tests.runtime.scripted import pair, scripted
 
 from strobe.protocol.coordination import AskToRecord, Drained, SnapshotWanted, TellView
 from strobe.protocol.view import View
@@ -288,6 +289,29 @@ def test_E2_a_channel_that_has_ended_is_closed_when_its_target_has_left_and_not_
             node.link.say(AddressBook({}, ("b",)))
             await until(lambda: outlet.closed)
             assert outlet.unacknowledged == 0
+
+    run(scenario())
+
+
+def test_C7_E7_a_coordinator_that_was_started_again_cuts_no_link_to_whom_it_does_not_know_yet(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        system = pair()
+        async with coordinating(tmp_path, system) as coordinator:
+            a, _ = await coordinator.started("a", "b")
+            assert a.timeline is not None
+            outlet = a.timeline.outbox.outlets["a->b"]
+            await until(lambda: outlet.connected)
+            mine, theirs = (coordinator.links[name].register.address for name in ("a", "b"))
+            coordinator.links["a"].say(AddressBook({"a": mine}, ("a", "b")))
+            await until(lambda: "b" not in a.addresses)
+            a.timeline.outbox.send("a->b", 1)
+            await until(lambda: scripted(system, "b").messages == [1])
+            coordinator.links["a"].say(AddressBook({"a": mine, "b": theirs}, ("a", "b")))
+            await until(lambda: "b" in a.addresses)
+            assert outlet.connected
+            assert outlet.reconnects == 0
+            coordinator.links["a"].say(AddressBook({"a": mine, "b": ("127.0.0.1", 1)}, ("a", "b")))  # b has moved
+            await until(lambda: not outlet.connected)
 
     run(scenario())
 

@@ -156,9 +156,15 @@ class Timeline:
         return self.inlets[key]
 
     def reach_peers(self) -> None:
-        """Peers may have new addresses."""
+        """Peers may have new addresses.
+
+        Who is not in the book is reached where it was: a coordinator that was started again knows only who has come
+        back to it, and what goes over the links is none of its business (C7, E7).
+        """
         for channel, outlet in self.outbox.outlets.items():
-            outlet.reach(self.host.addresses.get(self._targets[channel]))
+            address = self.host.addresses.get(self._targets[channel])
+            if address is not None:
+                outlet.reach(address)
 
     def open_channels(self) -> None:
         """Open links for channels that the view has and this timeline has not."""
