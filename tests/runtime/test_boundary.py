@@ -1,5 +1,6 @@
 """Sources and sinks in step with the state of their process (R2)."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from strobe.errors import StrobeError
 from strobe.protocol.coordination import SnapshotStarted
 from strobe.runtime import boundary, sources
 from strobe.runtime.control import Failed
+from strobe.runtime.heartbeat import measure
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
 
@@ -147,6 +149,69 @@ def test_output_that_cannot_be_made_durable_yet_is_tried_again_and_not_with_each
             await until(lambda: len(tried) == 4)
             assert tried == [1000, 2000, 3000, 4000]
             assert "the disk is full" in caplog.text
+
+    run(scenario())
+
+
+def test_while_output_cannot_be_made_durable_the_process_is_given_no_more_than_memory_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary, "HELD_BYTES_MAX", 300)
+    monkeypatch.setattr(boundary, "STAGE_AGAIN_S", 0.001)
+
+    async def scenario() -> None:
+        sink = FileSink(tmp_path / "out.jsonl", process="b")
+        async with lone_node(tmp_path, pair(sinks={"out": sink}), sink_bytes_max=1000) as node:
+            prepare, tried = sink.prepare, []
+
+            def fail(position: int) -> None:
+                tried.append(position)
+                raise StrobeError("the disk is full")
+
+            sink.prepare = fail  # type: ignore[method-assign]
+            node.process.on_receive = lambda ctx, channel, message: ctx.emit(message)
+            for first in range(100_000_000, 100_000_400, 4):
+                node.source.send(*range(first, first + 4))  # ten bytes each
+            # Tried again and again, though nobody emits anything more.
+            await until(lambda: len(tried) > 10)
+            assert not node.timeline.may_deliver
+            assert sink.buffered_bytes == 1000
+            assert measure(node.host).held_back.startswith("the disk is full")
+            sink.prepare = prepare  # type: ignore[method-assign]
+            await node.received(*range(100_000_000, 100_000_400))
+            await until(lambda: node.timeline.may_deliver)
+            assert measure(node.host).held_back == ""
+            sink.prepare(sink.position)
+            sink.release(sink.position)
+            lines = (tmp_path / "out.jsonl").read_text().split()
+            assert lines == [str(number) for number in range(100_000_000, 100_000_400)]
+
+    run(scenario())
+
+
+def test_a_snapshot_for_which_output_is_made_durable_lets_a_process_go_on_that_was_held_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary, "STAGE_AGAIN_S", 3600.0)
+
+    async def scenario() -> None:
+        sink = FileSink(tmp_path / "out.jsonl", process="b")
+        async with lone_node(tmp_path, pair(sinks={"out": sink}), sink_bytes_max=100) as node:
+            prepare, failed = sink.prepare, threading.Event()
+
+            def fail(position: int) -> None:
+                failed.set()
+                raise StrobeError("the disk is full")
+
+            sink.prepare = fail  # type: ignore[method-assign]
+            node.timeline.boundary.emit("x" * 200)
+            await until(failed.is_set)
+            assert not node.timeline.may_deliver
+            node.source.send(1)
+            await until(lambda: node.timeline.inbox)
+            sink.prepare = prepare  # type: ignore[method-assign]
+            await node.timeline.boundary.prepare({"out": sink.position})  # as for a snapshot
+            await node.received(1)
 
     run(scenario())
 

@@ -85,6 +85,7 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
             waiting="x",
             waiting_bytes={"b->a": 5},
             unreadable={"b->a": "x"},
+            held_back="x",
         ),
         Recorded(snapshot, "a", 5),
         FragmentStored(snapshot, "a", view.number, record),

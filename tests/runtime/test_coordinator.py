@@ -188,6 +188,22 @@ def test_a_channel_that_cannot_be_read_is_a_trouble(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_process_that_is_held_back_by_its_output_is_a_trouble(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            _, b = await both_alive(coordinator)
+            b.say(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, held_back="sink out.jsonl: no space left on device"))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "output"
+            expected = "process b is given nothing more to receive: sink out.jsonl: no space left on device"
+            assert trouble.problem == expected
+            b.beat()
+            await coordinator.until(lambda: not coordinator.service.status().troubles)
+
+    asyncio.run(scenario())
+
+
 def test_a_part_whose_blob_is_not_there_is_never_committed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:

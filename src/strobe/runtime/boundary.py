@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strobe.outside import Sink, Source
 from strobe.runtime.application import SLICE_S
 from strobe.runtime.restoring import Restored
+from strobe.runtime.user_code import explain
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -16,6 +17,8 @@ RECORDS_MAX = 256
 IDLE_S = 0.02
 HELD_BYTES_MAX = 8 << 20
 """Above so much output in memory, a sink makes it durable in the background, whether or not a snapshot is to come."""
+STAGE_AGAIN_S = 0.5
+"""Output that could not be made durable, and that somebody waits for, is tried again so soon."""
 
 
 class Boundary:
@@ -32,8 +35,13 @@ class Boundary:
         self._polled: dict[str, tuple[list[Any], int]] = {}
         # Where each source was when it last gave nothing. To ask for a position may cost as much as to read.
         self._at_rest: dict[str, int] = {}
-        # From how much in memory on a sink is told to make it durable.
-        self._staged_from = dict.fromkeys(sinks, HELD_BYTES_MAX)
+        # From how much in memory on a sink is told to make it durable; and how much there may be.
+        self._bytes_max = timeline.host.settings.sink_bytes_max
+        self._staged_from_min = min(HELD_BYTES_MAX, self._bytes_max)
+        self._staged_from = dict.fromkeys(sinks, self._staged_from_min)
+        # The sinks that have more than that, and why: until it is durable, the process is given nothing more.
+        self.held_back: dict[str, str] = {}
+        self._stage_again: asyncio.Handle | None = None
         self._next: asyncio.Handle | None = None
         self._stopped = False
 
@@ -60,6 +68,8 @@ class Boundary:
 
     def close(self) -> None:
         self.stop()
+        if self._stage_again is not None:
+            self._stage_again.cancel()
         # Behind what the thread still does for them.
         for source in self._sources.values():
             self._timeline.host.writer.submit(source.stop_reading)
@@ -74,14 +84,47 @@ class Boundary:
 
     def _stage(self, name: str, sink: Sink) -> None:
         """Have what is in memory made durable; while that is under way, or where it failed, not with each record."""
-        position = sink.position
-        self._staged_from[name] = sink.buffered_bytes + HELD_BYTES_MAX
+        position, held_bytes = sink.position, sink.buffered_bytes
+        self._staged_from[name] = held_bytes + HELD_BYTES_MAX
+        if held_bytes < self._bytes_max:
+            self._staged_from[name] = min(self._staged_from[name], self._bytes_max)
+        else:
+            self.held_back.setdefault(name, f"{held_bytes:,} bytes of output for sink {name} wait for the disk")
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
 
         def stage() -> None:
-            sink.prepare(position)
-            self._staged_from[name] = HELD_BYTES_MAX
+            try:
+                sink.prepare(position)
+            except Exception as error:
+                call_soon(self._not_staged, name, explain(error))
+                raise
+            call_soon(self._staged, name)
 
         self._timeline.host.writer.later(stage)
+
+    def _staged(self, name: str) -> None:
+        """What a sink had in memory is durable, if not what came since."""
+        self._staged_from[name] = self._staged_from_min
+        # Half of it, so that a process is not stopped and started for every record.
+        if self._sinks[name].buffered_bytes <= self._bytes_max // 2:
+            self.held_back.pop(name, None)
+            self._timeline.pump_soon()
+        self._see_to_held_back()
+
+    def _not_staged(self, name: str, problem: str) -> None:
+        if name in self.held_back:
+            self.held_back[name] = problem
+        self._see_to_held_back()
+
+    def _see_to_held_back(self) -> None:
+        """Try again after a while: as long as the process is given nothing, it emits nothing that would lead to it."""
+        if self.held_back and self._stage_again is None and not self._timeline.closed:
+            self._stage_again = asyncio.get_running_loop().call_later(STAGE_AGAIN_S, self._stage_held_back)
+
+    def _stage_held_back(self) -> None:
+        self._stage_again = None
+        for name in self.held_back:
+            self._stage(name, self._sinks[name])
 
     def positions(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return how far sources were read and sinks written by the events so far."""
@@ -135,6 +178,7 @@ class Boundary:
         """Make what was emitted up to a cut durable, before its snapshot may commit."""
         for name, sink in self._sinks.items():
             await self._timeline.host.writer.run(partial(sink.prepare, positions[name]))
+            self._staged(name)
 
     def release(self, positions: dict[str, int]) -> None:
         """A snapshot committed: let out what it covers."""

@@ -142,6 +142,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     `waiting`: why the process cannot begin yet, where that may pass.
     `unreadable`: what is wrong with what comes on a channel again and again.
     `waiting_bytes`: what has come on a channel, and was not given to the process yet.
+    `held_back`: why the output of the process cannot be made durable, where it is given nothing more until it is.
     """
 
     process: str
@@ -158,6 +159,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     waiting: str = ""
     unreadable: dict[str, str] = {}
     waiting_bytes: dict[str, int] = {}
+    held_back: str = ""
 
 
 class HeartbeatHeard(msgspec.Struct, frozen=True):

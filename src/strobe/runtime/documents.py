@@ -106,7 +106,7 @@ class ChannelStatus(msgspec.Struct):
 class Trouble(msgspec.Struct):
     """Something that needs a person.
 
-    `kind` is halted, store, restore, waiting, snapshots, credit, unreadable, refused, slow or missing.
+    `kind` is halted, store, restore, waiting, output, snapshots, credit, unreadable, refused, slow or missing.
     """
 
     kind: str

@@ -24,14 +24,13 @@ from strobe.protocol.effects import (
     SetAlignmentTimer,
 )
 from strobe.protocol.events import DepartureReady
+from strobe.runtime.boundary import STAGE_AGAIN_S
 from strobe.runtime.wire import marker_frame, view_frame
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
 
 logger = logging.getLogger("strobe.node")
-
-STAGE_AGAIN_S = 0.5
 
 
 class Effects:

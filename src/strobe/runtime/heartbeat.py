@@ -33,6 +33,7 @@ def measure(host: "Host") -> Heartbeat:
         len(timeline.captures.open),
         unreadable={inlet.channel: inlet.unreadable for inlet in timeline.inlets.values() if inlet.unreadable},
         waiting_bytes={inlet.channel: inlet.waiting_bytes for inlet in timeline.inlets.values() if inlet.waiting_bytes},
+        held_back="; ".join(timeline.boundary.held_back.values()),
     )
 
 

@@ -66,7 +66,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `recording_bytes_max`, then goes to disk up to `spill_bytes_max`, then the snapshot is aborted (E3). A node that
     does not hear of a snapshot's outcome for `patience_s` frees what it holds for it (E7). Alignment that
     takes longer than `alignment_s` turns unaligned, under aligned-then-unaligned (V5). After messages have come, a node
-    looks on for `spin_s` before it sleeps (0: not at all).
+    looks on for `spin_s` before it sleeps (0: not at all). Where a sink has `sink_bytes_max` of output in memory, its
+    process is given nothing more until that is durable.
     """
 
     frame_messages_max: int = 256
@@ -76,6 +77,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     message_bytes_max: int = 16 * MIB
     recording_bytes_max: int = 64 * MIB
     spill_bytes_max: int = 1024 * MIB
+    sink_bytes_max: int = 64 * MIB
     delta_chain_max: int = 8
     patience_s: float = 60.0
     alignment_s: float = 1.0
@@ -88,7 +90,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Raise UsageError where a setting makes no sense."""
         if self.trace not in TRACES:
             raise UsageError(f"there is no trace {self.trace!r}; choose one of: {', '.join(TRACES)}")
-        _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max trace_bytes_max", 1)
+        _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max", 1)
+        _check(self, "sink_bytes_max trace_bytes_max", 1)
         _check(self, "backlog_bytes_max recording_bytes_max spill_bytes_max delta_chain_max spin_s alignment_s", 0)
         _check(self, "patience_s heartbeat_s", 0, above=True)
 

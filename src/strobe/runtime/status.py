@@ -143,6 +143,11 @@ def troubles(watch: Watch) -> list[Trouble]:
         for member in coordinator.members.connected()
         if member.heartbeat is not None and member.heartbeat.waiting
     ]
+    found += [
+        Trouble("output", f"process {member.process} is given nothing more to receive: {member.heartbeat.held_back}")
+        for member in coordinator.members.connected()
+        if member.heartbeat is not None and member.heartbeat.held_back
+    ]
     failing = coordinator.progress.failing()
     if len(failing) >= FAILING_MIN:
         newest = failing[-1]

@@ -208,7 +208,7 @@ class Timeline:
     @property
     def may_deliver(self) -> bool:
         """Whether the process may be given a message, a record or a timer now."""
-        return self.application.ready and not self.outbox.full
+        return self.application.ready and not self.outbox.full and not self.boundary.held_back
 
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""

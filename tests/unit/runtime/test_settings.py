@@ -18,6 +18,7 @@ from strobe.runtime.settings import CoordinatorSettings, NodeSettings, Retention
         ({"spill_bytes_max": -1}, "spill_bytes_max = -1"),
         ({"backlog_bytes_max": -1}, "backlog_bytes_max = -1"),
         ({"trace_bytes_max": 0}, "trace_bytes_max = 0 makes no sense: it must be at least 1"),
+        ({"sink_bytes_max": 0}, "sink_bytes_max = 0 makes no sense: it must be at least 1"),
         ({"delta_chain_max": -1}, "delta_chain_max = -1"),
         ({"patience_s": 0.0}, "patience_s = 0.0 makes no sense: it must be above 0"),
         ({"heartbeat_s": float("nan")}, "heartbeat_s = nan makes no sense"),
