@@ -27,6 +27,7 @@ from strobe.protocol.coordination import (
 )
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Abort, Begin, EpochStart, FrontierRecord
+from strobe.runtime import control_server
 from strobe.runtime.addresses import parse_address
 from strobe.runtime.control import (
     LENGTH,
@@ -419,6 +420,24 @@ def test_who_is_turned_away_for_now_again_and_again_does_not_fill_the_log(tmp_pa
             for _ in range(REJECTS_LOGGED_MAX + 5):
                 await (await coordinator.node("a", system="another")).refused()
             assert len(coordinator.logged("turned away")) == REJECTS_LOGGED_MAX
+
+
+def test_a_crowd_of_strangers_does_not_keep_the_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_server, "STRANGERS_MAX", 3)
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            host, port = parse_address(coordinator.service.listen, "listen")
+            crowd = [await asyncio.open_connection(host, port) for _ in range(5)]
+            await coordinator.until(lambda: coordinator.service.reception.rejects == 2)
+            await both_alive(coordinator)
+            await coordinator.until(lambda: coordinator.service.reception.rejects == 3)
+            assert coordinator.logged("rejected")[-1]["reason"] == "3 others came after it before it said who it is"
+            for reader, writer in crowd[:3]:
+                assert await reader.read() == b""
+                writer.close()
+            for _, writer in crowd[3:]:
+                writer.close()
 
     asyncio.run(scenario())
 

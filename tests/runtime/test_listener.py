@@ -267,12 +267,16 @@ def test_a_crowd_of_strangers_does_not_keep_the_door() -> None:
         target = Target()
         listener = Listener(target, unknown_max=3)
         crowd = [Peer(listener) for _ in range(5)]
-        assert [peer.transport.ended for peer in crowd] == [False, False, False, True, True]
+        assert [peer.transport.ended for peer in crowd] == [True, True, False, False, False]
         assert listener.rejected == {"too many unknown connections": 2}
-        crowd[0].feed(b"".join(stream(["fine"])))
+        newest = Peer(listener)
+        newest.feed(b"".join(stream(["fine"])))
         assert target.heard[0] == ["fine"]
+        assert crowd[2].transport.ended
         assert len(listener.unknown) == 2
-        assert not Peer(listener).transport.ended
+        for _ in range(5):
+            Peer(listener)
+        assert not newest.transport.ended, "who has said who it is stays"
         for connection in list(listener.connections):
             connection.drop()
         target.inlet.close()

@@ -79,7 +79,8 @@ class ControlServer:
         self._desk = desk
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strangers = 0
+        # Those that have not said who they are, the oldest first.
+        self._strangers: dict[Connection, None] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port."""
@@ -117,14 +118,16 @@ class ControlServer:
             await connection.flushed()
 
     async def _attend(self, reader: asyncio.StreamReader, connection: Connection) -> None:
-        if self._strangers >= STRANGERS_MAX:
-            self._desk.rejected(connection.peer, f"{STRANGERS_MAX} connections have not said who they are")
-            return
-        self._strangers += 1
+        if len(self._strangers) >= STRANGERS_MAX:
+            # Not the newest: nodes say at once who they are, and would be kept out by whoever only sits there.
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort(f"{STRANGERS_MAX} others came after it before it said who it is")
+        self._strangers[connection] = None
         try:
             register = await self._first(reader, connection)
         finally:
-            self._strangers -= 1
+            self._strangers.pop(connection, None)
         if register is None:
             return
         member = self._desk.registered(register, connection)
@@ -138,7 +141,7 @@ class ControlServer:
         try:
             async with asyncio.timeout(REGISTER_S_MAX):
                 message = await _message(reader, REGISTER_BYTES_MAX)
-            if isinstance(message, Register):
+            if isinstance(message, Register) and not connection.trouble:
                 return message
             problem = f"the first message was {type(message).__name__}, not Register"
         except TransportError as error:
@@ -147,6 +150,7 @@ class ControlServer:
             problem = f"said nothing that makes sense for {REGISTER_S_MAX:g} s"
         except (OSError, asyncio.IncompleteReadError):
             problem = "hung up before it had said who it is"
+        problem = connection.trouble or problem
         self._desk.rejected(connection.peer, problem)
         connection.send(Refused(f"{problem}; this is the control port of a Strobe coordinator", True))
         return None

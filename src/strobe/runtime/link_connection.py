@@ -85,9 +85,10 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._peer = transport.get_extra_info("peername")
         listener.connections.add(self)
         if len(listener.unknown) >= listener.unknown_max:
-            self._reject("too many unknown connections", f"{listener.unknown_max} have not said who they are")
-            return
-        listener.unknown.add(self)
+            # Not the newest: peers say at once who they are, and would be kept out by whoever only sits there.
+            oldest = next(iter(listener.unknown))
+            oldest._reject("too many unknown connections", f"{listener.unknown_max} came after it")
+        listener.unknown[self] = None
         set_socket(transport.get_extra_info("socket"))
         loop = asyncio.get_running_loop()
         self._hello_timer = loop.call_later(listener.hello_timeout_s, self._hello_missed)
@@ -250,7 +251,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._bodies = self._view.toreadonly()
 
     def _admit(self, inlet: Inlet) -> None:
-        self._listener.unknown.discard(self)
+        self._listener.unknown.pop(self, None)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
             self._hello_timer = None
@@ -275,7 +276,7 @@ class LinkConnection(asyncio.BufferedProtocol):
     def _forget(self) -> None:
         self._open = False
         self._listener.connections.discard(self)
-        self._listener.unknown.discard(self)
+        self._listener.unknown.pop(self, None)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
             self._hello_timer = None

@@ -33,8 +33,8 @@ class Listener:
         self.unknown_max = unknown_max
         self.port = 0
         self.buffers = ReceiveBuffers(KEPT_BYTES_MAX)
-        # Those that have not said a valid hello yet, and all that are open.
-        self.unknown: set[LinkConnection] = set()
+        # Those that have not said a valid hello yet, the oldest first, and all that are open.
+        self.unknown: dict[LinkConnection, None] = {}
         self.connections: set[LinkConnection] = set()
         self._server: asyncio.Server | None = None
 
