@@ -8,6 +8,7 @@ import time
 from functools import partial
 
 import pytest
+from tests.cli.command_line import run
 from tests.live import ledger
 from tests.live.harness import (
     LEDGER,
@@ -194,6 +195,24 @@ def test_C7_E7_links_stay_while_the_coordinator_is_killed_and_started_again(tmp_
         status = live.wait_progress()
         assert (status.epoch, {one.id: one.reconnects for one in status.channels if one.reconnects}) == (1, {})
         assert len(status.channels) == len(ledger.ledger.channels)
+
+
+def test_E2_R4_the_trace_of_a_run_in_which_a_process_left_and_joined_again_verifies(tmp_path):
+    four = (*ledger.NAMES, "d")
+    options = ("--interval", "0.1", "--silence", "1", "--set", "node.heartbeat_s=0.1", "--trace", "ordinals")
+    with running(tmp_path, f"{LEDGER}:ledger_and_d", four, *options) as live:
+        live.wait_running()
+        live.wait_committed(1)
+        leave(live)
+        live.start_again("d")
+        live.wait("d to be in", lambda s: set(running_of(s)) == set(four) and s.settled)
+        live.wait_committed(2)
+        assert live.epoch() == 1
+    verified = run("trace", "verify", tmp_path / "store" / "run" / "trace" / "epoch-000001", "--json")
+    assert verified.code == 0, verified
+    assert verified.document["processes"] == [*four, "d#2"]
+    held = [cut["cut"] for cut in verified.document["cuts"] if cut["verdict"] == "holds"]
+    assert {(cut["d"] > 0, cut["d#2"] > 0) for cut in held} == {(True, False), (True, True)}
 
 
 def start_d(live):

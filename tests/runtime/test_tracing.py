@@ -145,6 +145,41 @@ def open_tracer(directory, process, *channels, epoch=1, level="ordinals", bytes_
     return tracer
 
 
+FIRST, BETWEEN, SECOND = (f"000001-0000000{number}-coordinator" for number in (1, 2, 3))
+
+
+def rejoin(directory, bytes_max=1 << 30):
+    """Write the trace of b, which leaves and joins again, and of a; with a snapshot before, between and after."""
+    a = open_tracer(directory, "a", "a->b", "b->a")
+    b = open_tracer(directory, "b", "a->b", "b->a")
+    a.event(1, "start", None)
+    a.sent("a->b", 1, 1, [1, 0], None)
+    b.received("a->b", 1, 1, 1, None)
+    b.sent("b->a", 1, 3, [1, 0], None)
+    b.recorded(FIRST, 1)
+    a.received("b->a", 1, 3, 2, None)
+    a.recorded(FIRST, 4)
+    b.event(2, "leave", None)
+    b.sent("b->a", 4, 1, [2, 0], None)
+    b.close(wait=True)
+    a.received("b->a", 4, 1, 5, None)
+    a.recorded(BETWEEN, 5)
+    again = Tracer(TraceWriter(directory, "b", 1, "ordinals", bytes_max, joined=3), full=False)
+    specs = [ChannelSpec(name, *name.split("->"), incarnation=2) for name in ("a->b", "b->a")]
+    for tracer in (a, again):
+        tracer.see(("a", "b"), specs, (), (), lambda: 7)
+    again.event(1, "start", None)
+    again.sent("b->a", 1, 2, [1, 0], None)
+    again.recorded(SECOND, 1)
+    a.received("b->a", 1, 2, 6, None)
+    a.event(8, "timer", None)
+    a.sent("a->b", 1, 1, [8, 0], None)
+    a.recorded(SECOND, 8)
+    again.received("a->b", 1, 1, 2, None)
+    a.close(wait=True)
+    again.close(wait=True)
+
+
 def rows_of(file):
     return pq.read_table(file).to_pylist()
 
@@ -362,6 +397,56 @@ class TestEpochs:
             tracer.event(1, "start", None)
             tracer.close(wait=True)
         assert len(list(tmp_path.glob("epoch-000001/a/*"))) == 1
+
+    def test_E2_R4_a_process_that_left_and_joined_again_has_a_life_of_its_own_in_the_trace(self, tmp_path):
+        rejoin(tmp_path)
+        live = read_live_trace(tmp_path / "epoch-000001")
+        assert live.trace.violations() == ()
+        assert live.left_out == {}
+        assert live.trace.processes == ("a", "b", "b#2")
+        ends = {name: (spec.source, spec.target) for name, spec in live.trace.channels.items()}
+        assert ends == {"a->b": ("a", "b"), "b->a": ("b", "a"), "a->b#2": ("a", "b#2"), "b->a#2": ("b#2", "a")}
+        # The cut of a snapshot has all of the lives before that which recorded for it, and nothing of those after it.
+        assert [(verdict.snapshot_id, verdict.verdict, verdict.cut) for verdict in check_cuts(live.trace)] == [
+            (FIRST, "holds", {"a": 4, "b": 1, "b#2": 0}),
+            (BETWEEN, "undecided", {"a": 5}),
+            (SECOND, "holds", {"a": 8, "b": 2, "b#2": 1}),
+        ]
+        verified = run("trace", "verify", tmp_path / "epoch-000001", "--json")
+        assert (verified.code, verified.document["processes"]) == (0, ["a", "b", "b#2"])
+
+    @pytest.mark.parametrize("snapshot", [1, 2, 3])
+    def test_E2_R4_a_trace_with_several_lives_begins_at_any_snapshot(self, tmp_path, snapshot):
+        rejoin(tmp_path)
+        name = (FIRST, BETWEEN, SECOND)[snapshot - 1]
+        trace = read_live_trace(tmp_path / "epoch-000001", since=name).trace
+        assert trace.violations() == ()
+        positions = ({"a": 4, "b": 1}, {"a": 5, "b": 2}, {"a": 8, "b": 2, "b#2": 1})[snapshot - 1]
+        assert trace.header.start.positions == positions
+
+    def test_a_life_that_was_killed_does_not_make_a_cut_certain(self, tmp_path):
+        rejoin(tmp_path)
+        for file in sorted((tmp_path / "epoch-000001" / "b").iterdir())[1:]:
+            file.unlink()  # what was sent last is not known
+        live = read_live_trace(tmp_path / "epoch-000001")
+        assert live.trace.violations() == ()
+        assert live.left_out == {"a": 4, "b#2": 1}
+        verdicts = {verdict.snapshot_id: verdict.verdict for verdict in check_cuts(live.trace)}
+        assert verdicts == {FIRST: "holds", BETWEEN: "undecided", SECOND: "undecided"}
+
+    def test_a_name_that_a_process_has_is_not_given_to_a_life(self, tmp_path):
+        rejoin(tmp_path)
+        open_tracer(tmp_path, "b#2").close(wait=True)
+        assert read_live_trace(tmp_path / "epoch-000001").trace.processes == ("a", "b", "b#2#", "b#2")
+
+    def test_earlier_lives_count_and_what_is_left_of_them_is_where_they_ended(self, tmp_path):
+        rejoin(tmp_path, bytes_max=1)
+        epoch = tmp_path / "epoch-000001"
+        assert [path.name for path in sorted(epoch.glob("b/*"))] == ["000002.parquet"]
+        assert read_segment(epoch / "b" / "000002.parquet").header.lines == 0
+        trace = read_live_trace(epoch).trace
+        assert trace.header.start.positions == {"a": 8, "b": 2, "b#2": 1}
+        assert trace.violations() == ()
 
     def test_a_process_that_left_before_the_cut_is_not_looked_for_behind_it(self, tmp_path):
         gone = open_tracer(tmp_path, "a", "a->b")

@@ -392,8 +392,8 @@ class Host:
     def spill_place(self) -> Path:
         return run_directory(self._store) / "spill"
 
-    def open_tracer(self, epoch: int, restored: Restored | None) -> Tracer | None:
-        return open_tracer(self, epoch, restored) if self.settings.trace != "off" else None
+    def open_tracer(self, epoch: int, restored: Restored | None, joined: int) -> Tracer | None:
+        return open_tracer(self, epoch, restored, joined) if self.settings.trace != "off" else None
 
     def sign(self, snapshot: str, view: View, record: ProcessRecord) -> ProcessRecord:
         return self._sign(snapshot, view, self.name, record) if self._sign is not None else record

@@ -75,7 +75,8 @@ class Timeline:
         self.closed = False
         self.application = host.application
         self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
-        self.tracer = host.open_tracer(epoch, restored)
+        # One that joins has no channels yet: the view that it joins with is the next.
+        self.tracer = host.open_tracer(epoch, restored, 0 if view.processes else view.number + 1)
         self.effects = Effects(self)
         self.lookout = Lookout(host.settings.spin_s)
         self.outbox = Outbox(host.name, self.protocol, host.settings)

@@ -9,11 +9,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec.structs import replace
 
+from strobe.errors import UsageError
 from strobe.protocol import FIFO, ChannelSpec, Fragment
 from strobe.traces.notes import Notes, trace_name
 from strobe.traces.rows import to_table
-from strobe.traces.segments import Counts, Received, SegmentHeader, directory_of, write_segment
+from strobe.traces.segments import Counts, Received, SegmentHeader, directory_of, read_segment, write_segment
 
 SEGMENTS_MAX = 4096
 
@@ -40,12 +42,16 @@ class _Arrivals:
 
 
 class TraceWriter:
-    """The segments of `process` in `epoch`, under the directory `trace`. For one thread at a time."""
+    """The segments of `process` in `epoch`, under the directory `trace`. For one thread at a time.
 
-    def __init__(self, trace: Path, process: str, epoch: int, level: str, bytes_max: int) -> None:
-        self.directory = directory_of(trace, epoch, process)
+    `joined` is the view that it has joined with; 0: it is there from the beginning of the epoch.
+    """
+
+    def __init__(self, trace: Path, process: str, epoch: int, level: str, bytes_max: int, joined: int = 0) -> None:
+        self.directory = directory_of(trace, epoch, process, joined)
         self._process = process
         self._epoch = epoch
+        self._joined = joined
         self._level = level
         self._bytes_max = bytes_max
         self._number = 0
@@ -53,9 +59,9 @@ class TraceWriter:
         self._sent: dict[str, int] = {}
         self._received: defaultdict[str, _Arrivals] = defaultdict(_Arrivals)
         self._paused = False
-        # An epoch begins once: what lies here is of a process that ended before it had begun.
+        # An epoch begins once, and a view is joined once: what lies here is of one that ended before it had begun.
         shutil.rmtree(self.directory, ignore_errors=True)
-        older = sorted(path for path in trace.glob(f"epoch-*/{self.directory.name}") if path != self.directory)
+        older = [path for path in _lives_in(trace, process) if path != self.directory]
         self._older = [(path, sum(map(_size, path.iterdir()))) for path in older]
         self._kept: list[tuple[Path, int, bool]] = []  # file, its size, whether it begins at a snapshot
         self._bytes = sum(size for _, size in self._older)
@@ -118,6 +124,7 @@ class TraceWriter:
             end=self._counts(),
             lines=notes.lines,
             reason=notes.reason,
+            joined=self._joined,
         )
 
     def _count(self, notes: Notes) -> None:
@@ -134,8 +141,7 @@ class TraceWriter:
         while self._bytes > self._bytes_max or len(self._kept) > SEGMENTS_MAX:
             if self._older:
                 path, size = self._older.pop(0)
-                shutil.rmtree(path, ignore_errors=True)
-                self._bytes -= size
+                self._bytes -= size - self._shorten(path)
                 continue
             following = next((place for place, kept in enumerate(self._kept) if place and kept[2]), None)
             if following is None:
@@ -143,6 +149,16 @@ class TraceWriter:
                 self._paused = True
                 return
             self._drop(following)
+
+    def _shorten(self, older: Path) -> int:
+        """Remove an older life; of one in this epoch, all but how far it had come. Return the size of what is left."""
+        if older.parent == self.directory.parent:
+            try:
+                return _keep_end(older)
+            except (OSError, UsageError, pa.ArrowException) as error:
+                logger.warning("the trace of an earlier life of %s is removed: %s", self._process, error)
+        shutil.rmtree(older, ignore_errors=True)
+        return 0
 
     def _drop(self, count: int) -> None:
         for path, size, _ in self._kept[:count]:
@@ -166,6 +182,28 @@ def _arrivals(fragment: Fragment, spec: ChannelSpec) -> _Arrivals:
             arrivals.add(following, first - following, fifo=False)
         following = first + length
     return arrivals
+
+
+def _lives_in(trace: Path, process: str) -> list[Path]:
+    """Return where there are segments of `process`, the oldest first."""
+    name = directory_of(trace, 0, process).name
+    found = [(path.parent.name, 0, path) for path in trace.glob(f"epoch-*/{name}")]
+    for path in trace.glob(f"epoch-*/{name}@*"):
+        joined = path.name.removeprefix(f"{name}@")
+        if joined.isdecimal():
+            found.append((path.parent.name, int(joined), path))
+    return [path for _, _, path in sorted(found)]
+
+
+def _keep_end(directory: Path) -> int:
+    """Make one segment of no events of those in `directory`: how far the process had come. Return its size."""
+    *others, path = sorted(directory.glob("*.parquet"))
+    header = read_segment(path).header
+    end = replace(header, snapshot=None, begin=header.end, lines=0)
+    size = write_segment(path, end, to_table(header.process, [], [], []))
+    for other in others:
+        other.unlink()
+    return size
 
 
 def _size(file: Path) -> int:

@@ -197,13 +197,13 @@ def _tell(future: "Future[None]") -> None:
         logger.error("a segment of the trace was not written", exc_info=error)
 
 
-def open_tracer(host: "Host", epoch: int, restored: "Restored | None") -> Tracer:
-    """Return the recorder for the process of `host` in `epoch`, which begins at `restored`."""
+def open_tracer(host: "Host", epoch: int, restored: "Restored | None", joined: int) -> Tracer:
+    """Return the recorder for the process of `host` in `epoch`, which begins at `restored`, or `joined` that view."""
     try:
         from strobe.runtime.trace_writer import TraceWriter
     except ImportError as error:
         raise MissingExtra("live", "a trace of live processes") from error
     settings = host.settings
     place = host.spill_place.with_name("trace")
-    writer = TraceWriter(place, host.name, epoch, settings.trace, settings.trace_bytes_max)
+    writer = TraceWriter(place, host.name, epoch, settings.trace, settings.trace_bytes_max, joined)
     return Tracer(writer, full=settings.trace == "full", begun=restored.fragment if restored is not None else None)

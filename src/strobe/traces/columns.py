@@ -60,6 +60,11 @@ class ProcessLines:
             self._receives[channel] = self.position[found], np.maximum.accumulate(self.ordinal[found])
         return self._receives[channel]
 
+    def recorded(self, end: int) -> list[str]:
+        """Return the snapshots for which the process recorded, up to event number `end`."""
+        found = (self.kind == RECORD) & (self.position <= end)
+        return [self.snapshots[number] for number in self.subject[found]]
+
     def last_position(self, default: int) -> int:
         return int(self.position[-1]) if len(self.position) else default
 

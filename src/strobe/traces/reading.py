@@ -21,6 +21,7 @@ from strobe.causality.trace_tables import FindPlace
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
 from strobe.traces.columns import ProcessLines
+from strobe.traces.lives import name_lives, with_records
 from strobe.traces.segments import CLOSED, Segment, read_segment
 from strobe.traces.start import Start, choose_start, to_trace_start
 
@@ -47,17 +48,17 @@ def read_live_trace(
     With `since` it begins at the cut of that snapshot; with `among`, at the beginning or at one of these.
     """
     place = _epoch_directory(Path(directory))
-    traces = _find_segments(place)
+    traces, several = name_lives(_find_segments(place))
     channels: dict[str, ChannelSpec] = {}
     for segments in traces.values():
         channels |= {spec.id: spec for spec in segments[-1].header.channels}
-    _require_all(place, traces)
     start = choose_start(traces, channels, lines_max, since, among)
     header = TraceHeader(VERSION, tuple(traces), tuple(channels.values()), start=to_trace_start(start, channels))
     check_header(header)
     lines = {process: ProcessLines(process, side.segments) for process, side in start.sides.items()}
     ends, left_out = _find_ends(start, lines, channels)
-    columns = (known.columns(ends[process]) for process, known in lines.items())
+    whole = (process for process in traces if _is_closed(traces[process][-1]) and process not in left_out)
+    columns = with_records(several, lines, ends, whole)
     trace = Trace(header, (), str(place), columns, _place_finder(traces))
     newest = next(iter(traces.values()))[-1].header
     return LiveTrace(trace, newest.epoch, newest.level, left_out)
@@ -73,9 +74,9 @@ def _epoch_directory(directory: Path) -> Path:
     return epochs[0] if epochs else directory
 
 
-def _find_segments(place: Path) -> dict[str, list[Segment]]:
+def _find_segments(place: Path) -> list[list[Segment]]:
     """Return the segments of each process, in order; none may be missing between two others."""
-    traces: dict[str, list[Segment]] = {}
+    traces: list[list[Segment]] = []
     for path in sorted(path for path in place.iterdir() if path.is_dir()):
         segments = [read_segment(file) for file in sorted(path.glob("*.parquet"))]
         for before, segment in pairwise(segments):
@@ -86,15 +87,16 @@ def _find_segments(place: Path) -> dict[str, list[Segment]]:
                     "put it back, or remove those before it"
                 )
         if segments:
-            traces[segments[0].header.process] = segments
+            traces.append(segments)
     if not traces:
         raise UsageError(f"{place} has no segments of a trace; give the directory of an epoch: run/trace/epoch-NNNNNN")
+    _require_all(place, traces)
     return traces
 
 
-def _require_all(place: Path, traces: dict[str, list[Segment]]) -> None:
-    named = {process for segments in traces.values() for process in segments[-1].header.processes}
-    for process in sorted(named - traces.keys()):
+def _require_all(place: Path, traces: list[list[Segment]]) -> None:
+    named = {process for segments in traces for process in segments[-1].header.processes}
+    for process in sorted(named - {segments[0].header.process for segments in traces}):
         raise UsageError(f"{place} has no segments of process {process}; put them back, or wait until it writes one")
 
 

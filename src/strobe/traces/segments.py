@@ -2,6 +2,9 @@
 
     <trace>/epoch-000001/<process>/000001.parquet, 000002.parquet, ...
 
+A process that joins while the epoch lasts has them in <process>@<view>, by the view that it joined with: it may have
+been there before, and have left.
+
 The key-value metadata of a segment says where it begins, and how far each channel of the process had come there. So
 whatever segments there are can be read from the first that begins at a snapshot which the others also have.
 """
@@ -48,7 +51,8 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     """Where a segment begins and ends. It begins at the recording for `snapshot`, if that is named.
 
     `processes` and `channels` are those of all views that the process has had; `lines` counts the lines that the rows
-    stand for; `reason` says why it ends where it does.
+    stand for; `reason` says why it ends where it does. `joined` is the view that the process has joined with; 0: it was
+    there when the epoch began.
     """
 
     strobe_trace: int = VERSION
@@ -63,6 +67,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     end: Counts
     lines: int
     reason: str
+    joined: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -81,10 +86,14 @@ class Segment(msgspec.Struct, frozen=True):
             raise _unreadable(self.path, error) from error
 
 
-def directory_of(trace: Path, epoch: int, process: str) -> Path:
-    """Return where the segments of `process` in `epoch` are. Names of processes may have any printable characters."""
+def directory_of(trace: Path, epoch: int, process: str, joined: int = 0) -> Path:
+    """Return where the segments of `process` in `epoch` are, if it `joined` later with that view, of this life of it.
+
+    Names of processes may have any printable characters.
+    """
     name = quote(process, safe="")
-    return trace / f"epoch-{epoch:06}" / (name if not name.startswith(".") else f"%2E{name[1:]}")
+    name = name if not name.startswith(".") else f"%2E{name[1:]}"
+    return trace / f"epoch-{epoch:06}" / (f"{name}@{joined}" if joined else name)
 
 
 def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:

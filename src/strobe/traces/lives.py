@@ -1,0 +1,89 @@
+"""The lives of a process that left and joined again in the same epoch: in the trace of it, each is one of its own.
+
+Every life counts its events from 1, and has channels that no other life had. The first goes by the name of the process,
+the others are called `NAME#2`, `NAME#3`, as channels are that were opened again.
+
+A snapshot is recorded by one life. Its cut has all events of those before it, and none of those after it: that is said
+by records too, or no cut would have one of every process.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from math import nan
+
+from msgspec.structs import replace
+
+from strobe.causality.trace_tables import RECORD, Columns
+from strobe.protocol import ChannelSpec
+from strobe.traces.columns import ProcessLines
+from strobe.traces.segments import Segment
+
+Traces = dict[str, list[Segment]]
+
+
+def name_lives(found: Iterable[list[Segment]]) -> tuple[Traces, list[list[str]]]:
+    """Return the segments of each life by its name, and the names of those who have several lives, in their order."""
+    lives: dict[str, list[list[Segment]]] = {}
+    for segments in sorted(found, key=lambda segments: segments[0].header.joined):
+        lives.setdefault(segments[0].header.process, []).append(segments)
+    named = {process: _names(process, len(some), lives) for process, some in sorted(lives.items())}
+    ends = {
+        (channel.id, process): name
+        for process, some in lives.items()
+        for name, segments in zip(named[process], some, strict=True)
+        for channel in segments[-1].header.channels
+    }
+    traces = {
+        name: [_of_life(segment, name, ends) for segment in segments]
+        for process, names in named.items()
+        for name, segments in zip(names, lives[process], strict=True)
+    }
+    return traces, [names for names in named.values() if len(names) > 1]
+
+
+def with_records(
+    several: list[list[str]], lines: Mapping[str, ProcessLines], ends: Mapping[str, int], whole: Iterable[str]
+) -> Iterator[Columns]:
+    """Yield the lines of each process up to its end; `whole` are those of which all is known."""
+    before: dict[str, list[str]] = {}
+    after: dict[str, list[str]] = {}
+    for names in several:
+        recorded = [lines[name].recorded(ends[name]) for name in names]
+        for number, name in enumerate(names):
+            before[name] = [snapshot for some in recorded[:number] for snapshot in some]
+            after[name] = [snapshot for some in recorded[number + 1 :] for snapshot in some]
+    known = set(whole)
+    for name, own in lines.items():
+        yield _records(name, 0, before.get(name, []))
+        yield own.columns(ends[name])
+        yield _records(name, ends[name], after.get(name, []) if name in known else [])
+
+
+def _names(process: str, count: int, taken: Mapping[str, object]) -> list[str]:
+    names = [process]
+    for number in range(2, count + 1):
+        name = f"{process}#{number}"
+        while name in taken:
+            name += "#"
+        names.append(name)
+    return names
+
+
+def _of_life(segment: Segment, name: str, ends: Mapping[tuple[str, str], str]) -> Segment:
+    """Return `segment` with the names of lives, also those at the other ends of its channels."""
+
+    def end(channel: ChannelSpec, process: str) -> str:
+        return ends.get((channel.id, process), process)
+
+    channels = tuple(
+        replace(channel, source=end(channel, channel.source), target=end(channel, channel.target))
+        for channel in segment.header.channels
+    )
+    return replace(segment, header=replace(segment.header, process=name, channels=channels))
+
+
+def _records(process: str, position: int, snapshots: list[str]) -> Columns:
+    count = len(snapshots)
+    numbers = array("q", range(count))
+    positions, none, at = array("q", [position] * count), array("q", [0] * count), array("d", [nan] * count)
+    return Columns(process, bytes([RECORD]) * count, positions, numbers, none, at, {}, (), (), snapshots)
