@@ -197,10 +197,11 @@ def test_C7_E7_links_stay_while_the_coordinator_is_killed_and_started_again(tmp_
         assert len(status.channels) == len(ledger.ledger.channels)
 
 
-def test_E2_R4_the_trace_of_a_run_in_which_a_process_left_and_joined_again_verifies(tmp_path):
+def test_E2_R4_the_trace_of_a_run_in_which_a_process_left_and_joined_again_verifies_and_replays(tmp_path):
     four = (*ledger.NAMES, "d")
-    options = ("--interval", "0.1", "--silence", "1", "--set", "node.heartbeat_s=0.1", "--trace", "ordinals")
-    with running(tmp_path, f"{LEDGER}:ledger_and_d", four, *options) as live:
+    options = ("--interval", "0.1", "--silence", "1", "--set", "node.heartbeat_s=0.1", "--trace", "full")
+    system, epoch = f"{LEDGER}:ledger_and_d", tmp_path / "store" / "run" / "trace" / "epoch-000001"
+    with running(tmp_path, system, four, *options) as live:
         live.wait_running()
         live.wait_committed(1)
         leave(live)
@@ -208,11 +209,16 @@ def test_E2_R4_the_trace_of_a_run_in_which_a_process_left_and_joined_again_verif
         live.wait("d to be in", lambda s: set(running_of(s)) == set(four) and s.settled)
         live.wait_committed(2)
         assert live.epoch() == 1
-    verified = run("trace", "verify", tmp_path / "store" / "run" / "trace" / "epoch-000001", "--json")
+    verified = run("trace", "verify", epoch, "--json")
     assert verified.code == 0, verified
     assert verified.document["processes"] == [*four, "d#2"]
-    held = [cut["cut"] for cut in verified.document["cuts"] if cut["verdict"] == "holds"]
-    assert {(cut["d"] > 0, cut["d#2"] > 0) for cut in held} == {(True, False), (True, True)}
+    cuts = {cut["snapshot_id"]: cut["cut"] for cut in verified.document["cuts"] if cut["verdict"] == "holds"}
+    assert {(cut["d"] > 0, cut["d#2"] > 0) for cut in cuts.values()} == {(True, False), (True, True)}
+    complete = sorted(cuts.keys() & Store.open(tmp_path / "store").state().committed)
+    for since, least in (([], len(complete)), (["--since", complete[0]], 1), (["--since", complete[-2]], 1)):
+        replayed = run("trace", "replay", epoch, "--system", system, *since, "--json")
+        assert replayed.code == 0, replayed
+        assert len(replayed.document["snapshots"]) >= least
 
 
 def start_d(live):

@@ -404,6 +404,7 @@ class TestEpochs:
         assert live.trace.violations() == ()
         assert live.left_out == {}
         assert live.trace.processes == ("a", "b", "b#2")
+        assert live.trace.header.lives == {"b#2": "b"}
         ends = {name: (spec.source, spec.target) for name, spec in live.trace.channels.items()}
         assert ends == {"a->b": ("a", "b"), "b->a": ("b", "a"), "a->b#2": ("a", "b#2"), "b->a#2": ("b#2", "a")}
         # The cut of a snapshot has all of the lives before that which recorded for it, and nothing of those after it.

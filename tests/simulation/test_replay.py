@@ -6,8 +6,11 @@ import msgspec
 import pytest
 from tests.simulation.systems import Player, players
 
-from strobe.causality.trace import parse_trace
+from strobe import Channel, Process, System
+from strobe.causality.trace import Trace, parse_trace
+from strobe.causality.trace_lines import VERSION, Internal, Receive, Send, TraceHeader
 from strobe.errors import UsageError
+from strobe.protocol import ChannelSpec
 from strobe.protocol.systems import first_view
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
@@ -83,3 +86,48 @@ def test_a_trace_is_bounded_and_what_it_has_is_whole():
     assert recorder.truncated
     assert len(recorder.text()) < 110_000
     assert trace.violations() == ()
+
+
+class Teller(Process):
+    """Tells how often its timer fired since it started; the other one listens."""
+
+    def __init__(self):
+        self.count = 0
+
+    def start(self, ctx):
+        self._tell(ctx)
+
+    def timer(self, ctx, name):
+        self.count += 1
+        self._tell(ctx)
+
+    def receive(self, ctx, channel, message):
+        self.count = message
+
+    def _tell(self, ctx):
+        for channel in ctx.outputs:
+            ctx.send(channel, self.count)
+
+
+def test_R4_a_process_that_left_and_joined_again_begins_anew_in_a_replay():
+    sight = msgspec.Raw(b'{"inputs":[],"outputs":["d->a"],"random":7}')
+    first, second = ChannelSpec("d->a", "d", "a"), ChannelSpec("d->a#2", "d#2", "a", incarnation=2)
+    header = TraceHeader(VERSION, ("a", "d", "d#2"), (first, second), lives={"d#2": "d"})
+    lines = [
+        Internal("d", 1, "start", sight, at=0.0),
+        Send("d", 1, "d->a", 1, payload=msgspec.Raw(b"0")),
+        Internal("d", 2, "timer t", at=1.0),
+        Send("d", 2, "d->a", 2, payload=msgspec.Raw(b"1")),
+        Internal("d#2", 1, "start", sight, at=2.0),
+        Send("d#2", 1, "d->a#2", 1, payload=msgspec.Raw(b"0")),
+        Receive("a", 1, "d->a", 1, at=3.0),
+        Receive("a", 2, "d->a", 2, at=3.0),
+        Receive("a", 3, "d->a#2", 1, at=3.0),
+    ]
+    trace = Trace(header, lines)
+    trace.check()
+    system = System({"a": Teller(), "d": Teller()}, [Channel("d", "a")])
+    replay = Replay(system, trace)
+    replay.run(trace.events())
+    assert [replay.processes[name].count for name in trace.processes] == [0, 1, 0]
+    assert replay.contexts["d#2"].name == "d"

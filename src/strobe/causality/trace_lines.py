@@ -107,7 +107,10 @@ class TraceStart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first line of a trace. `seed` and `system` say how to run again what was traced."""
+    """The first line of a trace. `seed` and `system` say how to run again what was traced.
+
+    `lives` says of which process a later life is, where one has left and joined again: each is one of `processes`.
+    """
 
     strobe_trace: int
     processes: tuple[str, ...]
@@ -115,6 +118,7 @@ class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int | None = None
     system: str | None = None
     start: TraceStart = TraceStart()
+    lives: dict[str, str] = {}
 
 
 _encoder = msgspec.json.Encoder()
@@ -167,6 +171,9 @@ def _decode_header(text: bytes, name: str) -> TraceHeader:
 def check_header(header: TraceHeader) -> None:
     """Raise UsageError where names clash, or the cut that the trace begins at is none."""
     View(0, header.processes, header.channels).check()
+    for life, process in header.lives.items():
+        if {life, process} - set(header.processes) or process in header.lives:
+            raise UsageError(f"{life!r} is said to be a life of {process!r}: both must be processes of the header")
     start, kinds = header.start, {channel.id: channel.kind for channel in header.channels}
     for unknown in (start.positions.keys() - set(header.processes)) | ((start.sent | start.in_flight).keys() - kinds):
         raise UsageError(f"the start names {unknown!r}, which is no process or channel of the header")

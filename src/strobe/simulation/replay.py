@@ -6,6 +6,7 @@ the process is not deterministic, and the first difference is named.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -79,19 +80,26 @@ class Replay:
     """
 
     def __init__(self, system: System, trace: Trace, begun: Snapshot | None = None) -> None:
-        missing = set(trace.processes) - set(system.processes)
+        lives = trace.header.lives
+        missing = set(trace.processes) - set(system.processes) - set(lives)
         if missing:
             raise UsageError(f"{trace.name} has the process {min(missing)!r}, which the system does not have")
         self.system = system
         self.trace = trace
-        self.contexts = {process: ReplayContext(process) for process in trace.processes}
+        # Whose life it is: of one that left and joined again there are several, and each begins anew.
+        self.process_of = {name: lives.get(name, name) for name in trace.processes}
+        self.processes = {
+            name: deepcopy(system.processes[process]) if name in lives else system.processes[process]
+            for name, process in self.process_of.items()
+        }
+        self.contexts = {name: ReplayContext(process) for name, process in self.process_of.items()}
         self.positions = dict.fromkeys(trace.processes, 0)
         self.channels: dict[str, dict[int, bytes]] = {channel: {} for channel in trace.channels}
         self._initiated: dict[tuple[str, int], list[str]] = {}
         for snapshot, records in trace.records().items():
-            initiator = snapshot.split("-", 2)[-1]
-            if initiator in records:
-                self._initiated.setdefault((initiator, records[initiator]), []).append(snapshot)
+            recorder = self.recorder(records, snapshot.split("-", 2)[-1])
+            if recorder is not None:
+                self._initiated.setdefault((recorder, records[recorder]), []).append(snapshot)
         start = trace.header.start
         if begun is not None and start.snapshot == str(begun.id):
             self._restore(begun)
@@ -103,23 +111,30 @@ class Replay:
         for ref in events:
             self._run(self.trace.event(ref))
 
+    def recorder(self, records: Mapping[str, int], process: str) -> str | None:
+        """Return the life of `process` that recorded: the last one that had begun, as a cut has none of those after it.
+
+        Where none had begun, all of them are as they were in the beginning.
+        """
+        lives = [name for name in records if self.process_of[name] == process]
+        return next((name for name in reversed(lives) if records[name]), lives[0] if lives else None)
+
     def state(self, process: str) -> bytes:
         """Return the state of `process` now, encoded as a snapshot has it."""
-        _, data = encode_state(self.system.processes[process])
+        _, data = encode_state(self.processes[process])
         return data
 
     def _restore(self, begun: Snapshot) -> None:
         """Give every process its recorded state, and every channel what was in flight."""
-        for name, fragment in begun.fragments.items():
-            local = fragment.state
-            assert local is not None, "a complete snapshot has every state"
-            if name in self.positions and local.position == self.trace.first_count(name):
-                process = self.system.processes[name]
+        for name, process in self.processes.items():
+            fragment = begun.fragments.get(self.process_of[name])
+            local = fragment.state if fragment is not None else None
+            if local is not None and local.position == self.trace.first_count(name):
                 process.restore(decode_state(process, local))
                 self.positions[name] = local.position
         for channel, spec in self.trace.channels.items():
             pending = set(self.trace.tables.channels[self.trace.tables.channel_names[channel]].pending())
-            recorded = recorded_messages(begun, spec.target, channel_id(spec))
+            recorded = recorded_messages(begun, self.process_of[spec.target], channel_id(spec))
             self.channels[channel] = {ordinal: payload for ordinal, payload in recorded if ordinal in pending}
 
     def _run(self, event: TracedEvent) -> None:
@@ -136,7 +151,7 @@ class Replay:
             context.inputs, context.outputs = sight.inputs, sight.outputs
         if sight.random is not None:
             context.random.state = sight.random
-        self._handle(self.system.processes[process], context, event, sight.record)
+        self._handle(self.processes[process], context, event, sight.record)
         self.positions[process] = position
         self._compare_sends(event, context)
 
@@ -204,10 +219,12 @@ def compare_along(system: System, trace: Trace, snapshots: Sequence[Snapshot], b
     """Replay all of `trace`; return which processes had another state at their cuts than the `snapshots` say (R4)."""
     replay = Replay(system, trace, begun)
     at: dict[tuple[str, int], list[tuple[str, LocalState]]] = {}
+    records = trace.records()
     for snapshot in snapshots:
         for process, fragment in snapshot.fragments.items():
+            recorder = replay.recorder(records.get(str(snapshot.id), {}), process) or process
             if fragment.state is not None:
-                at.setdefault((process, fragment.state.position), []).append((str(snapshot.id), fragment.state))
+                at.setdefault((recorder, fragment.state.position), []).append((str(snapshot.id), fragment.state))
     problems = _compare_cuts(replay, at, [EventRef(*place) for place in replay.positions.items()])
     for event in trace.events():
         replay.run((event,))
@@ -221,10 +238,10 @@ def states_along(system: System, trace: Trace, begun: Snapshot | None) -> dict[s
     They are made of numbers, strings, lists and dicts, as a reader of a snapshot sees them.
     """
     replay = Replay(system, trace, begun)
-    states = {process: [_plain(system.processes[process].capture())] for process in trace.processes}
+    states = {name: [_plain(process.capture())] for name, process in replay.processes.items()}
     for event in trace.events():
         replay.run((event,))
-        states[event.process].append(_plain(system.processes[event.process].capture()))
+        states[event.process].append(_plain(replay.processes[event.process].capture()))
     return states
 
 
@@ -241,7 +258,7 @@ def _compare_cuts(
         f"snapshot {snapshot}: the state of {event.process} after event {event.position} is not the one recorded"
         for event in reached
         for snapshot, state in at.get(event, ())
-        if not is_captured(replay.system.processes[event.process], state)
+        if not is_captured(replay.processes[event.process], state)
     ]
 
 
@@ -249,7 +266,7 @@ def _compare_states(replay: Replay, snapshot: Snapshot) -> list[str]:
     return [
         f"the state of {process} in the replay is not the one recorded"
         for process, fragment in snapshot.fragments.items()
-        if fragment.state is None or not is_captured(replay.system.processes[process], fragment.state)
+        if fragment.state is None or not is_captured(replay.processes[process], fragment.state)
     ]
 
 

@@ -53,7 +53,9 @@ def read_live_trace(
     for segments in traces.values():
         channels |= {spec.id: spec for spec in segments[-1].header.channels}
     start = choose_start(traces, channels, lines_max, since, among)
-    header = TraceHeader(VERSION, tuple(traces), tuple(channels.values()), start=to_trace_start(start, channels))
+    lives = {later: first for first, *others in several for later in others}
+    specs, begin = tuple(channels.values()), to_trace_start(start, channels)
+    header = TraceHeader(VERSION, tuple(traces), specs, start=begin, lives=lives)
     check_header(header)
     lines = {process: ProcessLines(process, side.segments) for process, side in start.sides.items()}
     ends, left_out = _find_ends(start, lines, channels)

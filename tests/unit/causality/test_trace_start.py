@@ -100,6 +100,12 @@ def test_a_start_that_is_no_cut_is_refused(fields: dict[str, Any], problem: str)
         parse_trace(start(**fields))
 
 
+@pytest.mark.parametrize("lives", [{"z": "a"}, {"a": "z"}, {"a": "b", "b": "a"}])
+def test_a_life_of_nobody_is_refused(lives: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="both must be processes of the header"):
+        parse_trace([encode_header(msgspec.structs.replace(HEADER, lives=lives))])
+
+
 def test_what_was_received_or_sent_before_the_start_is_a_fault_behind_it() -> None:
     later = cut_off(Trace(HEADER, LINES), {"a": 1, "b": 1})
     lines = list(later.lines())
