@@ -127,11 +127,16 @@ class Live:
         state = Store.open(self.store).state()
         return len(state.committed) + len(state.removed)
 
-    def wait_committed(self, more):
+    def wait_committed(self, more, between=lambda: None):
         """Wait for `more` snapshots to commit from now on."""
         before = self.committed()
+
+        def go_on():
+            between()
+            self.tick()
+
         try:
-            wait_until(f"{more} more snapshots", lambda: self.committed() >= before + more, between=self.tick)
+            wait_until(f"{more} more snapshots", lambda: self.committed() >= before + more, between=go_on)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
