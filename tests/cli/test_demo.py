@@ -13,7 +13,8 @@ from tests.cli.command_line import refused, run, run_apart
 from strobe.cli import demo
 from strobe.cli.demo_bank import BRANCHES
 from strobe.cli.output import Progress
-from strobe.errors import TransportError
+from strobe.cli.stores import fresh_store
+from strobe.errors import TransportError, UsageError
 from strobe.protocol.log import Begin
 from strobe.runtime.documents import RollbackReport, Status
 from strobe.spark.outputs import VERDICTS, Outputs
@@ -266,3 +267,11 @@ def test_anything_else_is_left_alone(here, content):
     before = sorted(here.rglob("*"))
     refused(run("demo"), "strobe-demo")
     assert sorted(here.rglob("*")) == before
+
+
+def test_the_store_of_a_demo_that_still_runs_is_left_alone(tmp_path, monkeypatch):
+    store = fresh_store(str(tmp_path / "store"), "demo")
+    monkeypatch.setattr("strobe.cli.stores.is_running", lambda url: True)
+    with pytest.raises(UsageError, match="a system runs on the store"):
+        fresh_store(store.url, "demo")
+    assert Store.open(store.url).header == store.header

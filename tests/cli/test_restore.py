@@ -109,3 +109,18 @@ def test_take_says_what_became_of_it_and_an_abort_is_a_failure(coordinator):
     result = run("snapshot", "take", "--api", coordinator.api)
     assert (result.code, result.out) == (1, "")
     assert result.error == "error: snapshot 000001-00000002-coordinator was aborted: process b crashed"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--timeout", "-10"), 2),
+        (("--timeout", "1e12"), 2),
+        (("--timeout", "nan"), 2),
+        (("--api", f"{'x' * 70}:80"), 3),
+    ],
+)
+def test_a_timeout_or_a_host_that_cannot_be_is_an_error_of_one_line(words, code):
+    result = run("snapshot", "take", "--api", "127.0.0.1:1", *words)
+    assert result.code == code
+    assert result.error

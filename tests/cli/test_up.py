@@ -25,6 +25,7 @@ from strobe.cli.up import Session, coordinator_options, interruptible
 from strobe.cli.watch import Watch, _picture
 from strobe.errors import TransportError
 from strobe.runtime.client import Client, RequestRefused
+from strobe.runtime.discovery import Discovered
 from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status, Taken, Trouble
 from strobe.storage import Store
 
@@ -200,7 +201,7 @@ def test_who_has_left_is_told_of_and_not_started_until_it_is_needed(tmp_path, mo
     class Fake(Supervisor):
         def _await_coordinator(self, child):
             child.process.wait()
-            return "127.0.0.1:7", "127.0.0.1:8"
+            return Discovered("127.0.0.1:7", "127.0.0.1:8", 0, 0)
 
     monkeypatch.setattr(Client, "status", lambda self: status_of(left=["c", "shop"]))
     with Fake("bank.py:bank", str(tmp_path), ["b", "c"], program=[sys.executable, "-c", ""]) as supervisor:
@@ -533,6 +534,23 @@ def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
     supervisor.stop()
     assert child.process is None
     assert not killed
+
+
+def test_a_coordinator_that_takes_long_to_start_is_waited_for_and_people_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(supervising, "SLOW_START_S", 0.01)
+    slow = "import time; print('now error: the store is away', flush=True); time.sleep(0.5); raise SystemExit(3)"
+    with Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"]) as supervisor:
+        child = supervisor._add("coordinator", [slow])
+        child.start(supervisor._lifeline)
+        with pytest.raises(ChildFailed):
+            supervisor._await_coordinator(child)
+    assert "the coordinator is still starting: the store is away; see" in capsys.readouterr().err
+
+
+def test_whoever_interrupts_before_all_is_started_does_not_wait():
+    interrupted = SimpleNamespace(start=lambda _: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        Session(interrupted).run(None)
 
 
 def test_options_given_again_take_the_place_of_those_before():

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 from tests.runtime.fake_nodes import Running, both_alive, committed, running
 
-from strobe.errors import TransportError, UsageError
+from strobe.errors import StoreError, TransportError, UsageError
 from strobe.protocol.coordination import CannotRestore, TellView
 from strobe.protocol.rollback import Goal
-from strobe.runtime.api import Guard
+from strobe.runtime.api import Guard, _status_of
 from strobe.runtime.client import Client, RequestRefused
 from strobe.runtime.control import SnapshotBegun, Stop
 from strobe.runtime.discovery import Discovered, announce, discover
@@ -344,3 +344,7 @@ def test_a_word_that_was_left_behind_leads_to_no_other_system(tmp_path: Path, ve
 def test_nobody_at_the_address_is_said_so() -> None:
     with pytest.raises(TransportError, match="no coordinator answers at"):
         Client("127.0.0.1:1").status()
+
+
+def test_a_store_that_cannot_be_read_is_no_refusal() -> None:
+    assert _status_of(StoreError("/data/shop", "is away")) == 503

@@ -4,6 +4,7 @@ import secrets
 import shutil
 
 from strobe.errors import StoreError, StrobeError, UsageError
+from strobe.runtime.client import is_running
 from strobe.storage import Store
 from strobe.storage.blobs import BLOBS
 from strobe.storage.header import DIRECTORIES, HEADER, RUN
@@ -37,6 +38,8 @@ def _remove_leftover(place: Place, url: str, maker: str) -> None:
     linked = not is_object_url(url) and locate(url).is_symlink()
     if not store.header.store.startswith(f"{maker}-") or foreign or linked:
         raise UsageError(refusal)
+    if is_running(url):
+        raise UsageError(f"a system runs on the store {url}; stop it first, or choose another: --store STORE")
     # The header last: until it goes, a removal that was interrupted can be taken up again.
     if is_object_url(url):
         for directory in (*(f"{BLOBS}/{name}" for name in place.names(BLOBS)), *DIRECTORIES):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from strobe.cli.lifeline import VARIABLE
+from strobe.cli.output import note
 from strobe.errors import StoreError, StrobeError, TransportError
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import Discovered, discover
@@ -25,7 +26,8 @@ from strobe.storage.locating import canonical_url, run_directory
 
 COORDINATOR = "coordinator"
 PROGRAM = (sys.executable, "-m", "strobe.cli")
-START_S_MAX = 30.0
+SLOW_START_S = 10.0
+"""After so long people are told what it waits for, and then again and again."""
 STOP_S_MAX = 15.0
 CLOSE_S_MAX = 1.0
 RESTART_S_MIN = 0.05
@@ -302,8 +304,9 @@ class Supervisor:
         return child.name == COORDINATOR and 0 < child.failed_returns <= RETURNS_MAX
 
     def _await_coordinator(self, child: Child) -> Discovered:
-        deadline = time.monotonic() + START_S_MAX
-        while time.monotonic() < deadline:
+        """Wait until it listens. It reads the whole log before, for as long as that takes, or waits for the store."""
+        told_s = time.monotonic() + SLOW_START_S
+        while True:
             code = child.poll()
             if code is not None:
                 raise ChildFailed(child.name, code, child.tail(), False)
@@ -311,8 +314,10 @@ class Supervisor:
                 found = discover(self.store)
                 if found.pid == child.pid:
                     return found
+            if time.monotonic() >= told_s:
+                told_s += SLOW_START_S
+                note(f"the coordinator is still starting: {child.last_error() or 'it reads the log'}; see {child.log}")
             time.sleep(0.02)
-        raise ChildFailed(child.name, 3, f"it did not come up within {START_S_MAX:g} s", False)
 
     def _await_end(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -129,8 +129,9 @@ class Session:
 
         `restore`: from this snapshot on. It is asked for once, while there is nobody who would go on from another one.
         """
+        # Whoever interrupts before all is started need not wait for anything.
+        self._supervisor.start(lambda client: client.restore(restore, fork) if restore is not None else None)
         with interruptible() as interrupted:
-            self._supervisor.start(lambda client: client.restore(restore, fork) if restore is not None else None)
             note(f"running; logs are in {self._supervisor.logs}, the API at http://{self._supervisor.client.api}")
             self._tell_others(self._supervisor.left, self._supervisor.listen)
             deadline = time.monotonic() + seconds if seconds is not None else None

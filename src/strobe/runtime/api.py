@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strobe import __version__
-from strobe.errors import UNREADABLE, SnapshotIncomplete, SnapshotNotFound, StrobeError, UsageError
+from strobe.errors import UNREADABLE, SnapshotIncomplete, SnapshotNotFound, StoreError, StrobeError, UsageError
 from strobe.runtime.addresses import is_loopback
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.documents import (
@@ -230,4 +230,6 @@ def _status_of(error: StrobeError) -> int:
         return 409
     if isinstance(error, NoAnswer):
         return 504
+    if isinstance(error, StoreError):
+        return 503
     return 400 if isinstance(error, UsageError) else 409

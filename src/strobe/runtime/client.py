@@ -23,12 +23,25 @@ from strobe.runtime.documents import (
     StopRequest,
     Taken,
     TakeRequest,
+    checked_timeout,
 )
 from strobe.storage import Store
 
 Document = TypeVar("Document")
 GRACE_S = 5.0
 """So much longer than the coordinator may take is waited for it to say so."""
+
+
+ASK_S_MAX = 1.0
+
+
+def is_running(store: str) -> bool:
+    """Tell whether a coordinator runs for `store`, and answers: not one that hangs, and nobody else at its address."""
+    try:
+        Client.of_store(store, ASK_S_MAX).status()
+    except StrobeError:
+        return False
+    return True
 
 
 class RequestRefused(StrobeError):
@@ -63,12 +76,12 @@ class Client:
 
     def take(self, wait: bool = True, initiators: tuple[str, ...] = (), timeout_s: float = 60.0) -> Taken:
         """Take a snapshot; with `wait`, return its outcome."""
-        request = TakeRequest(wait, initiators, timeout_s)
+        request = TakeRequest(wait, initiators, checked_timeout(timeout_s))
         return self._post("/v1/snapshots", request, Taken, timeout_s + GRACE_S)
 
     def restore(self, snapshot: str | None = "latest", fork: bool = False, timeout_s: float = 60.0) -> RestoreStarted:
         """Roll everybody back; returns when the new epoch has started."""
-        request = RestoreRequest(snapshot, fork, timeout_s)
+        request = RestoreRequest(snapshot, fork, checked_timeout(timeout_s))
         return self._post("/v1/restore", request, RestoreStarted, timeout_s + GRACE_S)
 
     def leave(self, process: str) -> Accepted:
@@ -103,7 +116,7 @@ class Client:
                 raise _refusal(error.code, error.read()) from None
         except TimeoutError as error:
             raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a host that cannot be a name
             if isinstance(getattr(error, "reason", None), TimeoutError):
                 raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
             problem = getattr(error, "reason", None) or error

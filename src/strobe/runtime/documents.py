@@ -4,6 +4,9 @@ from typing import Any
 
 import msgspec
 
+from strobe.errors import UsageError
+
+TIMEOUT_S_MAX = 3600.0
 SYSTEM_HEADER = "Strobe-System"
 """Names the system that a request is meant for, by the identity of its store (`system` of a status)."""
 WANTED = "wanted"
@@ -267,3 +270,10 @@ class Index(msgspec.Struct):
 
 RESPONSES: tuple[Any, ...] = (Index, Status, SnapshotList, SnapshotDetail, Taken, RestoreStarted, Accepted, Failure)
 REQUESTS: tuple[Any, ...] = (TakeRequest, RestoreRequest, LeaveRequest, StopRequest)
+
+
+def checked_timeout(timeout_s: float) -> float:
+    """Return how long somebody is ready to wait; UsageError where that makes no sense."""
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise UsageError(f"timeout_s = {timeout_s} makes no sense; give seconds, above 0 and up to {TIMEOUT_S_MAX:g}")
+    return timeout_s

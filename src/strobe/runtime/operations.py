@@ -16,13 +16,13 @@ from strobe.runtime.documents import (
     StopRequest,
     Taken,
     TakeRequest,
+    checked_timeout,
 )
 from strobe.runtime.requests import TakeWait
 from strobe.storage.resolution import LATEST, resolve
 
 BEGIN_S_MAX = 2.0
 """A request that does not wait for the outcome waits so long to learn the id."""
-TIMEOUT_S_MAX = 3600.0
 
 
 class NoSuchProcess(StrobeError):
@@ -49,7 +49,7 @@ class Operations:
     async def take(self, request: TakeRequest) -> Taken:
         """Take a snapshot."""
         self._check_running()
-        timeout_s = _checked(request.timeout_s)
+        timeout_s = checked_timeout(request.timeout_s)
         for process in request.initiators:
             if process not in self.coordinator.brain.view.processes:
                 raise self._unknown(process)
@@ -80,7 +80,7 @@ class Operations:
     async def restore(self, request: RestoreRequest) -> RestoreStarted:
         """Roll everybody back."""
         self._check_running()
-        timeout_s = _checked(request.timeout_s)
+        timeout_s = checked_timeout(request.timeout_s)
         coordinator = self.coordinator
         until_s = coordinator.now_s() + timeout_s
         wanted = await self._restorable(request.snapshot, timeout_s)
@@ -145,9 +145,3 @@ class Operations:
         if missing:
             return f"it waits for {', '.join(missing)} to run"
         return "others are under way, or the pause between them is not over"
-
-
-def _checked(timeout_s: float) -> float:
-    if not 0 < timeout_s <= TIMEOUT_S_MAX:
-        raise UsageError(f"timeout_s = {timeout_s} makes no sense; give seconds, above 0 and up to {TIMEOUT_S_MAX:g}")
-    return timeout_s

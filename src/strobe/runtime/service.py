@@ -12,7 +12,7 @@ import uvicorn
 from strobe.errors import StoreError, TransportError, UsageError
 from strobe.runtime.addresses import parse_address, print_address
 from strobe.runtime.api import Api
-from strobe.runtime.client import Client
+from strobe.runtime.client import is_running
 from strobe.runtime.control import Stop
 from strobe.runtime.control_server import ControlServer
 from strobe.runtime.coordinator import Coordinator
@@ -27,7 +27,6 @@ from strobe.runtime.watch import TICK_S, Watch
 
 FIRST_EPOCH_S_MAX = 5.0
 STOP_S_MAX = 10.0
-ASK_S_MAX = 1.0
 
 
 class CoordinatorService:
@@ -186,11 +185,9 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _refuse_second(store: str) -> None:
     """One coordinator is enough for a store. Two do no harm, but each undoes what the other begins."""
-    try:
-        other = discover(store)
-        Client.of_store(store, ASK_S_MAX).status()
-    except (TransportError, StoreError):
+    if not is_running(store):
         return  # none, or one that has ended without a word, or that hangs, or another system's: take over
+    other = discover(store)
     raise UsageError(
         f"a coordinator runs for the store {store} already (pid {other.pid}, API {other.api}); stop it first"
     )
