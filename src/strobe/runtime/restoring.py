@@ -44,7 +44,7 @@ def find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Man
     """Return the id of a complete snapshot and what its `commit` says; without that, the whole log is read."""
     if commit is None:
         identity = store.resolve(snapshot)
-        return identity, store.state().committed[identity].manifest
+        return identity, store.known.committed[identity].manifest
     entry = store.read_commit(commit)
     if entry.snapshot != snapshot:
         raise SnapshotCorrupt(snapshot, f"log entry {commit.position} has committed {entry.snapshot} instead")
