@@ -324,6 +324,17 @@ def test_slices_are_small_also_where_nothing_has_changed() -> None:
     assert len(list(state.freeze().slices(first.number))) > 4
 
 
+def test_E4_slices_look_at_few_keys_also_where_most_of_them_are_stale() -> None:
+    state: KeyedState[int] = KeyedState(int)
+    state.freeze().close()
+    state.update(dict.fromkeys(map(str, range(40_000)), 1))
+    first = state.freeze()
+    written(first)
+    state.forget_changes(first.number)
+    state["one more"] = 1
+    assert len(list(state.freeze().slices(first.number))) > 12
+
+
 @pytest.mark.parametrize("value_bytes", [10, 1000, 100_000])
 def test_E4_slices_are_small_also_where_shards_are_large(monkeypatch: pytest.MonkeyPatch, value_bytes: int) -> None:
     monkeypatch.setattr(entries, "_MASK", 0)  # everything is in one

@@ -84,6 +84,7 @@ class Frozen:
         for index in range(SHARDS):
             if self._closed:
                 raise UsageError(f"freeze {self.number} was closed while it was written")
+            looked_here = _SHARD_KEYS + len(looked_through[index])
             for part in self._take(index, since):
                 if size and size + len(part) * self._entry_bytes > _SHARE_MAX * SLICE_BYTES:
                     yield b"".join(pieces)
@@ -93,7 +94,7 @@ class Frozen:
                 size += len(body)
                 if isinstance(part, dict):  # keys that are gone say nothing of entries
                     self._entry_bytes = len(body) // len(part)
-            looked_at += _SHARD_KEYS + len(looked_through[index])
+            looked_at += looked_here
             if looked_at >= SLICE_KEYS:
                 yield b"".join(pieces)
                 pieces, size, looked_at = [], 0, 0

@@ -431,7 +431,7 @@ class Lifecycle:
             # All that it left behind is durable. It waits with it for a snapshot, or for a rollback to before it left.
             self.rollback.present.add(event.process)
             return []
-        effects = self.rollback.blank(event, self.membership.everyone, self.epoch, now_us)
+        effects = self.rollback.blank(event, self.membership.everyone, self.epoch, self.view, now_us)
         return effects + (self._begin_joiner(event.process) if self._waits_to_begin(event.process) else [])
 
     def _go_on(self, now_us: int) -> list[CoordinatorEffect]:
@@ -444,8 +444,8 @@ class Lifecycle:
 
     def _waits_to_begin(self, process: str) -> bool:
         """Tell whether it is in the view, was never told, and begins by that: it was away when it joined."""
-        is_told_to_restore = process in self.rollback.epoch_view.processes
-        return process in self.view.processes and process not in self.rollback.started and not is_told_to_restore
+        is_new = process in self.view.processes and process not in self.rollback.started
+        return is_new and not self.rollback.restores(self.view)
 
     def _begin_joiner(self, process: str) -> list[CoordinatorEffect]:
         if self.rollback.pending:

@@ -97,7 +97,9 @@ class Rollback:
 
     # Why
 
-    def blank(self, event: ProcessBlank, members: Collection[str], epoch: int, now_us: int) -> list[CoordinatorEffect]:
+    def blank(
+        self, event: ProcessBlank, members: Collection[str], epoch: int, view: View, now_us: int
+    ) -> list[CoordinatorEffect]:
         """A process is there without its state: it starts, joins again, or everybody goes back."""
         process = event.process
         self.present.add(process)
@@ -107,8 +109,14 @@ class Rollback:
             return [TellBlank(process)] if event.epoch else []
         if process in self.started:
             return self._lost_its_state(event, now_us)
-        restores = process in self.epoch_view.processes
-        return self._tell(process, epoch) if restores and not self.pending else []
+        return self._tell(process, epoch) if self.restores(view) and not self.pending else []
+
+    def restores(self, view: View) -> bool:
+        """Tell whether who has not started yet begins as the epoch has, while `view` is the current one.
+
+        A view changes only when all have started: after that, whoever has not is one that joins, if only once more.
+        """
+        return view.number == self.epoch_view.number
 
     def _lost_its_state(self, event: ProcessBlank, now_us: int) -> list[CoordinatorEffect]:
         """Everybody must go back. Only who crashed under this coordinator's eyes is blamed for it: others have missed a
@@ -147,7 +155,9 @@ class Rollback:
         """
         if not self._is_blamed_too_often(process, now_us):
             return None
-        oldest = next(blame for blame in self.blames if blame[1] == process)
+        oldest = next((blame for blame in self.blames if blame[1] == process), None)
+        if oldest is None:
+            return None  # where all is stopped at the first rollback, that is no reason yet
         self.blames.remove(oldest)
         self.blames.append((now_us, process))
         times, seconds = self.policy.rollbacks_max, self.policy.rollback_window_us / 1_000_000
@@ -219,7 +229,7 @@ class Rollback:
         Where the change is not this coordinator's `own`, another one may have told them.
         """
         untold = set(view.processes).difference(before.processes, self.present) if own else set()
-        self.started.update(set(view.processes) - untold)
+        self.started = self.started.union(view.processes) - untold
         self.outdated = True
 
     def take_over(self, everyone: Collection[str]) -> None:

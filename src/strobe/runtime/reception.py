@@ -187,7 +187,9 @@ class Reception:
         membership = coordinator.brain.membership
         everyone = membership.everyone
         if self._joins(register):
-            return  # the brain has been told, to see whether it can
+            # The brain has been told, to see whether it can; and perhaps after that, that its former self is gone.
+            coordinator.brain.rollback.present.add(process)
+            return
         unreleased = membership.unreleased(process) if process not in everyone else {}
         if unreleased:
             coordinator.let_go(LetGo(process, unreleased))  # it has left, and was lost with output still held back

@@ -155,7 +155,7 @@ class TraceWriter:
         if older.parent == self.directory.parent:
             try:
                 return _keep_end(older)
-            except (OSError, UsageError, pa.ArrowException) as error:
+            except (OSError, ValueError, UsageError, pa.ArrowException) as error:  # ValueError: no segments
                 logger.warning("the trace of an earlier life of %s is removed: %s", self._process, error)
         shutil.rmtree(older, ignore_errors=True)
         return 0

@@ -203,6 +203,21 @@ def test_R1_a_word_that_was_lost_with_its_connection_is_said_again_and_nobody_go
     assert those(effects, ChooseSnapshot) == []
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_R1_who_left_and_joins_again_begins_anew_also_where_the_word_was_lost(there: bool) -> None:
+    """What the epoch has begun with is its former life."""
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q", "r")
+    desk.slow = True
+    desk.hears(JoinWanted("r", (ChannelSpec("q>r", "q", "r"), ChannelSpec("r>p", "r", "p"))))
+    desk.hears(*(() if there else (ProcessFailed("r"),)))
+    desk.write()
+    effects = desk.hears(ProcessFailed("r"), ProcessBlank("r", again=there))
+    assert to(effects, "r") == [TellSettled("r", 1), TellView("r", desk.views()[-1])]
+    assert those(effects, ChooseSnapshot) == []
+
+
 # Leaving
 
 

@@ -408,6 +408,11 @@ def test_a_process_that_makes_everybody_go_back_again_and_again_stops_the_system
     assert len(desk.epochs()) == 2
 
 
+def test_where_all_is_stopped_at_the_first_crash_whoever_has_not_crashed_may_join() -> None:
+    desk = with_one_complete(Policy(rollbacks_max=0))
+    assert desk.brain.rollback.join_refusal("s", desk.now_us) is None
+
+
 def test_all_that_a_stopped_coordinator_says_is_that_it_is_stopped() -> None:
     desk = with_one_complete(Policy(rollbacks_max=0))
     (halt,) = those(crash(desk, "q"), Halt)
