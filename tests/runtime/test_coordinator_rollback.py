@@ -408,3 +408,29 @@ def test_E9_what_is_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) 
             assert {one.restored for one in await restored(a, b)} == {newest}
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("late", [{}, {"out": 20}, {"out": 10}], ids=["no output", "as much output", "less output"])
+def test_R2_of_snapshots_that_overlap_none_is_committed_below_what_another_has_released(
+    tmp_path: Path, late: dict[str, int]
+) -> None:
+    """Else it would be the newest, and no sink could be taken back to it."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", overlapping_max=2, attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            begun = []
+            for _ in range(2):
+                coordinator.coordinator.hear(SnapshotWanted())
+                begun.append([await node.hear(SnapshotBegun) for node in (a, b)])
+            outcomes = []
+            for parts, sinks in ((begun[1], {"out": 20} if late else {}), (begun[0], late)):
+                for node, part in zip((a, b), parts, strict=True):
+                    node.store_part(part, sinks=sinks)
+                outcomes.append(await a.outcome(parts[0].snapshot))
+            assert [told.committed for told in outcomes] == [True, late != {"out": 10}]
+            newest = begun[1 if late == {"out": 10} else 0][0].snapshot
+            b = await restart(coordinator, b)
+            assert {one.restored for one in await restored(a, b)} == {str(newest)}
+
+    asyncio.run(scenario())

@@ -130,11 +130,12 @@ def choose(
 
 def _problem(store: Store, name: str, manifest: Manifest, newest: Manifest | None) -> str | None:
     """Return why the snapshot cannot be restored; the cheap check first."""
-    below = _below_released(manifest, newest) if newest is not None else None
+    below = below_released(manifest, newest) if newest is not None else None
     return below or _unverified(store, name, manifest)
 
 
-def _below_released(manifest: Manifest, newest: Manifest) -> str | None:
+def below_released(manifest: Manifest, newest: Manifest) -> str | None:
+    """Return why, after all that `newest` has let out, the snapshot cannot be gone back to (R2); None where it can."""
     for process, record in (newest.processes | newest.departed).items():
         earlier = manifest.processes.get(process) or manifest.departed.get(process)
         for sink, position in record.sinks.items():

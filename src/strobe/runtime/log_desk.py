@@ -18,8 +18,9 @@ import msgspec
 from strobe.errors import LogConflict, StoreError, StrobeError
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
-from strobe.protocol.log import Commit, Entry, EntryRef, EpochStart, Pin, Remove
-from strobe.runtime.choosing import Topology, choose
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import Commit, Entry, EntryRef, EpochStart, Manifest, Pin, Remove
+from strobe.runtime.choosing import Topology, below_released, choose
 from strobe.runtime.commits import CommitOrder, assemble, prove
 from strobe.runtime.patience import may_pass
 from strobe.runtime.settings import RetentionSettings
@@ -130,6 +131,9 @@ class LogDesk:
             told += self._read()
             parent = self.store.state().opened(name).parent
             manifest = assemble(order, parent, self._now_us())
+            overtaken = self._overtaken(order.snapshot, manifest)
+            if overtaken is not None:
+                return [*told, CommitFailed(order.snapshot, overtaken)]
             verdict = prove(self.store, name, manifest)
             if not verdict.holds:
                 reason = "; ".join(str(finding) for finding in verdict.findings)
@@ -145,6 +149,19 @@ class LogDesk:
             if any(isinstance(one, Logged) and one.entry == entry for one in found):
                 return told + [self._disown(one, entry) for one in found]
             return [*told, *found, CommitFailed(order.snapshot, str(error))]
+
+    def _overtaken(self, snapshot: SnapshotId, manifest: Manifest) -> str | None:
+        """Return why a snapshot comes too late: one that it overlaps was whole before it, and has let out more output.
+
+        The newest that is complete must be one that can be gone back to (R2).
+        """
+        state = self.store.known
+        last = next(reversed(state.committed), None)
+        if last is None or SnapshotId.parse(last).epoch != snapshot.epoch:
+            return None
+        if below_released(manifest, state.committed[last].manifest) is None:
+            return None
+        return f"snapshot {last} was complete before it, and has let out more output: it could not be gone back to"
 
     def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[Told]:
         """Find the snapshot to restore; wait for a store that cannot be read."""
