@@ -16,6 +16,7 @@ from strobe.cli.output import Progress
 from strobe.cli.stores import fresh_store
 from strobe.errors import TransportError, UsageError
 from strobe.protocol.log import Begin
+from strobe.runtime.discovery import Discovered
 from strobe.runtime.documents import RollbackReport, Status
 from strobe.spark.outputs import VERDICTS, Outputs
 from strobe.storage import Store
@@ -271,7 +272,7 @@ def test_anything_else_is_left_alone(here, content):
 
 def test_the_store_of_a_demo_that_still_runs_is_left_alone(tmp_path, monkeypatch):
     store = fresh_store(str(tmp_path / "store"), "demo")
-    monkeypatch.setattr("strobe.cli.stores.is_running", lambda url: True)
+    monkeypatch.setattr("strobe.cli.stores.running_for", lambda url: Discovered("", "", 0, 0))
     with pytest.raises(UsageError, match="a system runs on the store"):
         fresh_store(store.url, "demo")
     assert Store.open(store.url).header == store.header

@@ -4,7 +4,7 @@ import secrets
 import shutil
 
 from strobe.errors import StoreError, StrobeError, UsageError
-from strobe.runtime.client import is_running
+from strobe.runtime.client import running_for
 from strobe.storage import Store
 from strobe.storage.blobs import BLOBS
 from strobe.storage.header import DIRECTORIES, HEADER, RUN
@@ -38,7 +38,7 @@ def _remove_leftover(place: Place, url: str, maker: str) -> None:
     linked = not is_object_url(url) and locate(url).is_symlink()
     if not store.header.store.startswith(f"{maker}-") or foreign or linked:
         raise UsageError(refusal)
-    if is_running(url):
+    if running_for(url) is not None:
         raise UsageError(f"a system runs on the store {url}; stop it first, or choose another: --store STORE")
     # The header last: until it goes, a removal that was interrupted can be taken up again.
     if is_object_url(url):

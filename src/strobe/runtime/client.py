@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from strobe.errors import UNREADABLE, StrobeError, TransportError, UsageError
-from strobe.runtime.discovery import discover
+from strobe.runtime.discovery import Discovered, discover
 from strobe.runtime.documents import (
     SYSTEM_HEADER,
     Accepted,
@@ -35,13 +35,14 @@ GRACE_S = 5.0
 ASK_S_MAX = 1.0
 
 
-def is_running(store: str) -> bool:
-    """Tell whether a coordinator runs for `store`, and answers: not one that hangs, and nobody else at its address."""
+def running_for(store: str) -> Discovered | None:
+    """Return where a coordinator runs for `store` and answers; not one that hangs, and nobody else at its address."""
     try:
-        Client.of_store(store, ASK_S_MAX).status()
+        found = discover(store)
+        Client.at(found, store, ASK_S_MAX).status()
     except StrobeError:
-        return False
-    return True
+        return None
+    return found
 
 
 class RequestRefused(StrobeError):
@@ -61,7 +62,11 @@ class Client:
     @classmethod
     def of_store(cls, store: str, timeout_s: float = 10.0) -> "Client":
         """Return a client for the coordinator that runs for `store`; TransportError where none does."""
-        found = discover(store)
+        return cls.at(discover(store), store, timeout_s)
+
+    @classmethod
+    def at(cls, found: Discovered, store: str, timeout_s: float) -> "Client":
+        """Return a client for the coordinator of `store` that has left this word."""
         # The word of an earlier version does not say whose it is; the store does.
         return cls(found.api, timeout_s, found.system or Store.open(store).header.store)
 

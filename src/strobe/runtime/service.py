@@ -12,11 +12,11 @@ import uvicorn
 from strobe.errors import StoreError, TransportError, UsageError
 from strobe.runtime.addresses import parse_address, print_address
 from strobe.runtime.api import Api
-from strobe.runtime.client import is_running
+from strobe.runtime.client import running_for
 from strobe.runtime.control import Stop
 from strobe.runtime.control_server import ControlServer
 from strobe.runtime.coordinator import Coordinator
-from strobe.runtime.discovery import Discovered, announce, discover, withdraw
+from strobe.runtime.discovery import Discovered, announce, withdraw
 from strobe.runtime.documents import Status
 from strobe.runtime.event_log import WARNING
 from strobe.runtime.metrics import Metrics
@@ -185,9 +185,9 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _refuse_second(store: str) -> None:
     """One coordinator is enough for a store. Two do no harm, but each undoes what the other begins."""
-    if not is_running(store):
+    other = running_for(store)
+    if other is None:
         return  # none, or one that has ended without a word, or that hangs, or another system's: take over
-    other = discover(store)
     raise UsageError(
         f"a coordinator runs for the store {store} already (pid {other.pid}, API {other.api}); stop it first"
     )
