@@ -6,14 +6,17 @@ a ──a->b (fifo)──► b      a ◄──b->a (fifo)── b      b ──
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from strobe.declarations import Declared
 from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
 from strobe.protocol.frames import BLAKE3, FIFO, UNORDERED, Frame, Frontier, InFlight, extend_all, seed_hash
 from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.log import Begin, Commit
+from strobe.protocol.log import Begin, BlobRef, Commit
 from strobe.protocol.view import ChannelSpec, View
 from strobe.storage import Store
+from strobe.storage.blobs import blob_name
+from strobe.storage.place import MAPPED_BYTES_MIN
 
 replace = msgspec.structs.replace
 
@@ -113,6 +116,13 @@ def begin(store: Store, counter: int, parent: str | None = None, epoch: int = 1)
     entry = Begin(snapshot, VIEW.number, "chandy-lamport", ("a",), at_us=10, parent=parent)
     store.append(entry, store.state().next_position)
     return snapshot
+
+
+def large_blob_that_goes_once_its_size_is_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> BlobRef:
+    """Write a blob that somebody collects in the middle of the next reading."""
+    ref = store.write_blob(begin(store, 1), bytes(MAPPED_BYTES_MIN))
+    monkeypatch.setattr(store.blobs, "check_size", lambda ref: store.place.remove([blob_name(ref)]))
+    return ref
 
 
 def commit(store: Store, snapshot: Snapshot, parent: str | None = None) -> str:

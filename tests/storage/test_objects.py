@@ -12,7 +12,7 @@ from tests.object_server import SECRET, ObjectServer
 from tests.storage import crashing_writer
 from tests.storage.children import ROOT, start
 from tests.storage.crashing_writer import NEW, write_new
-from tests.storage.samples import begin, commit, sample
+from tests.storage.samples import begin, commit, large_blob_that_goes_once_its_size_is_known, sample
 from tests.storage.test_races import race, racers
 
 from strobe.errors import LogConflict, MissingExtra, StoreCorrupt, StoreError, StoreFormatError, UsageError
@@ -261,8 +261,7 @@ def test_large_blobs_go_up_and_come_down_in_parts(store: Store, monkeypatch: pyt
 def test_a_large_blob_that_goes_once_its_size_is_known_is_missing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ref = store.write_blob(begin(store, 1), bytes(MAPPED_BYTES_MIN))
-    monkeypatch.setattr(store.blobs, "check_size", lambda ref: store.place.remove([blob_name(ref)]))
+    ref = large_blob_that_goes_once_its_size_is_known(store, monkeypatch)
     with pytest.raises(StoreCorrupt, match=f"{ref.blake3}: is missing"):
         store.read_blob(ref)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.storage.samples import begin, commit, sample
+from tests.storage.samples import begin, commit, large_blob_that_goes_once_its_size_is_known, sample
 
 from strobe.errors import SnapshotCorrupt, StoreCorrupt
 from strobe.protocol.log import Abort, BlobRef
@@ -37,8 +37,7 @@ def test_a_large_blob_is_mapped_read_only(store: Store) -> None:
 def test_a_large_blob_that_goes_once_its_size_is_known_is_missing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ref = store.write_blob(begin(store, 1), bytes(MAPPED_BYTES_MIN))
-    monkeypatch.setattr(store.blobs, "check_size", lambda ref: store.place.remove([blob_name(ref)]))
+    ref = large_blob_that_goes_once_its_size_is_known(store, monkeypatch)
     with pytest.raises(StoreCorrupt, match=f"{ref.blake3}: is missing"):
         store.read_blob(ref)
 
