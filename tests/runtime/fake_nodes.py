@@ -158,13 +158,12 @@ class FakeNode:
     def say(self, message: Any) -> None:
         self.writer.write(pack(message))
 
-    def beat(self, position: int = 0, epoch: int = 1, **waiting_s: float) -> None:
+    def beat(self, position: int = 0, epoch: int = 1, claims: int = 0, **waiting_s: float) -> None:
         """Give a sign of life. Those that it waits for hold it back, and it does not take what has come from them."""
         outgoing = {f"{self.process}->{to}": ChannelReport(0, 0, wait, full=True) for to, wait in waiting_s.items()}
         waiting = dict.fromkeys((f"{to}->{self.process}" for to in waiting_s), 500)
-        self.say(
-            Heartbeat(self.process, epoch, position, 0.5, 1000, outgoing, {}, {"garbage": 1}, waiting_bytes=waiting)
-        )
+        beat = Heartbeat(self.process, epoch, position, 0.5, 1000, outgoing, {}, {"garbage": 1}, waiting_bytes=waiting)
+        self.say(msgspec.structs.replace(beat, claims=claims))
 
     async def hear(self, kind: Any) -> Any:
         """Return the next message of this kind, skipping others; fail where the connection ends before."""

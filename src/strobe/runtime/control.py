@@ -143,6 +143,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     `unreadable`: what is wrong with what comes on a channel again and again.
     `waiting_bytes`: what has come on a channel, and was not given to the process yet.
     `held_back`: why the output of the process cannot be made durable, where it is given nothing more until it is.
+    `claims`: what the last `HeartbeatHeard` of this connection said; so it was alive after that was said.
     """
 
     process: str
@@ -160,10 +161,16 @@ class Heartbeat(msgspec.Struct, frozen=True):
     unreadable: dict[str, str] = {}
     waiting_bytes: dict[str, int] = {}
     held_back: str = ""
+    claims: int = 0
 
 
 class HeartbeatHeard(msgspec.Struct, frozen=True):
-    """The answer to each `Heartbeat`: by it a node knows that its connection leads to somebody."""
+    """The answer to each `Heartbeat`: by it a node knows that its connection leads to somebody.
+
+    `claims`: so many other instances have come that would run its process.
+    """
+
+    claims: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -171,7 +171,7 @@ class ControlServer:
                 return "another connection took its place"
             self._desk.heard(member, message)
             if isinstance(message, Heartbeat):
-                connection.send(HeartbeatHeard())
+                connection.send(HeartbeatHeard(member.claims))
 
 
 async def _message(reader: asyncio.StreamReader, bytes_max: int) -> Any:

@@ -22,7 +22,7 @@ def measure(host: "Host") -> Heartbeat:
     common = (host.name, epoch, position, time.process_time(), _memory_bytes())
     rejected = dict(host.rejected)
     if timeline is None:
-        return Heartbeat(*common, {}, {}, rejected, waiting=host.patience.waiting)
+        return Heartbeat(*common, {}, {}, rejected, waiting=host.patience.waiting, claims=host.claims)
     return Heartbeat(
         *common,
         _outgoing(timeline),
@@ -34,6 +34,7 @@ def measure(host: "Host") -> Heartbeat:
         unreadable={inlet.channel: inlet.unreadable for inlet in timeline.inlets.values() if inlet.unreadable},
         waiting_bytes={inlet.channel: inlet.waiting_bytes for inlet in timeline.inlets.values() if inlet.waiting_bytes},
         held_back="; ".join(timeline.boundary.held_back.values()),
+        claims=host.claims,
     )
 
 

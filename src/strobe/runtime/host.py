@@ -91,6 +91,7 @@ class Host:
         self.epoch = 0
         self.problem: str | None = None
         self.rejected: Mapping[str, int] = {}
+        self.claims = 0
         self.writer = WriterThread(name)
         self.patience = Patience(name)
         self.started_s = time.monotonic()
@@ -208,7 +209,7 @@ class Host:
             case Refused():
                 self._refused(order)
             case HeartbeatHeard():
-                pass  # the connection is alive
+                self.claims = order.claims
             case AddressBook():
                 self.addresses = order.addresses
                 if self.timeline is not None:
@@ -233,6 +234,7 @@ class Host:
             self._link.reconnect()
             return
         self._put_off_for = ""
+        self.claims = 0
         self.system = welcome.system
         self.settings = welcome.settings
         self._current = welcome.epoch

@@ -159,7 +159,10 @@ class LogDesk:
         last = next(reversed(state.committed), None)
         if last is None or SnapshotId.parse(last).epoch != snapshot.epoch:
             return None
-        if below_released(manifest, state.committed[last].manifest) is None:
+        earlier = state.committed[last].manifest
+        # Each process records in its own view: one of a later view overlaps none of an earlier. Who had left by then
+        # and is in it has joined again, with output that begins anew.
+        if manifest.view.number > earlier.view.number or below_released(manifest, earlier) is None:
             return None
         return f"snapshot {last} was complete before it, and has let out more output: it could not be gone back to"
 

@@ -2,15 +2,20 @@
 
 A process is run by one instance at a time. A second one is turned away while the first is alive; once the first is
 gone, a newer one takes its place, and the first is told so should it come back.
+
+That the first is gone may be known here only after the second has come: what tells of its end, and what it said before
+it, may still be on the way. So the second has to wait until the first has said something that it can only have said
+since (then it is turned away for good), or is found to be gone, or is silent.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from strobe.runtime.control import Heartbeat, Register
+from strobe.runtime.control import Heartbeat, Refused, Register
 
 REPLACED_REMEMBERED = 16
+CLAIMS_REMEMBERED = 16
 
 
 class Sending(Protocol):
@@ -40,11 +45,23 @@ class Member:
         # Why it is not there, or is about to go; empty while all is well.
         self.trouble = ""
         self.let_go = False
+        # How many other instances have come that would run this process.
+        self.claims = 0
         self._beat_s = 0.0
+        self._claims_by: dict[str, int] = {}
 
     @property
     def connected(self) -> bool:
         return self.connection is not None
+
+    def outlives(self, claim: str) -> bool:
+        """Tell whether this instance is known to be alive since the instance `claim` first came to take its place."""
+        if claim not in self._claims_by:
+            self.claims += 1
+            self._claims_by[claim] = self.claims
+            if len(self._claims_by) > CLAIMS_REMEMBERED:
+                del self._claims_by[next(iter(self._claims_by))]
+        return self.heartbeat is not None and self.heartbeat.claims >= self._claims_by[claim]
 
     def note(self, heartbeat: Heartbeat, now_s: float) -> None:
         """Take in a sign of life; how fast the process goes follows from two of them."""
@@ -77,16 +94,17 @@ class Members:
     def connected(self) -> Iterator[Member]:
         return (member for member in self if member.connected)
 
-    def refusal(self, register: Register, now_s: float) -> str | None:
+    def refusal(self, register: Register, now_s: float) -> Refused | None:
         """Return why this instance may not run its process; None where it may."""
         if register.instance in self._replaced.get(register.process, ()):
-            return f"process {register.process} was taken over by a newer instance; this one is over"
+            return Refused(f"process {register.process} was taken over by a newer instance; this one is over", True)
         current = self.by_process.get(register.process)
         if current is None or current.instance == register.instance:
             return None
         if current.connected and now_s - current.heard_s < self.silence_s:
             where = f"pid {current.pid} on host {current.host or 'unknown'}"
-            return f"process {register.process} is running already as {where}; stop that one first"
+            reason = f"process {register.process} is running already as {where}; stop that one first"
+            return Refused(reason, current.outlives(register.instance))
         return None
 
     def admit(self, register: Register, connection: Sending, now_s: float) -> tuple[Member, Sending | None]:

@@ -90,9 +90,9 @@ class Reception:
             known = ", ".join(brain.view.processes)
             reason = f"there is no process {register.process!r}; there are: {known}. To join, it must name its channels"
             return Refused(reason, True)
-        problem = self.members.refusal(register, now_s)
-        if problem is not None:
-            return Refused(problem, True)
+        refused = self.members.refusal(register, now_s)
+        if refused is not None:
+            return refused
         if self.stopping:
             return Refused("the system is being stopped", True)
         if brain.epoch == 0:
