@@ -53,6 +53,13 @@ class Attempts:
             self.open[snapshot].committing = True
         return whole
 
+    def not_committed(self, snapshot: SnapshotId) -> Attempt | None:
+        """Its commit is not on its way any more; return it, if it still has no outcome."""
+        attempt = self.open.get(snapshot)
+        if attempt is not None:
+            attempt.committing = False
+        return attempt
+
     def deadlines_us(self) -> list[int]:
         return [attempt.deadline_us for attempt in self.open.values() if not attempt.ending]
 
@@ -84,11 +91,8 @@ class Attempts:
 
     def commit_failed(self, event: CommitFailed, now_us: int) -> list[CoordinatorEffect]:
         """What was whole could not be committed."""
-        attempt = self.open.get(event.snapshot)
-        if attempt is None:
-            return []
-        attempt.committing = False
-        return self.end(attempt, event.reason, now_us)
+        attempt = self.not_committed(event.snapshot)
+        return self.end(attempt, event.reason, now_us) if attempt is not None else []
 
     def expire(self, now_us: int) -> list[CoordinatorEffect]:
         """Abort what has taken too long."""

@@ -361,7 +361,11 @@ class Lifecycle:
         match entry:
             case Begin():
                 return self._begin_lost(entry)
-            case Commit() | Abort():
+            case Commit():
+                # What the other writer did may stand against it: it is looked at anew.
+                self.attempts.not_committed(SnapshotId.parse(entry.snapshot))
+                return self._commit_what_is_whole()
+            case Abort():
                 return [Append(entry)] if SnapshotId.parse(entry.snapshot) in self.open else []
             case ViewChange():
                 self.membership.lost()

@@ -222,7 +222,7 @@ class Coordinator:
     def _commit(self, snapshot: SnapshotId) -> None:
         begin = self.brain.open[snapshot].begin
         retries = SnapshotId.parse(begin.retries) if begin.retries else None
-        fragments = self.fragments.pop(snapshot)
+        fragments = self.fragments[snapshot]
         whole = Snapshot(
             snapshot,
             self.protocol,

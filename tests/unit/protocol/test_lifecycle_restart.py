@@ -7,6 +7,7 @@ from tests.unit.protocol.playbook import snapshot_id, view
 from strobe.protocol import Policy, SnapshotId, View
 from strobe.protocol.coordination import (
     AskToRecord,
+    CommitSnapshot,
     JoinWanted,
     LeaveWanted,
     LetGo,
@@ -247,6 +248,17 @@ def test_a_stale_coordinator_cannot_abort_what_was_committed() -> None:
     other.at(100)
     assert [type(entry) for entry in one.log] == [Begin, Commit]
     assert not other.brain.open
+
+
+def test_R2_what_another_coordinator_has_committed_meanwhile_is_looked_at_before_a_commit_is_tried_again() -> None:
+    """R2: it may have let out more output than this one covers; whoever orders the commit again compares them."""
+    one, other = two(Policy(overlapping_max=2))
+    one.hears(SnapshotWanted(), SnapshotWanted())
+    other.catch_up()
+    other.fragments(S2, "p", "q", "r")
+    effects = one.fragments(S1, "p", "q", "r")
+    assert those(effects, CommitSnapshot) == [CommitSnapshot(S1, {})] * 2
+    assert [entry.snapshot for entry in one.log if isinstance(entry, Commit)] == [str(S2), str(S1)]
 
 
 def test_a_second_outcome_in_the_log_changes_nothing() -> None:
