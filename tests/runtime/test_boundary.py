@@ -189,6 +189,23 @@ def test_while_output_cannot_be_made_durable_the_process_is_given_no_more_than_m
     run(scenario())
 
 
+def test_a_frame_that_makes_more_output_than_memory_may_hold_does_not_wait_as_for_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary, "STAGE_AGAIN_S", 3600)
+
+    async def scenario() -> None:
+        sink = FileSink(tmp_path / "out.jsonl", process="b")
+        async with lone_node(tmp_path, pair(sinks={"out": sink}), sink_bytes_max=1000) as node:
+            node.process.on_receive = lambda ctx, channel, message: ctx.emit("x" * 100)
+            for first in range(0, 200, 40):
+                node.source.send(*range(first, first + 40))
+            await node.received(*range(200))
+            await until(lambda: node.timeline.may_deliver)
+
+    run(scenario())
+
+
 def test_a_snapshot_for_which_output_is_made_durable_lets_a_process_go_on_that_was_held_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

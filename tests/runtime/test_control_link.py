@@ -12,6 +12,23 @@ from strobe.runtime.control import HeartbeatHeard, Refused, Stop, pack
 from strobe.runtime.control_link import ControlLink
 
 
+def broke(error: BaseException) -> None:
+    raise AssertionError from error
+
+
+def test_an_error_that_no_further_attempt_would_mend_is_told() -> None:
+    async def meet() -> None:
+        told: asyncio.Queue[BaseException] = asyncio.Queue()
+        async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+            address = server.sockets[0].getsockname()[:2]
+            link = ControlLink(address, lambda: {}["greeting"], lambda _: None, told.put_nowait)
+            link.start()
+            assert isinstance(await told.get(), KeyError)
+            await link.close()
+
+    uvloop.run(meet())
+
+
 def test_who_lets_in_and_hangs_up_without_a_word_is_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """Something may stand before a coordinator that is gone: what it lets in counts for nothing."""
 
@@ -23,7 +40,7 @@ def test_who_lets_in_and_hangs_up_without_a_word_is_complained_of_once(caplog: p
             met.release()
 
         async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, broke)
             link.start()
             for _ in range(4):
                 await met.acquire()
@@ -49,7 +66,7 @@ def test_who_is_turned_away_comes_again_ever_later_and_complains_once(
             met.release()
 
         async with await asyncio.start_server(turn_away, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, broke)
             link.start()
             for _ in range(4):
                 await met.acquire()
@@ -73,7 +90,7 @@ def test_a_connection_that_is_lost_after_a_word_is_told_of_again(caplog: pytest.
 
         async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
             heard: list[object] = []
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append, broke)
             link.start()
             for _ in range(4):
                 await met.acquire()
@@ -94,7 +111,7 @@ def test_it_ends_also_where_the_coordinator_hangs_up_in_the_same_moment() -> Non
 
         async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
             for turns in range(60):
-                link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None)
+                link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, broke)
                 link.start()
                 for _ in range(turns % 12):
                     await asyncio.sleep(0)
@@ -117,7 +134,7 @@ def test_a_coordinator_that_reads_nothing_costs_its_nodes_a_bounded_buffer(monke
             writer.close()
 
         async with await asyncio.start_server(read_nothing, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, broke)
             link.start()
             await met.acquire()
             said = 0
@@ -148,7 +165,7 @@ def test_a_coordinator_that_answers_no_sign_of_life_is_greeted_anew(caplog: pyte
             writer.close()
 
         async with await asyncio.start_server(say_one_thing, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append, broke)
             link.unanswered_max = 3
             link.start()
             # One that lets in and says nothing at all may be stopped: it shall not find many when it goes on.
@@ -180,7 +197,7 @@ def test_each_word_of_the_coordinator_answers_all_signs_of_life_before_it() -> N
             over.set()
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.put_nowait)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.put_nowait, broke)
             link.unanswered_max = 1
             link.start()
             async with asyncio.timeout(10):
@@ -205,7 +222,7 @@ def test_a_connection_that_does_not_come_about_is_not_waited_for_for_ever(
             for one in waiting:
                 one.setblocking(False)
                 one.connect_ex(server.getsockname())
-            link = ControlLink(server.getsockname(), lambda: Stop("hello"), lambda _: None)
+            link = ControlLink(server.getsockname(), lambda: Stop("hello"), lambda _: None, broke)
             link.start()
             async with asyncio.timeout(10):
                 while not caplog.records:

@@ -462,6 +462,27 @@ def test_what_is_written_to_a_closed_outlet_goes_nowhere() -> None:
     run(scenario())
 
 
+def test_a_link_tries_again_whatever_its_attempt_has_failed_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be no trouble of the network: where no thread can be started, a name cannot be looked up."""
+
+    async def scenario() -> None:
+        target, source = Target(), Source()
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        with monkeypatch.context() as broken:
+            broken.setattr(outlet_module, "CONNECT_TIMEOUT_S", "no number")
+            source.outlet.reach((LOCAL, listener.port))
+            await until(lambda: "cannot be reached" in caplog.text)
+        source.send(1)
+        await until(lambda: target.heard)
+        source.outlet.close()
+        await listener.close()
+
+    caplog.set_level(logging.DEBUG, "strobe")
+    run(scenario())
+
+
 def test_a_target_that_answers_nonsense_is_left_and_tried_again() -> None:
     async def scenario() -> None:
         answers = iter((b"\xff" * 200, bytes(40)))

@@ -161,9 +161,14 @@ def test_E3_of_recordings_that_wait_to_be_stored_one_is_given_up_where_they_are_
     run(scenario())
 
 
-def test_E3_a_full_disk_costs_the_snapshot_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("can't start new thread")]
+)
+def test_E3_a_full_disk_costs_the_snapshot_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise error
 
     monkeypatch.setattr(recordings, "_write", full)
 
@@ -172,8 +177,9 @@ def test_E3_a_full_disk_costs_the_snapshot_only(tmp_path: Path, monkeypatch: pyt
             await node.recorded()
             await send_while_recording(node, 12)
             failed = await node.link.hear(RecordingFailed)
-            assert "No space left on device" in failed.reason
+            assert failed.reason.endswith(error.args[-1])
             await send_while_recording(node, 12)
+            assert not node.timeline.recordings.is_spilling
             assert node.host.problem is None
 
     run(scenario())

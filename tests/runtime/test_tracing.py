@@ -17,7 +17,7 @@ from strobe.causality.trace_lines import Receive, Record, Send
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec, Fragment, Frame, Frontier, InFlight, LocalState, SnapshotId
 from strobe.protocol.systems import first_view
-from strobe.runtime import FileSource
+from strobe.runtime import FileSource, trace_writer
 from strobe.runtime.trace_writer import TraceWriter
 from strobe.runtime.tracing import Tracer
 from strobe.simulation.faults import Faults
@@ -26,7 +26,7 @@ from strobe.simulation.replay import Replay, compare_along
 from strobe.simulation.world import World
 from strobe.storage import Store
 from strobe.traces.reading import read_live_trace
-from strobe.traces.segments import read_segment
+from strobe.traces.segments import read_segment, write_segment
 
 PROTOCOLS = ("chandy-lamport", "lai-yang")
 
@@ -130,6 +130,17 @@ class TestSegments:
         tracer.close(wait=True)
         (file,) = tmp_path.glob("epoch-*/*/*.parquet")
         assert [row["channel"] for row in rows_of(file)] == ["a->b", "a->b#2"]
+
+    def test_R4_a_trace_that_begins_at_a_snapshot_says_what_also_a_process_without_channels_sees(self, tmp_path):
+        tracer = open_tracer(tmp_path, "a", level="full")
+        tracer.event(1, "start", 0.0)
+        tracer.recorded("000001-00000001-a", 1)
+        tracer.event(2, "timer t", 1.0)
+        tracer.event(3, "timer t", 2.0)
+        tracer.close(wait=True)
+        rows = [rows_of(file) for file in sorted(tmp_path.glob("epoch-*/*/*.parquet"))]
+        # Its random generator, for one.
+        assert [[row["payload"] is not None for row in part] for part in rows] == [[True, False], [True, False]]
 
     def test_names_of_processes_are_safe_as_directories(self, tmp_path):
         for name in ("..", "a/b", "é"):
@@ -449,6 +460,67 @@ class TestEpochs:
         assert trace.header.start.positions == {"a": 8, "b": 2, "b#2": 1}
         assert trace.violations() == ()
 
+    def test_R4_an_earlier_life_that_the_bound_has_taken_is_not_where_a_trace_begins(self, tmp_path):
+        a, b = open_tracer(tmp_path, "a", "b->a"), open_tracer(tmp_path, "b", "b->a")
+        a.event(1, "start", None)
+        b.event(1, "start", None)
+        b.sent("b->a", 1, 3, [1, 0], None)
+        b.event(2, "leave", None)
+        b.close(wait=True)
+        a.received("b->a", 1, 3, 2, None)
+        again = Tracer(TraceWriter(tmp_path, "b", 1, "ordinals", 1, joined=3), full=False)
+        for tracer in (a, again):
+            tracer.see(("a", "b"), [ChannelSpec("b->a", "b", "a", incarnation=2)], (), (), lambda: 7)
+        again.event(1, "start", None)
+        again.sent("b->a", 1, 2, [1, 0], None)
+        again.recorded(SECOND, 1)
+        a.received("b->a", 1, 2, 5, None)
+        a.recorded(SECOND, 6)
+        again.event(2, "timer", None)
+        for tracer in (a, again):
+            tracer.close(wait=True)
+        assert read_live_trace(tmp_path / "epoch-000001").trace.header.start.snapshot == SECOND
+
+    def test_R4_a_writer_that_is_stopped_while_it_shortens_an_earlier_life_leaves_what_can_be_read(
+        self, tmp_path, monkeypatch
+    ):
+        unlinked = []
+
+        def stop(path, header, rows):
+            if path.parent.name == "b" and header.lines == 0:
+                raise OSError("stopped")
+            return write_segment(path, header, rows)
+
+        monkeypatch.setattr(trace_writer, "write_segment", stop)
+        monkeypatch.setattr(trace_writer.shutil, "rmtree", lambda path, **_: unlinked.append(path))
+        rejoin(tmp_path, bytes_max=1)
+        epoch = tmp_path / "epoch-000001"
+        assert epoch / "b" in unlinked
+        assert [path.name for path in epoch.glob("b/*")] == ["000002.parquet"]
+        assert read_live_trace(epoch).trace.violations() == ()
+
+    def test_of_the_millionth_segment_and_those_before_it_the_order_is_known(self, tmp_path):
+        tracer = open_tracer(tmp_path, "a", "a->a")
+        tracer._writer._number = 999_997
+        for position in range(1, 5):
+            tracer.event(position, "timer", None)
+            tracer.recorded(f"000001-{position:08}-a", position)
+        tracer.close(wait=True)
+        first = "000001-00000001-a"
+        assert read_live_trace(tmp_path / "epoch-000001", since=first).trace.header.start.snapshot == first
+
+    def test_a_process_begins_whatever_lies_where_its_traces_are(self, tmp_path):
+        (tmp_path / "epoch-000001").mkdir()
+        (tmp_path / "epoch-000001" / "a").touch()
+        open_tracer(tmp_path, "a", epoch=2).close(wait=True)
+        open_tracer(tmp_path, "é" * 60, epoch=2).close(wait=True)
+        assert [path.name for path in (tmp_path / "epoch-000002").iterdir()] == ["a"]
+
+    def test_of_epochs_whose_traces_were_all_removed_no_directory_is_left(self, tmp_path):
+        open_tracer(tmp_path, "a", "a->a").close(wait=True)
+        open_tracer(tmp_path, "a", "a->a", epoch=2, bytes_max=1).close(wait=True)
+        assert not (tmp_path / "epoch-000001").exists()
+
     def test_a_process_that_left_before_the_cut_is_not_looked_for_behind_it(self, tmp_path):
         gone = open_tracer(tmp_path, "a", "a->b")
         gone.event(1, "start", None)
@@ -495,14 +567,14 @@ class TestReplay:
         snapshots = [store.load(name) for _, name, _ in store.list()]
         assert len(snapshots) >= 4
         trace = read_live_trace(epoch).trace
-        assert compare_along(system(protocol), trace, snapshots, None) == []
+        assert compare_along(lambda: system(protocol), trace, snapshots, None) == []
 
     def test_R4_replay_begins_at_any_complete_snapshot(self, full):
         protocol, store, epoch = full
         snapshots = [store.load(name) for _, name, _ in store.list()]
         for begun in snapshots:
             trace = read_live_trace(epoch, since=str(begun.id)).trace
-            assert compare_along(system(protocol), trace, snapshots, begun) == []
+            assert compare_along(lambda: system(protocol), trace, snapshots, begun) == []
 
     def test_a_state_that_was_not_recorded_so_is_found(self, full):
         protocol, store, epoch = full
@@ -512,7 +584,7 @@ class TestReplay:
         fragments["b"] = msgspec.structs.replace(fragments["b"], state=changed)
         wrong = msgspec.structs.replace(snapshot, fragments=fragments)
         trace = read_live_trace(epoch).trace
-        (problem,) = compare_along(system(protocol), trace, [wrong], None)
+        (problem,) = compare_along(lambda: system(protocol), trace, [wrong], None)
         assert problem.startswith(f"snapshot {snapshot.id}: the state of b after event ")
 
     def test_a_trace_that_begins_at_a_snapshot_needs_it(self, full):

@@ -1,6 +1,7 @@
 """Replay: the same states from the trace alone, in the order recorded and in the order of the theorem (R4, P2)."""
 
 import random
+import threading
 
 import msgspec
 import pytest
@@ -109,7 +110,8 @@ class Teller(Process):
             ctx.send(channel, self.count)
 
 
-def test_R4_a_process_that_left_and_joined_again_begins_anew_in_a_replay():
+@pytest.mark.parametrize("renewed", [False, True])
+def test_R4_a_process_that_left_and_joined_again_begins_anew_in_a_replay(renewed):
     sight = msgspec.Raw(b'{"inputs":[],"outputs":["d->a"],"random":7}')
     first, second = ChannelSpec("d->a", "d", "a"), ChannelSpec("d->a#2", "d#2", "a", incarnation=2)
     header = TraceHeader(VERSION, ("a", "d", "d#2"), (first, second), lives={"d#2": "d"})
@@ -126,8 +128,13 @@ def test_R4_a_process_that_left_and_joined_again_begins_anew_in_a_replay():
     ]
     trace = Trace(header, lines)
     trace.check()
-    system = System({"a": Teller(), "d": Teller()}, [Channel("d", "a")])
-    replay = Replay(system, trace)
+
+    def load():
+        system = System({"a": Teller(), "d": Teller()}, [Channel("d", "a")])
+        system.processes["d"].lock = threading.Lock() if renewed else None  # which cannot be copied
+        return system
+
+    replay = Replay(load(), trace, renew=load if renewed else None)
     replay.run(trace.events())
     assert [replay.processes[name].count for name in trace.processes] == [0, 1, 0]
     assert replay.contexts["d#2"].name == "d"

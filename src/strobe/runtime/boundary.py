@@ -98,17 +98,21 @@ class Boundary:
             except Exception as error:
                 call_soon(self._not_staged, name, explain(error))
                 raise
-            call_soon(self._staged, name)
+            call_soon(self._staged, name, position)
 
         self._timeline.host.writer.later(stage)
 
-    def _staged(self, name: str) -> None:
-        """What a sink had in memory is durable, if not what came since."""
+    def _staged(self, name: str, position: int) -> None:
+        """What a sink had in memory is durable up to `position`, if not what came since."""
+        sink = self._sinks[name]
         self._staged_from[name] = self._staged_from_min
         # Half of it, so that a process is not stopped and started for every record.
-        if self._sinks[name].buffered_bytes <= self._bytes_max // 2:
+        if sink.buffered_bytes <= self._bytes_max // 2:
             self.held_back.pop(name, None)
             self._timeline.pump_soon()
+        elif name in self.held_back and sink.position > position and not self._timeline.closed:
+            self._stage(name, sink)  # the rest of a frame, of which each message emits much
+            return
         self._see_to_held_back()
 
     def _not_staged(self, name: str, problem: str) -> None:
@@ -178,7 +182,7 @@ class Boundary:
         """Make what was emitted up to a cut durable, before its snapshot may commit."""
         for name, sink in self._sinks.items():
             await self._timeline.host.writer.run(partial(sink.prepare, positions[name]))
-            self._staged(name)
+            self._staged(name, positions[name])
 
     def release(self, positions: dict[str, int]) -> None:
         """A snapshot committed: let out what it covers."""

@@ -32,10 +32,17 @@ UNREAD_BYTES_MAX = 64 << 20
 class ControlLink:
     """Says `greeting()` first on each new connection, then hands everything that comes to `hear`, in order.
 
-    What is said while there is no connection is dropped: the coordinator asks again for what it needs.
+    What is said while there is no connection is dropped: the coordinator asks again for what it needs. `broke` is told
+    of an error that no further attempt would mend.
     """
 
-    def __init__(self, address: tuple[str, int], greeting: Callable[[], Any], hear: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        greeting: Callable[[], Any],
+        hear: Callable[[Any], None],
+        broke: Callable[[BaseException], None],
+    ) -> None:
         self.address = address
         self.connected = False
         # So many signs of life in a row may go unanswered.
@@ -44,6 +51,7 @@ class ControlLink:
         self._has_heard = False
         self._greeting = greeting
         self._hear = hear
+        self._broke = broke
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -98,6 +106,9 @@ class ControlLink:
                 self._complain("it hung up")
             except (OSError, ValueError, TransportError) as error:  # ValueError: a host that cannot be a name
                 self._complain(error)
+            except Exception as error:  # noqa: BLE001 -- a bug of ours: without this link nobody would hear of it
+                self._broke(error)
+                return
             finally:
                 await self._hang_up()
             await asyncio.sleep(self._wait_s)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, assert_never
 
-from strobe.errors import StrobeError
 from strobe.protocol.coordination import Drained, SentCountsArrived
 from strobe.protocol.effects import (
     DeliverFrame,
@@ -25,6 +24,7 @@ from strobe.protocol.effects import (
 )
 from strobe.protocol.events import DepartureReady
 from strobe.runtime.boundary import STAGE_AGAIN_S
+from strobe.runtime.user_code import explain
 from strobe.runtime.wire import marker_frame, view_frame
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ class Effects:
         while not timeline.closed:
             try:
                 await timeline.boundary.prepare(sinks)
-            except StrobeError as error:
-                logger.warning("process %s cannot leave yet: %s", timeline.name, error)
+            except Exception as error:  # noqa: BLE001 -- the sink may be the user's own
+                logger.warning("process %s cannot leave yet: %s", timeline.name, explain(error))
                 await asyncio.sleep(STAGE_AGAIN_S)
             else:
                 timeline.host.say(Drained(timeline.name, view, sinks))

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from strobe.errors import StrobeError, TransportError, UsageError
+from strobe.outside import Sink
 from strobe.process import System
 from strobe.protocol import ChannelSpec, View
 from strobe.protocol.coordination import CannotRestore, LetGo, Released, TellBlank, TellRestore, TellSettled, TellView
@@ -103,7 +104,7 @@ class Host:
         self._store_given = store
         self._store = ""
         self._sign = sign
-        self._link = ControlLink(coordinator, self._greeting, self.hear)
+        self._link = ControlLink(coordinator, self._greeting, self.hear, self.fail)
         self._listener: Listener | None = None
         self._port = 0
         # Orders of an epoch whose timeline is still being read from the store.
@@ -191,9 +192,18 @@ class Host:
             self.protocol,
             os.getpid(),
             socket.gethostname(),
-            {name: sink.released for name, sink in self.sinks.items()} if not self.epoch else {},
+            {name: self._released(name, sink) for name, sink in self.sinks.items()} if not self.epoch else {},
             self.system,
         )
+
+    def _released(self, name: str, sink: Sink) -> int | None:
+        try:
+            return sink.released
+        except Exception as error:  # noqa: BLE001 -- the user's own code; what cannot be told, the log tells
+            logger.warning(
+                "sink %s of process %s cannot tell what it has released: %s", name, self.name, explain(error)
+            )
+            return None
 
     def hear(self, order: Any) -> None:
         """Take one message of the coordinator's."""

@@ -4,7 +4,6 @@ What lies behind the durable part when a writer opens the log was never acknowle
 torn one is cut off. Damage before that is refused: cutting it off would take acknowledged records with it.
 """
 
-import errno
 import fcntl
 import os
 import threading
@@ -37,7 +36,7 @@ class Writer:
         self._group = _Group()
         self._syncing = False
         self._closed = False
-        self._broken: OSError | None = None
+        self._broken = False
         self._file = _open_locked(path)
         try:
             self._end = self._recover()
@@ -83,9 +82,10 @@ class Writer:
         group, self._group, self._syncing = self._group, _Group(), True
         self._changed.release()
         try:
-            self._end = self._write(group)
+            self._write(group)
         except BaseException as error:
-            group.error = error
+            if self._end != group.ends[-1]:
+                group.error = error
             if not isinstance(error, OSError):
                 raise  # this thread was interrupted; those who share the group hear of it by its error
         finally:
@@ -93,31 +93,34 @@ class Writer:
             group.done, self._syncing = True, False
             self._changed.notify_all()
 
-    def _write(self, group: _Group) -> int:
-        """Write and sync `group`, and return where the log ends then; after a failure it ends where it did."""
-        if self._broken is not None:
-            raise self._broken
+    def _write(self, group: _Group) -> None:
+        """Write and sync `group`: the log ends behind it then, and after a failure where it did."""
         end, pieces = self._end, []
         for payload in group.payloads:
             pieces.append(framed(end, payload))
             end += len(pieces[-1])
             group.ends.append(end)
         try:
+            if self._broken:
+                self._take_back()
             write_all(self._file, b"".join(pieces), self._end)
             os.fdatasync(self._file)
             write_mark(self._file, end)
-            return end
+            self._end = end
         except BaseException:
-            self._take_back()
+            if self._end != end and read_mark(self._file) == end:
+                self._end = end  # interrupted right behind the mark: readers may have come this far
+            if self._end != end:
+                self._take_back()
             raise
 
     def _take_back(self) -> None:
         """Cut off the last group: what the disk holds of it is not known, and what follows it would not be durable."""
-        self._broken = OSError(errno.EIO, "an earlier failure could not be undone")
+        self._broken = True
         write_mark(self._file, self._end)
         os.ftruncate(self._file, self._end)
         os.fdatasync(self._file)
-        self._broken = None
+        self._broken = False
 
     def _recover(self) -> int:
         """Make the log whole: cut off what is torn, make the rest durable, and return where it ends."""

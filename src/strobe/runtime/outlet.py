@@ -334,7 +334,7 @@ class Outlet:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await loop.create_connection(lambda: connection, host, port)
             await connection.gone.wait()
-        except (OSError, ValueError, OverflowError) as error:  # the latter two: a host or port that cannot be
+        except Exception as error:  # noqa: BLE001 -- whatever it is, such as no thread to look up a name: try again
             logger.debug("channel %s: %s:%d cannot be reached: %s", self.channel, host, port, error)
         finally:
             connection.drop()

@@ -28,8 +28,10 @@ Result = TypeVar("Result")
 logger = logging.getLogger("strobe.node")
 
 
-def may_pass(error: StrobeError) -> bool:
+def may_pass(error: StrobeError | OSError) -> bool:
     """Tell whether the same may succeed later, without anybody having changed the program or the data."""
+    if isinstance(error, OSError):
+        return True  # a source or sink of the user's own
     if isinstance(error, StoreMissing):
         return True  # it was there when this process was told to begin
     if isinstance(error, (UsageError, SnapshotError, StoreCorrupt, StoreFormatError)):
@@ -51,7 +53,7 @@ class Patience:
             while True:
                 try:
                     return await attempt()
-                except StrobeError as error:
+                except (StrobeError, OSError) as error:
                     if not may_pass(error):
                         raise
                     self._note(text_of(error))

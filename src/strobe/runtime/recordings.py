@@ -117,9 +117,10 @@ class Recordings:
         try:
             # Not in the writer's thread: a sync there may take longer than what comes meanwhile has room for.
             mapped, bodies = await asyncio.to_thread(_write, self._timeline.host.spill_place, frames)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 -- no room, or no thread; the snapshot cannot be, all else goes on
             self._task = None
-            self._give_up(f"what its channels held could not be put on disk: {error.strerror}")
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            self._give_up(f"what its channels held could not be put on disk: {reason}")
         else:
             self._task = None
             self._maps[id(mapped)] = mapped

@@ -6,6 +6,7 @@ It counts what each channel has carried, so that every segment says where it beg
 import logging
 import shutil
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,15 @@ from strobe.errors import UsageError
 from strobe.protocol import FIFO, ChannelSpec, Fragment
 from strobe.traces.notes import Notes, trace_name
 from strobe.traces.rows import to_table
-from strobe.traces.segments import Counts, Received, SegmentHeader, directory_of, read_segment, write_segment
+from strobe.traces.segments import (
+    Counts,
+    Received,
+    SegmentHeader,
+    directory_of,
+    read_segment,
+    segments_in,
+    write_segment,
+)
 
 SEGMENTS_MAX = 4096
 
@@ -61,8 +70,7 @@ class TraceWriter:
         self._paused = False
         # An epoch begins once, and a view is joined once: what lies here is of one that ended before it had begun.
         shutil.rmtree(self.directory, ignore_errors=True)
-        older = [path for path in _lives_in(trace, process) if path != self.directory]
-        self._older = [(path, sum(map(_size, path.iterdir()))) for path in older]
+        self._older = [(path, _size(path)) for path in _lives_in(trace, process) if path != self.directory]
         self._kept: list[tuple[Path, int, bool]] = []  # file, its size, whether it begins at a snapshot
         self._bytes = sum(size for _, size in self._older)
 
@@ -158,6 +166,8 @@ class TraceWriter:
             except (OSError, ValueError, UsageError, pa.ArrowException) as error:  # ValueError: no segments
                 logger.warning("the trace of an earlier life of %s is removed: %s", self._process, error)
         shutil.rmtree(older, ignore_errors=True)
+        with suppress(OSError):
+            older.parent.rmdir()  # unless there are others in that epoch
         return 0
 
     def _drop(self, count: int) -> None:
@@ -187,27 +197,32 @@ def _arrivals(fragment: Fragment, spec: ChannelSpec) -> _Arrivals:
 def _lives_in(trace: Path, process: str) -> list[Path]:
     """Return where there are segments of `process`, the oldest first."""
     name = directory_of(trace, 0, process).name
-    found = [(path.parent.name, 0, path) for path in trace.glob(f"epoch-*/{name}")]
-    for path in trace.glob(f"epoch-*/{name}@*"):
-        joined = path.name.removeprefix(f"{name}@")
-        if joined.isdecimal():
-            found.append((path.parent.name, int(joined), path))
+    found: list[tuple[str, int, Path]] = []
+    with suppress(OSError):  # what cannot be looked at now, such as what is being removed, is not kept within the bound
+        found = [(path.parent.name, 0, path) for path in trace.glob(f"epoch-*/{name}")]
+        for path in trace.glob(f"epoch-*/{name}@*"):
+            joined = path.name.removeprefix(f"{name}@")
+            if joined.isdecimal():
+                found.append((path.parent.name, int(joined), path))
     return [path for _, _, path in sorted(found)]
 
 
 def _keep_end(directory: Path) -> int:
     """Make one segment of no events of those in `directory`: how far the process had come. Return its size."""
-    *others, path = sorted(directory.glob("*.parquet"))
+    *others, path = segments_in(directory)
     header = read_segment(path).header
-    end = replace(header, snapshot=None, begin=header.end, lines=0)
-    size = write_segment(path, end, to_table(header.process, [], [], []))
+    # The oldest first, and this one last: wherever it is stopped, what is left can be read.
     for other in others:
         other.unlink()
+    end = replace(header, snapshot=None, begin=header.end, lines=0)
+    return write_segment(path, end, to_table(header.process, [], [], []))
+
+
+def _size(directory: Path) -> int:
+    """Return the size of an older life, which may be written, shortened or removed meanwhile."""
+    size = 0
+    with suppress(OSError):
+        for file in directory.iterdir():
+            with suppress(FileNotFoundError):  # the last of an older epoch has got its name
+                size += file.stat().st_size
     return size
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:  # the last of an older epoch has got its name meanwhile
-        return 0

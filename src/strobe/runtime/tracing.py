@@ -113,7 +113,7 @@ class Tracer:
         self._end_segment("snapshot")
         self._begin_segment(snapshot)
         # A trace may be read from here: say once more what the process sees.
-        self._seen = not self._channels
+        self._seen = False
         if rest is not None:
             self._note(replace(rest, payload=self._payload(rest.position)))
 

@@ -5,7 +5,7 @@ saw and the state of its random generator. What it sends must come out the same,
 the process is not deterministic, and the first difference is named.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -76,10 +76,17 @@ class ReplayContext(Context):
 class Replay:
     """A run of `system`, which must be fresh, along the events of `trace`.
 
-    Where the trace begins at the cut of a snapshot, that is `begun`, and everything is first restored from it.
+    Where the trace begins at the cut of a snapshot, that is `begun`, and everything is first restored from it. `renew`
+    makes the system anew, for those of whom there are several lives in the trace.
     """
 
-    def __init__(self, system: System, trace: Trace, begun: Snapshot | None = None) -> None:
+    def __init__(
+        self,
+        system: System,
+        trace: Trace,
+        begun: Snapshot | None = None,
+        renew: Callable[[], System] | None = None,
+    ) -> None:
         lives = trace.header.lives
         missing = set(trace.processes) - set(system.processes) - set(lives)
         if missing:
@@ -88,8 +95,9 @@ class Replay:
         self.trace = trace
         # Whose life it is: of one that left and joined again there are several, and each begins anew.
         self.process_of = {name: lives.get(name, name) for name in trace.processes}
+        processes = system.processes
         self.processes = {
-            name: deepcopy(system.processes[process]) if name in lives else system.processes[process]
+            name: processes[process] if name not in lives else _anew(process, processes, renew)
             for name, process in self.process_of.items()
         }
         self.contexts = {name: ReplayContext(process) for name, process in self.process_of.items()}
@@ -193,6 +201,11 @@ class Replay:
             self.channels[line.channel][line.ordinal] = payload
 
 
+def _anew(process: str, used: Mapping[str, Process], renew: Callable[[], System] | None) -> Process:
+    """Return `process` as it begins. Without `renew`, it must be one that can be copied."""
+    return renew().processes[process] if renew is not None else deepcopy(used[process])
+
+
 def channel_id(spec: ChannelSpec) -> str:
     """Return the id by which processes know a channel of a trace: without the incarnation that a trace may add."""
     return spec.id.removesuffix(f"#{spec.incarnation}")
@@ -215,9 +228,11 @@ def compare_at_cut(system: System, trace: Trace, snapshot: Snapshot) -> list[str
     return problems
 
 
-def compare_along(system: System, trace: Trace, snapshots: Sequence[Snapshot], begun: Snapshot | None) -> list[str]:
+def compare_along(
+    load: Callable[[], System], trace: Trace, snapshots: Sequence[Snapshot], begun: Snapshot | None
+) -> list[str]:
     """Replay all of `trace`; return which processes had another state at their cuts than the `snapshots` say (R4)."""
-    replay = Replay(system, trace, begun)
+    replay = Replay(load(), trace, begun, load)
     at: dict[tuple[str, int], list[tuple[str, LocalState]]] = {}
     records = trace.records()
     for snapshot in snapshots:
@@ -232,12 +247,12 @@ def compare_along(system: System, trace: Trace, snapshots: Sequence[Snapshot], b
     return problems
 
 
-def states_along(system: System, trace: Trace, begun: Snapshot | None) -> dict[str, list[Any]]:
+def states_along(load: Callable[[], System], trace: Trace, begun: Snapshot | None) -> dict[str, list[Any]]:
     """Replay all of `trace`; return the states that each process was in, from before its first event on.
 
     They are made of numbers, strings, lists and dicts, as a reader of a snapshot sees them.
     """
-    replay = Replay(system, trace, begun)
+    replay = Replay(load(), trace, begun, load)
     states = {name: [_plain(process.capture())] for name, process in replay.processes.items()}
     for event in trace.events():
         replay.run((event,))

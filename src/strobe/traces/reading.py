@@ -22,7 +22,7 @@ from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
 from strobe.traces.columns import ProcessLines
 from strobe.traces.lives import name_lives, with_records
-from strobe.traces.segments import CLOSED, Segment, read_segment
+from strobe.traces.segments import CLOSED, Segment, read_segment, segments_in
 from strobe.traces.start import Start, choose_start, to_trace_start
 
 LINES_MAX = 10_000_000
@@ -80,7 +80,7 @@ def _find_segments(place: Path) -> list[list[Segment]]:
     """Return the segments of each process, in order; none may be missing between two others."""
     traces: list[list[Segment]] = []
     for path in sorted(path for path in place.iterdir() if path.is_dir()):
-        segments = [read_segment(file) for file in sorted(path.glob("*.parquet"))]
+        segments = [read_segment(file) for file in segments_in(path)]
         for before, segment in pairwise(segments):
             expected = before.header.segment + 1
             if segment.header.segment != expected or segment.header.begin != before.header.end:

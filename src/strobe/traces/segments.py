@@ -96,6 +96,11 @@ def directory_of(trace: Path, epoch: int, process: str, joined: int = 0) -> Path
     return trace / f"epoch-{epoch:06}" / (f"{name}@{joined}" if joined else name)
 
 
+def segments_in(directory: Path) -> list[Path]:
+    """Return the files of the segments in `directory`, by their numbers: a long trace has more than six digits."""
+    return sorted(directory.glob("*.parquet"), key=lambda path: (len(path.stem), path.stem))
+
+
 def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:
     """Write a segment, whole or not at all; return its size."""
     fields = msgspec.to_builtins(header)

@@ -111,7 +111,8 @@ def _side(segments: list[Segment], place: int) -> Side:
 def _whole_or_gone(segments: list[Segment], sides: dict[str, Side], channels: dict[str, ChannelSpec]) -> Side | None:
     """Return the side of a process without a recording at the cut: all of its trace, or nothing any more."""
     first = segments[0].header
-    if first.segment == 1 and first.snapshot is None:
+    # Of a life that the bound has taken, one segment is left that begins where it ended.
+    if first.segment == 1 and first.snapshot is None and not first.begin.position:
         whole = _side(segments, 0)
         if _consistent(sides | {first.process: whole}, channels):
             return whole

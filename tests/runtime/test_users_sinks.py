@@ -1,0 +1,97 @@
+"""Sinks that users write themselves may raise what they like: the node waits or says so, and never hangs on it (R2)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.fake_coordinator import coordinating
+from tests.runtime.link_ends import run, until
+from tests.runtime.scripted import pair
+from tests.runtime.test_host import trio, without
+
+from strobe.outside import Sink
+from strobe.protocol.coordination import Drained, TellView
+from strobe.runtime import effects
+
+
+class Broker(Sink):
+    """Fails once, in the method that is named, and then works."""
+
+    def __init__(self, process: str, fails_in: str = "") -> None:
+        self.process = process
+        self.fails_in = fails_in
+        self.records = 0
+
+    def _work(self, name: str) -> None:
+        if self.fails_in == name:
+            self.fails_in = ""
+            raise ConnectionResetError("the broker hung up")
+
+    @property
+    def position(self) -> int:
+        return self.records
+
+    def restore(self, position: int, **_: Any) -> None:
+        self._work("restore")
+        self.records = position
+
+    def emit(self, record: Any) -> None:
+        self.records += 1
+
+    def prepare(self, position: int) -> None:
+        self._work("prepare")
+
+    def release(self, position: int) -> None:
+        self._work("release")
+
+    def close(self) -> None:
+        pass
+
+
+class Forgetful(Broker):
+    @property
+    def released(self) -> int | None:
+        raise KeyError("no such topic")
+
+
+def test_R2_a_process_leaves_once_its_sink_has_what_it_could_not_take_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(effects, "STAGE_AGAIN_S", 0.001)
+
+    async def scenario() -> None:
+        sink = Broker("c")
+        async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
+            hosts = await coordinator.started("a", "b", "c")
+            hosts[2].application.context.emit("last")  # type: ignore[attr-defined]
+            sink.fails_in = "prepare"
+            view = without(coordinator.view, 2, "c")
+            for name in "cab":
+                coordinator.links[name].say(TellView(name, view))
+            link = coordinator.links["c"]
+            await until(lambda: Drained("c", 2, {"out": 1}) in link.said(Drained))
+
+    run(scenario())
+    assert "process c cannot leave yet: ConnectionResetError: the broker hung up" in caplog.text
+
+
+def test_R2_a_sink_that_cannot_tell_what_it_has_released_is_said_and_the_node_registers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair(sinks={"out": Forgetful("b")})) as coordinator:
+            coordinator.run("b")
+            link = await coordinator.registered("b")
+            assert link.register.released == {"out": None}
+
+    run(scenario())
+    assert "sink out of process b cannot tell what it has released: KeyError: 'no such topic'" in caplog.text
+
+
+def test_R2_a_sink_that_cannot_be_reached_yet_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair(sinks={"out": Broker("b", "restore")})) as coordinator:
+            await coordinator.started("a", "b")
+
+    run(scenario())
+    assert "process b cannot begin yet: the broker hung up; trying again" in caplog.text
