@@ -1,6 +1,7 @@
 """What the coordinator makes of joiners and leavers that are not there, or cannot begin (E2, R2)."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,21 @@ from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, commi
 
 from strobe.process import Channel, System
 from strobe.protocol import ChannelSpec
-from strobe.protocol.coordination import Drained, LeaveWanted, LetGo, Released, RestoreWanted, TellBlank, TellView
-from strobe.runtime.documents import Taken, TakeRequest
+from strobe.protocol.coordination import (
+    Drained,
+    LeaveWanted,
+    LetGo,
+    Released,
+    RestoreWanted,
+    SnapshotWanted,
+    TellBlank,
+    TellRestore,
+    TellView,
+)
+from strobe.runtime.control import SnapshotBegun
+from strobe.runtime.documents import RestoreRequest, Taken, TakeRequest
 from strobe.runtime.operations import NoAnswer
+from strobe.runtime.requests import RestoreFailed
 from strobe.runtime.sinks import FileSink
 
 NAMES = ("a", "b", "c")
@@ -218,5 +231,109 @@ def test_R1_a_joiner_that_crashes_again_and_again_is_refused_and_the_others_go_o
                 assert "it has made everybody roll back 2 times within 60 s" in refused.reason
             await committed(coordinator, a, b)
             assert coordinator.coordinator.halted is None
+
+    asyncio.run(scenario())
+
+
+async def photograph(coordinator: Running, *nodes: FakeNode, **sinks: dict[str, int]) -> str:
+    """Have these take a snapshot, in which some have output; return its id."""
+    coordinator.coordinator.hear(SnapshotWanted())
+    parts = [node.take_part(sinks=sinks.get(node.process, {})) for node in nodes]
+    outcomes = await asyncio.gather(*parts)
+    assert all(told.committed for _, told in outcomes), outcomes
+    return str(outcomes[0][0].snapshot)
+
+
+def test_R2_a_snapshot_without_who_joins_again_that_is_logged_after_the_join_holds_up_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b = await left_with_output(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = [await node.hear(SnapshotBegun) for node in (a, b)]
+            mended = threading.Event()
+
+            def slow_disk() -> list[Any]:
+                assert mended.wait(20)
+                return []
+
+            coordinator.coordinator.store.work(slow_disk)
+            c = await coordinator.node("c", released={"out": 0})
+            brain = coordinator.coordinator.brain
+            await coordinator.until(lambda: brain.membership.changing is not None)
+            a.store_part(begun[0])
+            b.store_part(begun[1])
+            await coordinator.until(lambda: any(attempt.committing for attempt in brain.open.values()))
+            mended.set()
+            await drained(a, b, c)
+            await coordinator.until(lambda: brain.settled)
+            for position in (3, 4):
+                newest = await photograph(coordinator, a, b, c, c={"out": position})
+            await b.close()
+            await coordinator.until(lambda: not coordinator.coordinator.members.get("b").connected)
+            b = await coordinator.node("b")
+            assert (await b.hear(TellRestore)).restored == newest
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["has left", "has joined again"])
+def test_R2_below_what_a_process_had_let_out_before_it_left_nothing_is_restored(tmp_path: Path, again: bool) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            below = await photograph(coordinator, a, b, c, c={"out": 10})
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            await drained(a, b)
+            await drained(c, sinks=OUT)
+            await asyncio.gather(a.take_part(), b.take_part())
+            await c.hear(LetGo)
+            c.say(Released("c"))
+            await c.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+            if again:
+                c = await coordinator.node("c", released={"out": 0})
+                await drained(a, b, c)
+                await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+                await photograph(coordinator, a, b, c, c={"out": 3})
+            with pytest.raises(RestoreFailed, match="sink out of process c has handed out 60 more since"):
+                await coordinator.service.operations.restore(RestoreRequest(below, False, 20.0))
+
+    asyncio.run(scenario())
+
+
+def test_E2_a_joiner_need_not_know_who_is_about_to_leave(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", system_of("a", "b", "c")) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            membership = coordinator.coordinator.brain.membership
+            membership.drained.discard("a")  # the view is not settled just now, so the leave waits
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            channels = (ChannelSpec("j->a", "j", "a"), ChannelSpec("c->j", "c", "j"))
+            j = await coordinator.node("j", channels=channels)
+            await coordinator.until(lambda: len(membership.changes) == 2)
+            a.say(Drained("a", 1))
+            await drained(a, b, c)
+            await drained(a, b, j)
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            assert membership.view.processes == ("a", "b", "j")
+
+    asyncio.run(scenario())
+
+
+def test_E2_a_joiner_that_takes_over_from_its_silent_former_self_joins(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            membership = coordinator.coordinator.brain.membership
+            membership.drained.discard("a")  # the view is not settled just now, so the join waits
+            await coordinator.node("j", channels=JOINS_J, instance="former")
+            await coordinator.until(lambda: coordinator.coordinator.members.get("j"))
+            coordinator.coordinator.members.get("j").heard_s = -1e9
+            j = await coordinator.node("j", channels=JOINS_J)
+            await coordinator.until(lambda: coordinator.coordinator.members.get("j").instance != "former")
+            a.say(Drained("a", 1))
+            await drained(a, b, j)
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            assert "j" in membership.view.processes
 
     asyncio.run(scenario())

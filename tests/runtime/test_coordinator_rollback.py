@@ -434,3 +434,24 @@ def test_R2_of_snapshots_that_overlap_none_is_committed_below_what_another_has_r
             assert {one.restored for one in await restored(a, b)} == {str(newest)}
 
     asyncio.run(scenario())
+
+
+def test_R1_who_comes_back_because_the_word_of_a_rollback_was_lost_is_told_again_and_nobody_goes_back_once_more(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b)
+            b = await restart(coordinator, b)
+            await restored(b)
+            for _ in range(3):  # each time its connection breaks before it has read what it is told
+                await a.close()
+                await coordinator.until(lambda: not coordinator.coordinator.members.get("a").connected)
+                again = await coordinator.node("a", instance=coordinator.coordinator.members.get("a").instance, epoch=1)
+                await again.hear(TellRestore)
+                a = again
+            assert coordinator.coordinator.brain.epoch == 2
+            assert len(coordinator.logged("rollback")) == 1
+
+    asyncio.run(scenario())

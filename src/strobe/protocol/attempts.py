@@ -100,8 +100,8 @@ class Attempts:
         for attempt in self.open.values():
             if now_us >= attempt.deadline_us and not attempt.ending:
                 missing = ", ".join(process for process in attempt.view.processes if process not in attempt.arrived)
-                seconds = self.timeout_us / 1_000_000
-                reason = f"timed out after {seconds:g} s without a fragment from {missing}"
+                lacking = f"a fragment from {missing}" if missing else "the output of one that leaves"
+                reason = f"timed out after {self.timeout_us / 1_000_000:g} s without {lacking}"
                 effects += self.end(attempt, reason, now_us)
         return effects
 

@@ -61,7 +61,7 @@ class ProcessBlank(msgspec.Struct, frozen=True):
     """A process is there that has no state: it was never started, or a crash took its state.
 
     Where it has the state of an older `epoch`, that is of no use either; but no crash took anything. `again`: the same
-    program was there before without a state, so it has not begun since; what it was told has not reached it.
+    program was there before, and has not begun this epoch since; what it was told has not reached it.
     """
 
     process: str

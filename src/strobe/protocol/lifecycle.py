@@ -190,7 +190,7 @@ class Lifecycle:
 
     def _begin_what_may(self, now_us: int) -> list[CoordinatorEffect]:
         self.schedule.tick(now_us)
-        if self.membership.changes or not self._may_begin(now_us):
+        if self.membership.changes or self.beginning is not None or not self._may_begin(now_us):
             return []
         want = self.schedule.take(now_us)
         if want is None:
@@ -253,8 +253,11 @@ class Lifecycle:
         return self._commit_what_is_whole()
 
     def _commit_what_is_whole(self) -> list[CoordinatorEffect]:
-        """Commit what has all of its fragments, unless a rollback is to come: that waits for commits to end."""
-        if self.rollback.pending:
+        """Commit what has all of its fragments, unless a rollback is to come: that waits for commits to end.
+
+        Nor where somebody leaves of whom a coordinator that has come back does not know how far its output goes.
+        """
+        if self.rollback.pending or self.membership.unstaged:
             return []
         return [CommitSnapshot(snapshot, self.membership.covered()) for snapshot in self.attempts.take_whole()]
 
@@ -336,7 +339,7 @@ class Lifecycle:
             committed, reason = False, entry.reason
             self.schedule.want_again(attempt.begin, now_us)
         else:
-            self.rollback.committed(entry.snapshot)
+            self.rollback.committed(entry.snapshot, entry.manifest.view)
             free = self.membership.committed(entry.manifest)
             self.rollback.present.difference_update(free)
         self.schedule.last_outcome_us = now_us
@@ -480,7 +483,7 @@ class Lifecycle:
         if not waiting and event.process in self.membership.staged:
             self.schedule.want(())  # nobody else need ask for the snapshot that it waits for
         self.rollback.present.difference_update(free)
-        return [LetGo(process) for process in free]
+        return [LetGo(process) for process in free] + self._commit_what_is_whole()
 
     def _change_view(self, now_us: int) -> list[CoordinatorEffect]:
         if self.beginning is not None or self.adopting or self.rollback.pending:
@@ -501,7 +504,9 @@ class Lifecycle:
             )
         joined = sorted(set(entry.view.processes) - set(before.processes))
         effects += [TellSettled(process, self.counter + 1) for process in joined]
-        effects += [TellView(process, entry.view) for process in self.membership.everyone]
+        # Who is there without state begins with the epoch that everybody goes back to, and not with this view.
+        told = [process for process in self.membership.everyone if process not in self.rollback.blanks]
+        effects += [TellView(process, entry.view) for process in told]
         return effects
 
     def _wake(self, now_us: int) -> list[CoordinatorEffect]:

@@ -195,7 +195,8 @@ class Membership:
         """A snapshot of this timeline is complete; return who waited for that, and may let out its output and go."""
         # It may have been on its way to the log since before what is known here.
         out = [process for process, gone in self.departed.items() if gone.released]
-        self.departed = dict(manifest.departed)
+        departed, members = manifest.departed, self.view.members
+        self.departed = {process: gone for process, gone in departed.items() if process not in members}
         for process in out:
             self.released(process)
         self.leaving = {

@@ -76,6 +76,8 @@ class Rollback:
         self.started: set[str] = set(view.processes)
         # Those of `started` that were only taken for it.
         self.assumed: set[str] = set()
+        # Those that are there without state, and wait for everybody to go back.
+        self.blanks: set[str] = set()
         self.wish: Wish | None = None
         self.choosing = False
         self.starting: EpochStart | None = None
@@ -94,6 +96,7 @@ class Rollback:
         self.present.add(process)
         self.started.add(process)
         self.assumed.discard(process)
+        self.blanks.discard(process)
 
     # Why
 
@@ -131,6 +134,7 @@ class Rollback:
             wish.blamed = blamed
         wish.needed = True
         self.wish = wish
+        self.blanks.add(process)
         return []
 
     def want(self, event: RestoreWanted) -> None:
@@ -219,9 +223,13 @@ class Rollback:
             return []
         return self._halt(f"process {event.process} cannot be restored, and all is stopped: {event.reason}")
 
-    def committed(self, snapshot: str) -> None:
-        """The log has a newer complete snapshot, which the choice under way did not know of."""
+    def committed(self, snapshot: str, view: View) -> None:
+        """The log has a newer complete snapshot, which the choice under way did not know of.
+
+        All who are in it have started in this epoch, also those whom another coordinator has told.
+        """
         self.newest, self.outdated = snapshot, True
+        self.started.update(view.processes)
 
     def view_changed(self, view: View, before: View, own: bool) -> None:
         """A view changes only when all have started; and those who join are told to start, now, if they are there.
@@ -288,6 +296,7 @@ class Rollback:
             self.blames.append((entry.at_us, entry.blamed))
         if entry.epoch == 1 and entry.view is not None:
             self.first_view = entry.view
+        self.blanks.clear()
         self.epoch_view = view
         self.restored = self.newest = entry.restored
         self.forked = entry.fork

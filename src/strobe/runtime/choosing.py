@@ -112,12 +112,13 @@ def choose(
             return Answer(RestoreRefused(str(error)))
     elif not candidates:
         return Answer(SnapshotChosen(None, None))
-    newest = state.committed[candidates[0]].manifest if candidates and not fork else None
     passed_over: list[str] = []
     for name in candidates if wanted is None else [wanted]:
         manifest = state.committed[name].manifest
         strange = topology.problem(manifest, by_name=wanted is not None)
-        problem = strange or _problem(store, name, manifest, newest)
+        problem = (
+            strange or (None if fork else _below_later(state, candidates, name)) or _unverified(store, name, manifest)
+        )
         if problem is None and name not in candidates and not fork:
             problem = _beside_fork(SnapshotId.parse(name).epoch, manifest, lineage(state.epoch, starts), starts)
         if problem is None and wanted is not None and system is not None:
@@ -128,15 +129,20 @@ def choose(
     return Answer(RestoreRefused("; ".join(passed_over)))
 
 
-def _problem(store: Store, name: str, manifest: Manifest, newest: Manifest | None) -> str | None:
-    """Return why the snapshot cannot be restored; the cheap check first."""
-    below = below_released(manifest, newest) if newest is not None else None
-    return below or _unverified(store, name, manifest)
+def _below_later(state: LogState, candidates: list[str], name: str) -> str | None:
+    """Return why, after all that later snapshots have let out, this one cannot be gone back to (R2).
+
+    The newest does not know of all of it: who left and joined again has output of an earlier life, too.
+    """
+    complete = state.committed[name]
+    later = (state.committed[one] for one in candidates)
+    found = (below_released(complete.manifest, one.manifest) for one in later if one.position > complete.position)
+    return next((problem for problem in found if problem is not None), None)
 
 
 def below_released(manifest: Manifest, newest: Manifest) -> str | None:
     """Return why, after all that `newest` has let out, the snapshot cannot be gone back to (R2); None where it can."""
-    for process, record in (newest.processes | newest.departed).items():
+    for process, record in (newest.departed | newest.processes).items():
         earlier = manifest.processes.get(process) or manifest.departed.get(process)
         for sink, position in record.sinks.items():
             released = earlier.sinks.get(sink, 0) if earlier is not None else 0

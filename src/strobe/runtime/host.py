@@ -182,6 +182,7 @@ class Host:
         self._link.say(message)
 
     def _greeting(self) -> Register:
+        self.claims = 0
         return Register(
             VERSION,
             self.name,
@@ -244,7 +245,6 @@ class Host:
             self._link.reconnect()
             return
         self._put_off_for = ""
-        self.claims = 0
         self.system = welcome.system
         self.settings = welcome.settings
         self._current = welcome.epoch

@@ -14,6 +14,7 @@ from strobe.protocol.coordination import (
     Drained,
     FragmentArrived,
     JoinWanted,
+    LeaveWanted,
     LetGo,
     ProcessBlank,
     ProcessFailed,
@@ -131,8 +132,12 @@ class Reception:
 
     def _join(self, register: Register) -> None:
         membership = self.coordinator.brain.membership
-        coming = [change.process for change in (membership.changing, *membership.changes) if change is not None]
-        known = {*membership.view.processes, *coming, register.process}
+        known = {*membership.view.processes, register.process}
+        for change in (membership.changing, *membership.changes):
+            if isinstance(change, JoinWanted):
+                known.add(change.process)
+            elif isinstance(change, LeaveWanted):
+                known.discard(change.process)
         # A channel to one that has not joined yet is brought by that one.
         channels = tuple(channel for channel in register.channels if {channel.source, channel.target} <= known)
         self.coordinator.hear(JoinWanted(register.process, channels))
@@ -196,7 +201,7 @@ class Reception:
         elif process in membership.left or (process not in everyone and register.epoch == coordinator.brain.epoch):
             coordinator.let_go(LetGo(process))  # it has left, and missed the word
         elif register.epoch < coordinator.brain.epoch:
-            coordinator.hear(ProcessBlank(process, register.epoch, again and register.epoch == 0))
+            coordinator.hear(ProcessBlank(process, register.epoch, again))
         else:
             coordinator.hear(ProcessReturned(process))
             self._ask_again(process)

@@ -19,7 +19,7 @@ from strobe.protocol.coordination import (
     SnapshotWanted,
     TellRestore,
 )
-from strobe.protocol.log import Commit, Departure
+from strobe.protocol.log import Abort, Commit, Departure
 
 RING = view("p>q", "q>r", "r>p")
 S1 = snapshot_id(1)
@@ -186,3 +186,42 @@ def test_one_that_joins_again_has_not_left_any_more() -> None:
     desk.hears(Released("r"))
     desk.brain.membership.logged(view("p>q", "q>r", "r>p", number=3), recovering=False)
     assert desk.brain.membership.covered() == {}
+
+
+def test_R2_a_coordinator_that_comes_back_commits_nothing_before_a_leaver_has_said_how_far_its_output_goes() -> None:
+    """Else that snapshot would cover output that it does not name, and which nobody would let out."""
+    desk = leaving()
+    staged(desk)
+    desk.restart()
+    desk.hears(ProcessReturned("p"), ProcessReturned("q"))
+    desk.drained(2, "p", "q")
+    assert complete(desk) == []
+    assert those(desk.hears(ProcessReturned("r"), Drained("r", 2, OUT)), LetGo) == [LetGo("r", OUT)]
+    assert departed(desk) == {"r": Departure(OUT)}
+
+
+def test_a_snapshot_that_waits_in_vain_for_a_leaver_says_so_when_it_times_out() -> None:
+    desk = leaving()
+    staged(desk)
+    desk.restart()
+    desk.drained(2, "p", "q")
+    complete(desk)
+    desk.at(desk.now_us + desk.brain.policy.timeout_us)
+    (aborted,) = [entry for entry in desk.log if isinstance(entry, Abort)]
+    assert aborted.reason.endswith("without the output of one that leaves")
+
+
+def test_R2_who_has_joined_again_has_not_left_for_a_snapshot_that_is_logged_late() -> None:
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    desk.slow = True
+    desk.hears(SnapshotWanted())
+    desk.write()
+    desk.hears(JoinWanted("r", RING.channels[1:]))  # its view is on its way
+    complete(desk)  # and behind it the commit of a snapshot in which it had left
+    desk.write()
+    desk.write()
+    assert desk.brain.view.processes == ("p", "q", "r")
+    assert departed(desk) == {"r": Departure(OUT)}
+    assert desk.brain.membership.departed == {}

@@ -247,3 +247,12 @@ def test_the_minimum_pause_holds_for_what_processes_initiate_too() -> None:
         desk.hears(started("q", counter))
         desk.fragments(SnapshotId(1, counter, "q"), "p", "q", "r")
     assert len(desk.begun()) == 1
+
+
+def test_of_two_that_are_wanted_while_the_first_is_on_its_way_to_the_log_each_has_an_id_of_its_own() -> None:
+    desk = Desk(RING, Policy(overlapping_max=2), slow=True)
+    desk.hears(SnapshotWanted(), SnapshotWanted(("q",)))
+    assert len(desk.waiting) == 1
+    desk.write()
+    desk.write()
+    assert [entry.snapshot for entry in desk.begun()] == [str(S1), str(S2)]

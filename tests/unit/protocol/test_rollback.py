@@ -476,3 +476,33 @@ def test_a_recording_that_fails_for_what_is_over_already_changes_nothing() -> No
     assert desk.aborts() == []
     assert those(to(desk.hears(ProcessReturned("q")), "q"), AskToRecord) == []
     assert [entry for entry in desk.log if isinstance(entry, ViewChange)] == []
+
+
+def test_R1_who_is_there_without_state_is_told_no_view_while_everybody_is_to_go_back() -> None:
+    """It would begin from nothing, in an epoch that is about to end."""
+    desk = with_one_complete()
+    desk.slow = True
+    desk.hears(LeaveWanted("r"))  # the view without it is on its way
+    crash(desk, "p")
+    assert [told.process for told in those(desk.write(), TellView)] == ["q", "r"]
+    desk.write()
+    assert "p" in [told.process for told in those(chosen(desk) + desk.write(), TellRestore)]
+    assert desk.brain.rollback.blanks == set()
+
+
+def test_R1_who_is_in_a_snapshot_of_this_epoch_has_run_in_it_whoever_told_it_to() -> None:
+    one = with_one_complete()
+    other = Desk(RING, log=one.log)
+    other.catch_up()
+    one.hears(ProcessFailed("q"))
+    other.hears(ProcessReturned("q"))  # it has found the other coordinator
+    crash(one, "p")
+    chosen(one)
+    other.catch_up()  # which tells it to begin the epoch
+    other.drained(2, "p", "q", "r")
+    other.hears(SnapshotWanted())
+    other.fragments(other.last_begun(), "p", "q", "r", view=2)
+    one.catch_up()
+    effects = one.hears(ProcessBlank("q"))
+    assert those(effects, TellRestore) == []
+    assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]

@@ -75,6 +75,6 @@ def test_what_overtakes_a_further_start_of_a_fork_is_restored_as_a_fork_too() ->
     desk.drained(2, "p", "q", "r")
     crash(desk, "q")
     epoch_on_its_way(desk)
-    desk.brain.rollback.committed(str(S2))
+    desk.brain.rollback.committed(str(S2), desk.brain.view)
     assert those(desk.write(), ChooseSnapshot) == [ChooseSnapshot(str(S2), fork=True)]
     assert [entry.fork for entry in desk.epochs()] == [True, True]
