@@ -130,20 +130,31 @@ def choose(
 
 
 def _below_later(state: LogState, candidates: list[str], name: str) -> str | None:
-    """Return why, after all that later snapshots have let out, this one cannot be gone back to (R2).
+    """Return why, after all that the present has let out, this snapshot cannot be gone back to (R2).
 
-    The newest does not know of all of it: who left and joined again has output of an earlier life, too.
+    The newest does not know of all of it: who left and joined again has output of an earlier life, too. Nor is the
+    newest always later: where one was returned to, those that it has abandoned are.
     """
     complete = state.committed[name]
-    later = (state.committed[one] for one in candidates)
-    found = (below_released(complete.manifest, one.manifest) for one in later if one.position > complete.position)
-    return next((problem for problem in found if problem is not None), None)
+    against = [one for one in candidates[1:] if state.committed[one].position > complete.position]
+    for one in [*candidates[:1], *against]:
+        problem = below_released(complete.manifest, state.committed[one].manifest, on_timeline=name in candidates)
+        if problem is not None and one != name:
+            return problem
+    return None
 
 
-def below_released(manifest: Manifest, newest: Manifest) -> str | None:
-    """Return why, after all that `newest` has let out, the snapshot cannot be gone back to (R2); None where it can."""
-    for process, record in (newest.departed | newest.processes).items():
+def below_released(manifest: Manifest, later: Manifest, *, on_timeline: bool = True) -> str | None:
+    """Return why, after all that `later` has let out, the snapshot cannot be gone back to (R2); None where it can.
+
+    Where `later` lies behind it on one timeline, who has left in the one, and in the other is there or has left with
+    other output, has joined again: what it let out since began anew.
+    """
+    for process, record in (later.departed | later.processes).items():
         earlier = manifest.processes.get(process) or manifest.departed.get(process)
+        if on_timeline and process in manifest.departed and earlier is not None:
+            same = process not in later.processes and record.sinks == earlier.sinks
+            earlier = earlier if same else None
         for sink, position in record.sinks.items():
             released = earlier.sinks.get(sink, 0) if earlier is not None else 0
             if position > released:

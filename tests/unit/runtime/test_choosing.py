@@ -77,17 +77,57 @@ def test_R1_the_newest_is_returned_to_also_where_somebody_in_it_has_left_since(t
     assert choose(store, starts, None, without_c).event == SnapshotChosen(name, VIEW)
 
 
+def commit_with(store: Store, counter: int, left: dict[str, dict[str, int]], **there: dict[str, int]) -> str:
+    """Commit a snapshot in which some have left with output, and some that are there have output."""
+    name = begin(store, counter)
+    manifest = store.write_snapshot(sample(counter))
+    records = {
+        process: msgspec.structs.replace(record, sinks=there.get(process, {}))
+        for process, record in manifest.processes.items()
+    }
+    departed = {process: Departure(sinks) for process, sinks in left.items()}
+    manifest = msgspec.structs.replace(manifest, processes=records, departed=departed)
+    store.commit(name, manifest, store.state().next_position, 30)
+    return name
+
+
 def test_R2_below_the_output_of_a_process_that_has_left_only_a_fork_is_restored(tmp_path: Path) -> None:
     store, starts = Store.create(tmp_path / "store"), {}
     start(store, 1, None, starts)
     earlier = commit(store, sample(1))
-    name = begin(store, 2)
-    manifest = msgspec.structs.replace(store.write_snapshot(sample(2)), departed={"d": Departure({"audit": 70})})
-    store.commit(name, manifest, store.state().next_position, 30)
+    commit_with(store, 2, left={"d": {"audit": 70}})
     event = choose(store, starts, earlier, HERE).event
     assert isinstance(event, RestoreRefused)
     assert "lies below released output: sink audit of process d has handed out 70 more since" in event.reason
     assert choose(store, starts, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
+
+
+@pytest.mark.parametrize(
+    ("process", "is_there", "since"),
+    [("d", False, 40), ("a", True, 40), ("a", True, 70)],
+    ids=["and left again", "and is there", "and has let out as much"],
+)
+def test_R2_below_the_output_of_a_process_that_has_joined_again_only_a_fork_is_restored(
+    tmp_path: Path, process: str, is_there: bool, since: int
+) -> None:
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    earlier = commit_with(store, 1, left={process: {"audit": 70}})
+    output = {process: {"audit": since}}
+    newest = commit_with(store, 2, left={}, **output) if is_there else commit_with(store, 2, left=output)
+    event = choose(store, starts, earlier, HERE).event
+    assert isinstance(event, RestoreRefused)
+    assert f"has handed out {since} more since" in event.reason
+    assert choose(store, starts, None, HERE).event == SnapshotChosen(newest, VIEW)
+    assert choose(store, starts, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
+
+
+def test_R2_who_has_left_with_the_same_output_in_both_has_let_out_nothing_since(tmp_path: Path) -> None:
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    earlier = commit_with(store, 1, left={"d": {"audit": 70}})
+    commit_with(store, 2, left={"d": {"audit": 70}})
+    assert choose(store, starts, earlier, HERE).event == SnapshotChosen(earlier, VIEW)
 
 
 class Balance(Process):
