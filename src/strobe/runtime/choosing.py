@@ -147,13 +147,13 @@ def _below_later(state: LogState, candidates: list[str], name: str) -> str | Non
 def below_released(manifest: Manifest, later: Manifest, *, on_timeline: bool = True) -> str | None:
     """Return why, after all that `later` has let out, the snapshot cannot be gone back to (R2); None where it can.
 
-    Where `later` lies behind it on one timeline, who has left in the one, and in the other is there or has left with
-    other output, has joined again: what it let out since began anew.
+    Who has left in it, and has other output in `later`, has joined again: what it let out since began anew. So it is
+    where both are `on_timeline` and it is there again, whatever its output.
     """
     for process, record in (later.departed | later.processes).items():
         earlier = manifest.processes.get(process) or manifest.departed.get(process)
-        if on_timeline and process in manifest.departed and earlier is not None:
-            same = process not in later.processes and record.sinks == earlier.sinks
+        if process in manifest.departed and earlier is not None:
+            same = record.sinks == earlier.sinks and not (on_timeline and process in later.processes)
             earlier = earlier if same else None
         for sink, position in record.sinks.items():
             released = earlier.sinks.get(sink, 0) if earlier is not None else 0

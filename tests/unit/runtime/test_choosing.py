@@ -77,10 +77,12 @@ def test_R1_the_newest_is_returned_to_also_where_somebody_in_it_has_left_since(t
     assert choose(store, starts, None, without_c).event == SnapshotChosen(name, VIEW)
 
 
-def commit_with(store: Store, counter: int, left: dict[str, dict[str, int]], **there: dict[str, int]) -> str:
+def commit_with(
+    store: Store, counter: int, left: dict[str, dict[str, int]], epoch: int = 1, **there: dict[str, int]
+) -> str:
     """Commit a snapshot in which some have left with output, and some that are there have output."""
-    name = begin(store, counter)
-    manifest = store.write_snapshot(sample(counter))
+    name = begin(store, counter, epoch=epoch)
+    manifest = store.write_snapshot(sample(counter, epoch))
     records = {
         process: msgspec.structs.replace(record, sinks=there.get(process, {}))
         for process, record in manifest.processes.items()
@@ -120,6 +122,20 @@ def test_R2_below_the_output_of_a_process_that_has_joined_again_only_a_fork_is_r
     assert f"has handed out {since} more since" in event.reason
     assert choose(store, starts, None, HERE).event == SnapshotChosen(newest, VIEW)
     assert choose(store, starts, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
+
+
+@pytest.mark.parametrize(("since", "may"), [(40, False), (80, False), (70, True)])
+def test_R2_an_abandoned_snapshot_in_which_a_process_has_left_is_not_restored_below_what_it_let_out_since(
+    tmp_path: Path, since: int, may: bool
+) -> None:
+    """Where it has let out as much as when it left, it never did on the timeline of the present."""
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    first = commit_with(store, 1, left={})
+    abandoned = commit_with(store, 2, left={"a": {"audit": 70}}, a={"audit": 70})
+    start(store, 2, first, starts)
+    commit_with(store, 1, left={}, epoch=2, a={"audit": since})
+    assert isinstance(choose(store, starts, abandoned, HERE).event, SnapshotChosen) == may
 
 
 def test_R2_who_has_left_with_the_same_output_in_both_has_let_out_nothing_since(tmp_path: Path) -> None:
