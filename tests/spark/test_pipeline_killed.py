@@ -23,9 +23,7 @@ from strobe.storage.manifests import blobs_of
 # After every other step a batch is made to fail in test_pipeline.py, without the seconds that a new Java takes.
 KILLS = [
     (killed_driver.IN_JOB, 0),
-    (Step.VIOLATIONS_WRITTEN, 0),
     (Step.VERDICTS_WRITTEN, 0),
-    (Step.EXAMINED, 1),
     (killed_driver.IN_WRITE, 1),
     (Step.ALERTED, 1),
 ]
