@@ -369,6 +369,42 @@ class TestIngressLog:
         assert log.poll(10) == ["one", "three"]
         log.close()
 
+    def test_an_interruption_before_anything_is_written_stays_one(self, path, monkeypatch):
+        log = IngressLog(path)
+        log.append("one")
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(ingress_writer, "framed", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                log.append("two")
+        log.append("three")
+        log.open(0)
+        assert log.poll(10) == ["one", "three"]
+        log.close()
+
+    def test_R2_nothing_is_called_appended_because_of_what_was_written_before_it(self, path, monkeypatch):
+        """The mark of a record that was never acknowledged lies there, and that of the next would be the same."""
+        log = IngressLog(path)
+        log.append("one")
+        real = ingress_writer.write_mark
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(ingress_writer, "write_mark", lambda *mark: (real(*mark), _interrupt()))
+            interrupted.setattr(ingress_writer, "read_mark", _interrupt)  # and once more
+            with pytest.raises(KeyboardInterrupt):
+                log.append("two")
+        with monkeypatch.context() as full:
+            full.setattr(ingress_writer, "write_all", _no_space)
+            with pytest.raises(StrobeError, match="the record was not appended"):
+                log.append("six")
+        log.open(0)
+        log.append("ten")
+        assert log.poll(10) == ["one", "ten"]
+        log.close()
+
+    def test_a_log_that_cannot_be_opened_is_named(self, path):
+        path.symlink_to(path)
+        with pytest.raises(StrobeError, match=rf"ingress log {path} cannot be read: Too many levels"):
+            IngressLog(path).open(1)
+
     @pytest.mark.parametrize("when", ["fdatasync", "write_mark"])
     def test_R2_a_record_that_shares_the_sync_of_who_is_interrupted_is_appended_if_readers_may_have_it(
         self, path, monkeypatch, when
@@ -420,8 +456,12 @@ class TestIngressLog:
         log.close()
 
 
-def _no_space() -> None:
+def _no_space(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 class TestSystem:

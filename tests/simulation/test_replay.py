@@ -10,6 +10,7 @@ from tests.simulation.systems import Player, players
 from strobe import Channel, Process, System
 from strobe.causality.trace import Trace, parse_trace
 from strobe.causality.trace_lines import VERSION, Internal, Receive, Send, TraceHeader
+from strobe.cli.replaying import states_of
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
 from strobe.protocol.systems import first_view
@@ -108,6 +109,54 @@ class Teller(Process):
     def _tell(self, ctx):
         for channel in ctx.outputs:
             ctx.send(channel, self.count)
+
+
+TYPED = """
+import msgspec
+from strobe import Channel, Process, System
+
+class Count(msgspec.Struct, tag=True):
+    n: int
+
+class Counter(Process):
+    def __init__(self):
+        self.decoder, self.count = msgspec.json.Decoder(), 0  # which cannot be copied
+
+    def capture(self):
+        return self.count
+
+    def restore(self, state):
+        self.count = state
+
+    def start(self, ctx):
+        for channel in ctx.outputs:
+            ctx.send(channel, Count(1))
+
+    def receive(self, ctx, channel, message):
+        assert isinstance(message, Count)
+        self.count += message.n
+
+system = System({"a": Counter(), "d": Counter()}, [Channel("a", "d")], messages=[Count])
+"""
+
+
+def test_R4_each_life_is_given_messages_of_its_own_types(tmp_path):
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    sight = msgspec.Raw(b'{"inputs":[],"outputs":["a->d"],"random":7}')
+    channels = (ChannelSpec("a->d", "a", "d"), ChannelSpec("a->d#2", "a", "d#2", incarnation=2))
+    one = msgspec.Raw(b'{"type":"Count","n":1}')
+    lines = [
+        Internal("a", 1, "start", sight, at=0.0),
+        Send("a", 1, "a->d", 1, payload=one),
+        Receive("d", 1, "a->d", 1, at=1.0),
+        Internal("a", 2, "start", sight, at=2.0),
+        Send("a", 2, "a->d#2", 1, payload=one),
+        Receive("d#2", 1, "a->d#2", 1, at=3.0),
+    ]
+    trace = Trace(TraceHeader(VERSION, ("a", "d", "d#2"), channels, lives={"d#2": "d"}), lines)
+    states = states_of(trace, f"{file}:system", None)
+    assert (states["d"], states["d#2"]) == ([0, 1], [0, 1])
 
 
 @pytest.mark.parametrize("renewed", [False, True])

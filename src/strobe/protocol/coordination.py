@@ -139,9 +139,13 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class EntryLogged(msgspec.Struct, frozen=True):
-    """The log has this entry next, whoever wrote it."""
+    """The log has this entry next, whoever wrote it.
+
+    Where it starts an epoch from a snapshot, `departed` are those who had left by that with output.
+    """
 
     entry: Entry
+    departed: dict[str, Departure] = {}
 
 
 class AppendLost(msgspec.Struct, frozen=True):

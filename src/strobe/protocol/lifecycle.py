@@ -15,7 +15,7 @@ end. Until then nothing begins; a change of view aborts what is open, and what i
 A rollback (R1, `rollback`) starts a new epoch, which fences off everything older.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from strobe.protocol.attempts import Attempt, Attempts
@@ -55,7 +55,7 @@ from strobe.protocol.coordination import (
 )
 from strobe.protocol.ids import COORDINATOR, SnapshotId
 from strobe.protocol.lai_yang import LaiYang
-from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, ViewChange
+from strobe.protocol.log import Abort, Begin, Commit, Departure, Entry, EpochStart, ViewChange
 from strobe.protocol.membership import Membership
 from strobe.protocol.outcomes import Outcomes
 from strobe.protocol.policy import Policy
@@ -100,7 +100,7 @@ class Lifecycle:
         """Return the effects of `event`, in the order they must happen."""
         effects = self._handle(event, now_us)
         if not self.recovering:
-            effects += self.attempts.expire(now_us)
+            effects += self.attempts.expire(now_us, self._what_holds_commits())
             effects += self.rollback.choose(self._calm)
             effects += self._change_view(now_us)
             effects += self._begin_what_may(now_us)
@@ -146,7 +146,7 @@ class Lifecycle:
                 self.membership.released(event.process)
                 return []
             case EntryLogged():
-                return self._logged(event.entry, now_us)
+                return self._logged(event, now_us)
             case AppendLost():
                 return self._append_lost(event.entry, now_us)
             case CommitFailed():
@@ -261,13 +261,19 @@ class Lifecycle:
             return []
         return [CommitSnapshot(snapshot, self.membership.covered()) for snapshot in self.attempts.take_whole()]
 
+    def _what_holds_commits(self) -> str:
+        """Return what a snapshot that has all of its fragments waits for."""
+        unstaged = ", ".join(self.membership.unstaged)
+        return f"the output of {unstaged}, which leaves" if unstaged else "the end of a rollback"
+
     def _failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:
         self.rollback.present.discard(process)
         return self.attempts.failed(process, now_us)
 
     # The log
 
-    def _logged(self, entry: Entry, now_us: int) -> list[CoordinatorEffect]:
+    def _logged(self, event: EntryLogged, now_us: int) -> list[CoordinatorEffect]:
+        entry = event.entry
         match entry:
             case Begin():
                 return self._begun(entry, now_us)
@@ -276,10 +282,12 @@ class Lifecycle:
             case ViewChange():
                 return self._view_logged(entry, now_us)
             case EpochStart():
-                return self._epoch_logged(entry, now_us)
+                return self._epoch_logged(entry, event.departed, now_us)
         return []
 
-    def _epoch_logged(self, entry: EpochStart, now_us: int) -> list[CoordinatorEffect]:
+    def _epoch_logged(
+        self, entry: EpochStart, departed: Mapping[str, Departure], now_us: int
+    ) -> list[CoordinatorEffect]:
         """Fence off everything older: what was open has its outcome by that, and is wanted again."""
         if entry.epoch <= self.epoch:
             return []
@@ -290,7 +298,7 @@ class Lifecycle:
         leaving = set(self.membership.leaving)
         if entry.view is not None:
             still_leaving = set() if self.recovering else leaving - self.rollback.may_have_left(entry)
-            self.membership.rolled_back(entry.view, still_leaving)
+            self.membership.rolled_back(entry.view, still_leaving, departed)
         return self.rollback.epoch_logged(entry, self.view, leaving, self.recovering)
 
     def _begun(self, begin: Begin, now_us: int) -> list[CoordinatorEffect]:
@@ -366,7 +374,9 @@ class Lifecycle:
                 return self._begin_lost(entry)
             case Commit():
                 # What the other writer did may stand against it: it is looked at anew.
-                self.attempts.not_committed(SnapshotId.parse(entry.snapshot))
+                attempt = self.attempts.not_committed(SnapshotId.parse(entry.snapshot))
+                if attempt is not None and attempt.begin.view != self.view.number:
+                    return self.attempts.end(attempt, "the view changed", now_us)
                 return self._commit_what_is_whole()
             case Abort():
                 return [Append(entry)] if SnapshotId.parse(entry.snapshot) in self.open else []

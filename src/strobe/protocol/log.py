@@ -75,10 +75,14 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Departure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The output of a process that has left: how far it goes in each sink, and whether it is known to be out (R2)."""
+    """The output of a process that has left: how far it goes in each sink, and whether it is known to be out (R2).
+
+    `view` is the first without it: one that joins again and leaves again has another.
+    """
 
     sinks: dict[str, int]
     released: bool = False
+    view: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

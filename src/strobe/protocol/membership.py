@@ -12,7 +12,7 @@ output: a crash is not a leave. Whoever is lost after that is told when it comes
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -161,11 +161,11 @@ class Membership:
         waiting = self.outputs | self._unheard
         self.leaving = {process: left for process, left in self.leaving.items() if process in waiting or left > view}
 
-    def rolled_back(self, view: View, still_leaving: Collection[str]) -> None:
+    def rolled_back(self, view: View, still_leaving: Collection[str], departed: Mapping[str, Departure]) -> None:
         """Go over to the view of a snapshot that everybody is restored to (R1).
 
         Joins that it does not have were undone: who joined will ask again. Those `still_leaving` that are in it again
-        leave once more.
+        leave once more. Those `departed` in it have left, also where all were in another timeline meanwhile.
         """
         asked = [change for change in (self.changing, *self.changes) if isinstance(change, LeaveWanted)]
         undone = [LeaveWanted(process) for process in sorted(still_leaving)]
@@ -176,7 +176,7 @@ class Membership:
         self.leaving = {}
         self.staged = {}
         self._left.difference_update(view.processes)
-        self.departed = {process: gone for process, gone in self.departed.items() if process not in view.processes}
+        self._depart({**self.departed, **departed})
 
     def note_drained(self, event: Drained) -> list[str]:
         """A process has reported itself; return who may go now."""
@@ -189,16 +189,14 @@ class Membership:
 
     def covered(self) -> dict[str, Departure]:
         """Return whose output a snapshot of this view covers beside that of the view's own processes."""
-        return self.departed | {process: Departure(sinks) for process, sinks in self.staged.items()}
+        staged = {
+            process: Departure(sinks, view=self.leaving.get(process, 0)) for process, sinks in self.staged.items()
+        }
+        return self.departed | staged
 
     def committed(self, manifest: Manifest) -> list[str]:
         """A snapshot of this timeline is complete; return who waited for that, and may let out its output and go."""
-        # It may have been on its way to the log since before what is known here.
-        out = [process for process, gone in self.departed.items() if gone.released]
-        departed, members = manifest.departed, self.view.members
-        self.departed = {process: gone for process, gone in departed.items() if process not in members}
-        for process in out:
-            self.released(process)
+        self._depart(manifest.departed)
         self.leaving = {
             process: left
             for process, left in self.leaving.items()
@@ -209,6 +207,15 @@ class Membership:
             del self.staged[process]
         return free
 
+    def _depart(self, departed: Mapping[str, Departure]) -> None:
+        """Those have left, but for who is in the view again; what was known of their output before stays known."""
+        before, members = self.departed, self.view.members
+        self.departed = {process: gone for process, gone in departed.items() if process not in members}
+        for process, gone in before.items():
+            now = self.departed.get(process)
+            if gone.released and now is not None and (now.sinks, now.view) == (gone.sinks, gone.view):
+                self.released(process)
+
     def unreleased(self, process: str) -> dict[str, int]:
         """Return how far a process that has left still has to let out its output; empty: it has nothing to do."""
         gone = self.departed.get(process)
@@ -217,7 +224,7 @@ class Membership:
     def released(self, process: str) -> None:
         """A process that has left has let out all of its output; the next snapshots say so."""
         if process in self.departed:
-            self.departed[process] = Departure(self.departed[process].sinks, True)
+            self.departed[process] = msgspec.structs.replace(self.departed[process], released=True)
 
     def gone(self, process: str) -> bool:
         """One that was leaving is not there any more; tell whether it has left by that: nobody needs its state."""

@@ -287,6 +287,7 @@ class Rollback:
         if own or (self.wish is not None and self.wish.goal.snapshot is None):
             self.wish = None
         self.outdated = True  # whatever is being chosen was meant for the epoch before
+        self.blanks.clear()
         self.started = set() if own else set(view.processes)
         self.assumed = set(self.started)
         return self._tell_everybody(entry.epoch, leaving)
@@ -296,7 +297,6 @@ class Rollback:
             self.blames.append((entry.at_us, entry.blamed))
         if entry.epoch == 1 and entry.view is not None:
             self.first_view = entry.view
-        self.blanks.clear()
         self.epoch_view = view
         self.restored = self.newest = entry.restored
         self.forked = entry.fork

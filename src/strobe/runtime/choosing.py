@@ -15,6 +15,7 @@ may, whose output goes elsewhere.
 
 import copy
 from collections.abc import Mapping
+from itertools import pairwise
 
 import msgspec
 
@@ -130,39 +131,45 @@ def choose(
 
 
 def _below_later(state: LogState, candidates: list[str], name: str) -> str | None:
-    """Return why, after all that the present has let out, this snapshot cannot be gone back to (R2).
+    """Return why, after all that later snapshots have let out, this one cannot be gone back to (R2).
 
-    The newest does not know of all of it: who left and joined again has output of an earlier life, too. Nor is the
-    newest always later: where one was returned to, those that it has abandoned are.
+    The newest does not know of all of it: who left and joined again has output of an earlier life, too. So each is also
+    compared with the one before it. One that a rollback has abandoned had let out no more than what that went back to.
     """
-    complete = state.committed[name]
-    against = [one for one in candidates[1:] if state.committed[one].position > complete.position]
-    for one in [*candidates[:1], *against]:
-        problem = below_released(complete.manifest, state.committed[one].manifest, on_timeline=name in candidates)
-        if problem is not None and one != name:
-            return problem
-    return None
+    position = state.committed[name].position
+    behind = [state.committed[one] for one in candidates]  # newest first
+    later = [one for one in behind if one.position > position]
+    base = next((one for one in behind if one.position <= position), state.committed[name])
+    pairs = [*((base, one) for one in later), *((before, after) for after, before in pairwise(later))]
+    found = (below_released(before.manifest, after.manifest) for before, after in pairs)
+    return next((problem for problem in found if problem is not None), None)
 
 
-def below_released(manifest: Manifest, later: Manifest, *, on_timeline: bool = True) -> str | None:
-    """Return why, after all that `later` has let out, the snapshot cannot be gone back to (R2); None where it can.
-
-    Who has left in it, and has other output in `later`, has joined again: what it let out since began anew. So it is
-    where both are `on_timeline` and it is there again, whatever its output.
-    """
-    for process, record in (later.departed | later.processes).items():
-        earlier = manifest.processes.get(process) or manifest.departed.get(process)
-        if process in manifest.departed and earlier is not None:
-            same = record.sinks == earlier.sinks and not (on_timeline and process in later.processes)
-            earlier = earlier if same else None
+def below_released(manifest: Manifest, newest: Manifest) -> str | None:
+    """Return why, after all that `newest` has let out, the snapshot cannot be gone back to (R2); None where it can."""
+    for process, record in (newest.departed | newest.processes).items():
+        covered = _sinks_of_the_same_life(manifest, newest, process)
         for sink, position in record.sinks.items():
-            released = earlier.sinks.get(sink, 0) if earlier is not None else 0
+            released = covered.get(sink, 0)
             if position > released:
                 return (
                     f"lies below released output: sink {sink} of process {process} has handed out {position - released}"
                     " more since; restore a newer one, or fork, with output that goes elsewhere"
                 )
     return None
+
+
+def _sinks_of_the_same_life(manifest: Manifest, newest: Manifest, process: str) -> dict[str, int]:
+    """Return how far the snapshot covers the output of a process, in the life that `newest` has of it.
+
+    Who had left and is there later has joined again, and so has one that left with another view: that begins anew.
+    """
+    if process in manifest.processes:
+        return manifest.processes[process].sinks
+    if process in manifest.departed and process not in newest.processes:
+        left, later = manifest.departed[process], newest.departed[process]
+        return left.sinks if (left.sinks, left.view) == (later.sinks, later.view) else {}
+    return {}
 
 
 def _beside_fork(epoch: int, manifest: Manifest, behind: list[int], starts: Mapping[int, EpochStart]) -> str | None:

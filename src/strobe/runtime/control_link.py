@@ -120,6 +120,8 @@ class ControlLink:
                 return await asyncio.open_connection(*self.address)
         except TimeoutError:
             raise TransportError(f"no answer within {CONNECT_S_MAX:g} s") from None
+        except RuntimeError as error:  # such as no thread to look up a name
+            raise TransportError(str(error)) from error
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():  # what is still there to be read then was said to the one that we were

@@ -190,7 +190,7 @@ class Coordinator:
         self.foreign += told.foreign
         if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
             self.chronicle.begun(position, entry)
-        self.hear(EntryLogged(entry))
+        self.hear(EntryLogged(entry, told.origin.departed if told.origin is not None else {}))
         for snapshot in before:
             if snapshot not in self.state.open:
                 self.chronicle.ended(snapshot, entry.at_us)

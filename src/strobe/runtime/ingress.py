@@ -133,6 +133,8 @@ class IngressLog(Source):
                 file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return False
+            except OSError as error:
+                raise StrobeError(f"ingress log {self.path} cannot be read: {error.strerror}") from error
             if os.fstat(file).st_size < BEGIN:
                 os.close(file)
                 return False  # its writer is just making it

@@ -84,7 +84,7 @@ class Writer:
         try:
             self._write(group)
         except BaseException as error:
-            if self._end != group.ends[-1]:
+            if not group.ends or self._end != group.ends[-1]:
                 group.error = error
             if not isinstance(error, OSError):
                 raise  # this thread was interrupted; those who share the group hear of it by its error
@@ -100,17 +100,20 @@ class Writer:
             pieces.append(framed(end, payload))
             end += len(pieces[-1])
             group.ends.append(end)
+        durable = False
         try:
             if self._broken:
                 self._take_back()
             write_all(self._file, b"".join(pieces), self._end)
             os.fdatasync(self._file)
+            durable = True
             write_mark(self._file, end)
             self._end = end
         except BaseException:
-            if self._end != end and read_mark(self._file) == end:
-                self._end = end  # interrupted right behind the mark: readers may have come this far
-            if self._end != end:
+            self._broken = self._end != end
+            if self._broken and durable and read_mark(self._file) == end:
+                self._end, self._broken = end, False  # interrupted right behind the mark: readers may have come so far
+            if self._broken:
                 self._take_back()
             raise
 

@@ -19,7 +19,7 @@ from strobe.errors import LogConflict, StoreError, StrobeError
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Commit, Entry, EntryRef, EpochStart, Manifest, Pin, Remove
+from strobe.protocol.log import Commit, Departure, Entry, EntryRef, EpochStart, Manifest, Pin, Remove
 from strobe.runtime.choosing import Topology, below_released, choose
 from strobe.runtime.commits import CommitOrder, assemble, prove
 from strobe.runtime.patience import may_pass
@@ -35,10 +35,14 @@ ENTRIES_AT_ONCE = 1024
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What an epoch starts from: where it was committed, and how many events of each process lie before it."""
+    """What an epoch starts from: where it was committed, and how many events of each process lie before it.
+
+    `departed` are those who had left by then with output.
+    """
 
     commit: EntryRef
     positions: dict[str, int]
+    departed: dict[str, Departure] = {}
 
 
 class Logged(msgspec.Struct, frozen=True):
@@ -220,7 +224,7 @@ class LogDesk:
             return None
         records = complete.manifest.processes
         positions = {process: record.position for process, record in records.items()}
-        return Origin(self.store.entry_ref(complete.position), positions)
+        return Origin(self.store.entry_ref(complete.position), positions, complete.manifest.departed)
 
     def _disown(self, told: Told, entry: Entry | None) -> Told:
         """What was read is our own after all."""

@@ -31,7 +31,7 @@ logger = logging.getLogger("strobe.node")
 def may_pass(error: StrobeError | OSError) -> bool:
     """Tell whether the same may succeed later, without anybody having changed the program or the data."""
     if isinstance(error, OSError):
-        return True  # a source or sink of the user's own
+        return not isinstance(error, IsADirectoryError | NotADirectoryError)  # of a source or sink of the user's own
     if isinstance(error, StoreMissing):
         return True  # it was there when this process was told to begin
     if isinstance(error, (UsageError, SnapshotError, StoreCorrupt, StoreFormatError)):

@@ -91,11 +91,11 @@ class Reception:
             known = ", ".join(brain.view.processes)
             reason = f"there is no process {register.process!r}; there are: {known}. To join, it must name its channels"
             return Refused(reason, True)
+        if self.stopping:
+            return Refused("the system is being stopped", True)
         refused = self.members.refusal(register, now_s)
         if refused is not None:
             return refused
-        if self.stopping:
-            return Refused("the system is being stopped", True)
         if brain.epoch == 0:
             return Refused("the coordinator has not started the first epoch yet", False)
         if register.epoch > brain.epoch:

@@ -17,7 +17,7 @@ from strobe.causality.trace import EventRef, Trace, TracedEvent
 from strobe.causality.trace_lines import Receive, Sight
 from strobe.errors import StrobeError, UsageError
 from strobe.keyed_state import KeyedState
-from strobe.process import Context, Process, Random, System
+from strobe.process import Context, Random, System
 from strobe.protocol import ChannelSpec, LocalState, Snapshot
 from strobe.simulation.checkers.channels_exact import recorded_messages
 from strobe.simulation.node import frame_body
@@ -91,15 +91,14 @@ class Replay:
         missing = set(trace.processes) - set(system.processes) - set(lives)
         if missing:
             raise UsageError(f"{trace.name} has the process {min(missing)!r}, which the system does not have")
-        self.system = system
         self.trace = trace
         # Whose life it is: of one that left and joined again there are several, and each begins anew.
         self.process_of = {name: lives.get(name, name) for name in trace.processes}
-        processes = system.processes
-        self.processes = {
-            name: processes[process] if name not in lives else _anew(process, processes, renew)
-            for name, process in self.process_of.items()
-        }
+        # A system that is made anew has types of its own, also those of messages and records.
+        self.systems = {name: renew() if renew is not None and name in lives else system for name in trace.processes}
+        self.processes = {name: self.systems[name].processes[process] for name, process in self.process_of.items()}
+        if renew is None:
+            self.processes |= {name: deepcopy(self.processes[name]) for name in lives}
         self.contexts = {name: ReplayContext(process) for name, process in self.process_of.items()}
         self.positions = dict.fromkeys(trace.processes, 0)
         self.channels: dict[str, dict[int, bytes]] = {channel: {} for channel in trace.channels}
@@ -159,32 +158,32 @@ class Replay:
             context.inputs, context.outputs = sight.inputs, sight.outputs
         if sight.random is not None:
             context.random.state = sight.random
-        self._handle(self.processes[process], context, event, sight.record)
+        self._handle(process, context, event, sight.record)
         self.positions[process] = position
         self._compare_sends(event, context)
 
-    def _handle(self, process: Process, context: ReplayContext, event: TracedEvent, record: msgspec.Raw) -> None:
-        lead = event.lead
+    def _handle(self, name: str, context: ReplayContext, event: TracedEvent, record: msgspec.Raw) -> None:
+        process, system, lead = self.processes[name], self.systems[name], event.lead
         if isinstance(lead, Receive):
             payload = self.channels[lead.channel].pop(lead.ordinal)
             channel = channel_id(self.trace.channels[lead.channel])
-            process.receive(context, channel, self.system.decoder.decode(frame_body([payload]))[0])
+            process.receive(context, channel, system.decoder.decode(frame_body([payload]))[0])
             return
-        name = (lead.name if lead is not None else None) or ""
-        if name.startswith("timer "):
-            process.timer(context, name.removeprefix("timer "))
-        elif name.startswith("source "):
-            source = name.removeprefix("source ")
-            process.receive(context, source, self._from_outside(source, record))
-        elif name in ("start", "leave"):
-            getattr(process, name)(context)
+        cause = (lead.name if lead is not None else None) or ""
+        if cause.startswith("timer "):
+            process.timer(context, cause.removeprefix("timer "))
+        elif cause.startswith("source "):
+            source = cause.removeprefix("source ")
+            process.receive(context, source, self._from_outside(system, source, record))
+        elif cause in ("start", "leave"):
+            getattr(process, cause)(context)
 
-    def _from_outside(self, source: str, record: msgspec.Raw) -> Any:
+    def _from_outside(self, system: System, source: str, record: msgspec.Raw) -> Any:
         """Return a record as its source gave it."""
-        if source not in self.system.sources:
+        if source not in system.sources:
             raise UsageError(f"{self.trace.name} has records of the source {source!r}, which the system does not have")
         # Without one, it was null.
-        return msgspec.json.decode(bytes(record) or b"null", type=self.system.sources[source].type)
+        return msgspec.json.decode(bytes(record) or b"null", type=system.sources[source].type)
 
     def _compare_sends(self, event: TracedEvent, context: ReplayContext) -> None:
         sent, context.sent = context.sent, {}
@@ -199,11 +198,6 @@ class Replay:
             if payload is None or _to_json(_decode(payload)) != bytes(line.payload):
                 raise ReplayDiverged(event.ref, f"it sent message {line.ordinal} of {channel} differently")
             self.channels[line.channel][line.ordinal] = payload
-
-
-def _anew(process: str, used: Mapping[str, Process], renew: Callable[[], System] | None) -> Process:
-    """Return `process` as it begins. Without `renew`, it must be one that can be copied."""
-    return renew().processes[process] if renew is not None else deepcopy(used[process])
 
 
 def channel_id(spec: ChannelSpec) -> str:

@@ -1,5 +1,6 @@
 """Who leaves with output is let go when a snapshot covers it, and lets it out first (R2, E2)."""
 
+import msgspec
 import pytest
 from tests.unit.protocol.desk import Desk, those
 from tests.unit.protocol.playbook import snapshot_id, view
@@ -7,6 +8,7 @@ from tests.unit.protocol.playbook import snapshot_id, view
 from strobe.protocol.coordination import (
     ChooseSnapshot,
     Drained,
+    EntryLogged,
     JoinWanted,
     LeaveWanted,
     LetGo,
@@ -19,7 +21,7 @@ from strobe.protocol.coordination import (
     SnapshotWanted,
     TellRestore,
 )
-from strobe.protocol.log import Abort, Commit, Departure
+from strobe.protocol.log import Abort, Commit, Departure, EpochStart
 
 RING = view("p>q", "q>r", "r>p")
 S1 = snapshot_id(1)
@@ -61,7 +63,7 @@ def test_R2_a_leaver_is_let_go_with_its_output_when_a_snapshot_without_it_is_com
     assert those(desk.hears(Drained("r", 2, OUT)), LetGo) == []
     assert len(desk.begun()) == 1, "the snapshot that it waits for is taken without anybody asking"
     assert complete(desk) == [LetGo("r", OUT)]
-    assert departed(desk) == {"r": Departure(OUT)}
+    assert departed(desk) == {"r": Departure(OUT, view=2)}
     assert desk.brain.membership.everyone == ("p", "q")
 
 
@@ -72,7 +74,7 @@ def test_snapshots_go_on_saying_who_has_left_and_whether_its_output_is_out() -> 
     for events, released in (((), False), ((Released("r"),), True)):
         desk.hears(*events, SnapshotWanted())
         assert complete(desk) == []
-        assert departed(desk) == {"r": Departure(OUT, released)}
+        assert departed(desk) == {"r": Departure(OUT, released, 2)}
 
 
 def test_output_that_is_out_stays_out_where_a_snapshot_is_logged_that_was_ordered_before() -> None:
@@ -85,12 +87,12 @@ def test_output_that_is_out_stays_out_where_a_snapshot_is_logged_that_was_ordere
     complete(desk)  # its commit is on its way
     desk.hears(Released("r"))
     desk.write()
-    assert departed(desk) == {"r": Departure(OUT)}
+    assert departed(desk) == {"r": Departure(OUT, view=2)}
     assert desk.brain.membership.unreleased("r") == {}
     desk.slow = False
     desk.hears(SnapshotWanted())
     complete(desk)
-    assert departed(desk) == {"r": Departure(OUT, True)}
+    assert departed(desk) == {"r": Departure(OUT, True, 2)}
 
 
 def test_a_leaver_that_is_lost_with_durable_output_takes_nobody_back_and_lets_it_out_when_it_returns() -> None:
@@ -197,7 +199,7 @@ def test_R2_a_coordinator_that_comes_back_commits_nothing_before_a_leaver_has_sa
     desk.drained(2, "p", "q")
     assert complete(desk) == []
     assert those(desk.hears(ProcessReturned("r"), Drained("r", 2, OUT)), LetGo) == [LetGo("r", OUT)]
-    assert departed(desk) == {"r": Departure(OUT)}
+    assert departed(desk) == {"r": Departure(OUT, view=2)}
 
 
 def test_a_snapshot_that_waits_in_vain_for_a_leaver_says_so_when_it_times_out() -> None:
@@ -208,7 +210,7 @@ def test_a_snapshot_that_waits_in_vain_for_a_leaver_says_so_when_it_times_out() 
     complete(desk)
     desk.at(desk.now_us + desk.brain.policy.timeout_us)
     (aborted,) = [entry for entry in desk.log if isinstance(entry, Abort)]
-    assert aborted.reason.endswith("without the output of one that leaves")
+    assert aborted.reason.endswith("without the output of r, which leaves")
 
 
 def test_R2_who_has_joined_again_has_not_left_for_a_snapshot_that_is_logged_late() -> None:
@@ -223,5 +225,53 @@ def test_R2_who_has_joined_again_has_not_left_for_a_snapshot_that_is_logged_late
     desk.write()
     desk.write()
     assert desk.brain.view.processes == ("p", "q", "r")
-    assert departed(desk) == {"r": Departure(OUT)}
+    assert departed(desk) == {"r": Departure(OUT, view=2)}
     assert desk.brain.membership.departed == {}
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["not known to be out", "known to be out"])
+def test_R2_who_had_left_by_a_snapshot_that_is_restored_has_left_whatever_was_meanwhile(known: bool) -> None:
+    """What it had not let out then, it still has to."""
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    membership = desk.brain.membership
+    left = membership.departed
+    if known:
+        desk.hears(Released("r"))
+    else:
+        membership.departed = {}  # as where all had gone to another timeline by then
+    desk.hears(EntryLogged(EpochStart(2, 0, str(S1), msgspec.structs.replace(desk.brain.view, number=3)), left))
+    assert membership.departed == {"r": Departure(OUT, known, 2)}
+    assert membership.unreleased("r") == ({} if known else OUT)
+
+
+def test_R2_a_lost_commit_is_not_tried_again_in_another_view_which_has_other_leavers() -> None:
+    one = Desk(RING, outputs=("r",))
+    other = Desk(RING, log=one.log, outputs=("r",))
+    one.hears(SnapshotWanted())
+    other.catch_up()
+    one.slow = other.slow = True
+    one.fragments(S1, "p", "q", "r")  # its commit is on its way
+    other.hears(LeaveWanted("r"))
+    other.write()  # the view is in the log, and then the other coordinator is killed
+    one.write()
+    one.slow = False
+    one.write()
+    assert [entry.reason for entry in one.log if isinstance(entry, Abort)] == ["the view changed"]
+    one.drained(2, "p", "q")
+    one.hears(Drained("r", 2, OUT))
+    assert [entry for entry in one.log if isinstance(entry, Commit)] == []
+
+
+def test_who_leaves_twice_has_left_with_two_views() -> None:
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    desk.hears(Released("r"), JoinWanted("r", RING.channels[1:]))
+    desk.drained(3, "p", "q", "r")
+    desk.hears(LeaveWanted("r"))
+    desk.drained(4, "p", "q")
+    desk.hears(Drained("r", 4, OUT))
+    assert complete(desk) == [LetGo("r", OUT)]
+    assert departed(desk) == {"r": Departure(OUT, view=4)}

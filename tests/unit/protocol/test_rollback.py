@@ -506,3 +506,23 @@ def test_R1_who_is_in_a_snapshot_of_this_epoch_has_run_in_it_whoever_told_it_to(
     effects = one.hears(ProcessBlank("q"))
     assert those(effects, TellRestore) == []
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+def test_R1_who_is_there_without_state_stays_so_in_an_epoch_that_nobody_is_told_of() -> None:
+    desk = with_one_complete()
+    crash(desk, "p")
+    desk.slow = True
+    chosen(desk)  # the epoch is on its way
+    desk.brain.rollback.committed(str(S2), desk.brain.view)  # and is overtaken there
+    desk.write()
+    assert desk.brain.rollback.blanks == {"p"}
+
+
+def test_a_whole_snapshot_that_times_out_before_a_rollback_says_that_it_waited_for_that() -> None:
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.hears(RestoreWanted(None, "because"))  # whereto is not chosen yet
+    desk.fragments(desk.last_begun(), "p", "q", "r")
+    desk.at(desk.now_us + desk.brain.policy.timeout_us)
+    (reason,) = [entry.reason for entry in desk.log if isinstance(entry, Abort)]
+    assert reason.endswith("without the end of a rollback")

@@ -77,73 +77,72 @@ def test_R1_the_newest_is_returned_to_also_where_somebody_in_it_has_left_since(t
     assert choose(store, starts, None, without_c).event == SnapshotChosen(name, VIEW)
 
 
-def commit_with(
-    store: Store, counter: int, left: dict[str, dict[str, int]], epoch: int = 1, **there: dict[str, int]
-) -> str:
-    """Commit a snapshot in which some have left with output, and some that are there have output."""
-    name = begin(store, counter, epoch=epoch)
-    manifest = store.write_snapshot(sample(counter, epoch))
-    records = {
-        process: msgspec.structs.replace(record, sinks=there.get(process, {}))
-        for process, record in manifest.processes.items()
-    }
-    departed = {process: Departure(sinks) for process, sinks in left.items()}
-    manifest = msgspec.structs.replace(manifest, processes=records, departed=departed)
-    store.commit(name, manifest, store.state().next_position, 30)
-    return name
-
-
 def test_R2_below_the_output_of_a_process_that_has_left_only_a_fork_is_restored(tmp_path: Path) -> None:
     store, starts = Store.create(tmp_path / "store"), {}
     start(store, 1, None, starts)
     earlier = commit(store, sample(1))
-    commit_with(store, 2, left={"d": {"audit": 70}})
+    name = begin(store, 2)
+    manifest = msgspec.structs.replace(store.write_snapshot(sample(2)), departed={"d": Departure({"audit": 70})})
+    store.commit(name, manifest, store.state().next_position, 30)
     event = choose(store, starts, earlier, HERE).event
     assert isinstance(event, RestoreRefused)
     assert "lies below released output: sink audit of process d has handed out 70 more since" in event.reason
     assert choose(store, starts, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
 
 
-@pytest.mark.parametrize(
-    ("process", "is_there", "since"),
-    [("d", False, 40), ("a", True, 40), ("a", True, 70)],
-    ids=["and left again", "and is there", "and has let out as much"],
-)
-def test_R2_below_the_output_of_a_process_that_has_joined_again_only_a_fork_is_restored(
-    tmp_path: Path, process: str, is_there: bool, since: int
+def committed(store: Store, counter: int, a: int | None = None, gone: int | None = None, epoch: int = 1) -> str:
+    """Commit a snapshot in which process a has let out so much; `gone`: it has left, with so much in all."""
+    name = begin(store, counter, None, epoch)
+    manifest = store.write_snapshot(sample(counter, epoch))
+    processes, departed = dict(manifest.processes), {}
+    if gone is not None:
+        del processes["a"]
+        departed["a"] = Departure({"out": gone})
+    else:
+        processes["a"] = msgspec.structs.replace(processes["a"], sinks={"out": a})
+    manifest = msgspec.structs.replace(manifest, processes=processes, departed=departed)
+    store.commit(name, manifest, store.state().next_position, 30)
+    return name
+
+
+def refusal(store: Store, starts: dict[int, EpochStart], name: str) -> str:
+    event = choose(store, starts, name, HERE).event
+    return event.reason if isinstance(event, RestoreRefused) else ""
+
+
+@pytest.mark.parametrize("earlier", [3, 79])
+def test_R2_output_of_one_that_joined_again_is_not_covered_by_that_of_its_earlier_life(
+    tmp_path: Path, earlier: int
 ) -> None:
     store, starts = Store.create(tmp_path / "store"), {}
     start(store, 1, None, starts)
-    earlier = commit_with(store, 1, left={process: {"audit": 70}})
-    output = {process: {"audit": since}}
-    newest = commit_with(store, 2, left={}, **output) if is_there else commit_with(store, 2, left=output)
-    event = choose(store, starts, earlier, HERE).event
-    assert isinstance(event, RestoreRefused)
-    assert f"has handed out {since} more since" in event.reason
-    assert choose(store, starts, None, HERE).event == SnapshotChosen(newest, VIEW)
-    assert choose(store, starts, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
+    before, left = committed(store, 1, a=earlier), committed(store, 2, gone=earlier)
+    again = committed(store, 3, a=3)
+    for name in (before, left):
+        assert "sink out of process a has handed out 3 more since" in refusal(store, starts, name)
+    assert refusal(store, starts, again) == ""
 
 
-@pytest.mark.parametrize(("since", "may"), [(40, False), (80, False), (70, True)])
-def test_R2_an_abandoned_snapshot_in_which_a_process_has_left_is_not_restored_below_what_it_let_out_since(
-    tmp_path: Path, since: int, may: bool
-) -> None:
-    """Where it has let out as much as when it left, it never did on the timeline of the present."""
+def test_R2_who_left_twice_has_output_of_two_lives(tmp_path: Path) -> None:
     store, starts = Store.create(tmp_path / "store"), {}
     start(store, 1, None, starts)
-    first = commit_with(store, 1, left={})
-    abandoned = commit_with(store, 2, left={"a": {"audit": 70}}, a={"audit": 70})
-    start(store, 2, first, starts)
-    commit_with(store, 1, left={}, epoch=2, a={"audit": since})
-    assert isinstance(choose(store, starts, abandoned, HERE).event, SnapshotChosen) == may
+    left = [committed(store, 1, gone=70), committed(store, 2, gone=70)]
+    assert "released output" not in refusal(store, starts, left[0])
+    committed(store, 3, gone=30)
+    for name in left:
+        assert "sink out of process a has handed out 30 more since" in refusal(store, starts, name)
 
 
-def test_R2_who_has_left_with_the_same_output_in_both_has_let_out_nothing_since(tmp_path: Path) -> None:
+def test_R2_one_whose_leave_was_undone_lives_the_same_life(tmp_path: Path) -> None:
+    """Where it had left without having let out more, all may still go."""
     store, starts = Store.create(tmp_path / "store"), {}
     start(store, 1, None, starts)
-    earlier = commit_with(store, 1, left={"d": {"audit": 70}})
-    commit_with(store, 2, left={"d": {"audit": 70}})
-    assert choose(store, starts, earlier, HERE).event == SnapshotChosen(earlier, VIEW)
+    base, abandoned = committed(store, 1, a=50), committed(store, 2, gone=50)
+    start(store, 2, base, starts)
+    committed(store, 1, a=50, epoch=2)
+    assert "released output" not in refusal(store, starts, abandoned)
+    committed(store, 2, a=51, epoch=2)
+    assert "sink out of process a has handed out 1 more since" in refusal(store, starts, abandoned)
 
 
 class Balance(Process):
