@@ -1,0 +1,234 @@
+"""A coordinator in a world of faults, one step at a time, all of it drawn from a seed.
+
+The coordinator, its reception and its log desk are the real ones, on a real store; the nodes are modelled, and so are
+the connections, the store's thread and the clock. First there are faults, and nothing may go wrong; then there are none
+any more, and everything must come right again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.runtime.modelled_nodes import Node
+from tests.runtime.modelled_outside import NAMES, Line, Outside, Wrong
+from tests.runtime.stepped_coordinator import SteppedCoordinator
+
+from strobe.errors import UsageError
+from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotWanted, TimePassed
+from strobe.runtime.control import Refused, Register
+from strobe.runtime.reception import Reception
+
+STEP_US_MAX = 20_000
+ROUNDS_MAX = 60
+STEPS_OF_A_ROUND = 150
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Which faults there are, each as often as it is named, and how many of them to a hundred steps."""
+
+    faults: str
+    percent: float = 6.0
+    # How much the store's thread gets done, against each node that has something to read.
+    store_pace: int = 4
+
+
+class World:
+    """The coordinator, the nodes, and what goes on between them. Wants a running loop, on which nothing runs."""
+
+    def __init__(self, mix: Mix, seed: int, directory: Path) -> None:
+        self.mix = mix
+        self.outside = Outside(directory, seed)
+        self.random = self.outside.random
+        self.nodes = {process: Node(self.outside, process) for process in NAMES}
+        # How often a process has begun from nothing, or somebody has asked that all go back.
+        self.reasons_to_go_back = 0
+        self._files = dict.fromkeys(NAMES, 0)
+        self._start_coordinator()
+
+    def _start_coordinator(self) -> None:
+        # Those that the coordinator has, and has not noticed the end of.
+        self.lines: list[Line] = []
+        self.coordinator = SteppedCoordinator(self.outside)
+        self.reception = Reception(self.coordinator)
+
+    @property
+    def epoch(self) -> int:
+        return self.coordinator.brain.epoch
+
+    # Steps
+
+    def run(self, steps: int) -> None:
+        """Let `steps` pass with faults, and after that so many without them as it takes."""
+        for _ in range(steps):
+            if self.random.random() * 100 < self.mix.percent:
+                getattr(self, "_" + self.random.choice(self.mix.faults.split()))()
+            else:
+                self._step()
+        self._come_right()
+
+    def _step(self) -> None:
+        self.outside.now_us += self.random.randrange(1, STEP_US_MAX)
+        self.random.choice(self._what_can_happen())()
+
+    def _what_can_happen(self) -> list[Callable[[], None]]:
+        """What can happen next, things that are more likely more than once."""
+        can: list[Callable[[], None]] = [partial(self.coordinator.hear, TimePassed())]
+        if self.coordinator.stepped.jobs:
+            can += [self.coordinator.stepped.do_one] * self.mix.store_pace
+        for line in self.lines:
+            if line.to_coordinator or line.is_over:
+                can += [partial(self._read, line)] * 2
+        for node in self.nodes.values():
+            if not node.has_ended:
+                can += self._what_can_do(node)
+        return can
+
+    def _what_can_do(self, node: Node) -> list[Callable[[], None]]:
+        line = node.line
+        can: list[Callable[[], None]] = [partial(node.record, snapshot) for snapshot in node.recordable()]
+        if line is not None and line.to_node:
+            can += [partial(self._hear, node, line)] * 3
+        elif line is None or line.is_over:
+            can.append(partial(self._connect, node))
+        if node.sink and node.runs:
+            can.append(node.write)
+        return can
+
+    def _connect(self, node: Node) -> None:
+        self.lines.append(node.connect())
+
+    def _hear(self, node: Node, line: Line) -> None:
+        node.hear(line.to_node.popleft())
+
+    def _read(self, line: Line) -> None:
+        """The coordinator reads what comes next, or notices the end."""
+        if line.to_coordinator and not line.is_closed:
+            self._take_in(line, line.to_coordinator.popleft())
+            return
+        self.lines.remove(line)
+        if line.member is not None:
+            self.reception.lost(line.member, line, "its connection is gone")  # type: ignore[arg-type]
+
+    def _take_in(self, line: Line, message: Any) -> None:
+        if isinstance(message, Register):
+            answer = self.reception.registered(message, line)  # type: ignore[arg-type]
+            if isinstance(answer, Refused):
+                line.send(answer)
+                line.close()
+            else:
+                line.member = answer
+        elif line.member is not None and line.member.connection is line:
+            self.reception.heard(line.member, message)
+
+    # Faults, and what people do
+
+    def _want(self) -> None:
+        self.coordinator.hear(SnapshotWanted())
+
+    def _leave(self) -> None:
+        process = self.random.choice(NAMES)
+        member = self.coordinator.members.get(process)
+        if process not in self.coordinator.brain.view.processes or member is None or not member.connected:
+            return
+        try:
+            self.coordinator.hear(LeaveWanted(process))
+        except UsageError:
+            return  # the last one cannot leave
+        self.outside.note(f"{process} shall leave")
+
+    def _rejoin(self) -> None:
+        ended = [node for node in self.nodes.values() if node.has_ended]
+        if ended:
+            self._start_again(self.random.choice(ended))
+
+    def _crash(self) -> None:
+        node = self.nodes[self.random.choice(NAMES)]
+        if node.has_ended:
+            return
+        self.outside.note(f"{node.process} of epoch {node.epoch} crashes")
+        self._cut(node)
+        self._begin_from_nothing(node.process, node.file)
+
+    def _break(self) -> None:
+        node = self.nodes[self.random.choice(NAMES)]
+        if node.line is not None:
+            self.outside.note(f"the connection of {node.process} breaks")
+            self._cut(node)
+
+    def _cut(self, node: Node) -> None:
+        if node.line is not None:
+            node.line.cut(with_last_words=self.random.random() < 0.5)
+        node.line = None
+
+    def _restart(self) -> None:
+        self.outside.note("the coordinator is killed and started again")
+        for node in self.nodes.values():
+            if node.line is not None:
+                node.line.cut(with_last_words=False)
+            node.line = None
+        self._start_coordinator()
+
+    def _restore(self) -> None:
+        committed = [*self.coordinator.state.committed, None]
+        snapshot = self.random.choice(committed)
+        self.outside.note(f"somebody asks for {snapshot or 'the newest'}")
+        self.reasons_to_go_back += 1
+        self.coordinator.hear(RestoreWanted(snapshot, "somebody has asked for it"))
+
+    def _start_again(self, node: Node) -> None:
+        """Start a program once more; one that has to join, and has let out output, with another file (R2)."""
+        process, file = node.process, node.file
+        membership = self.coordinator.brain.membership
+        joins = not membership.includes(process) and not membership.unreleased(process)
+        if joins and node.released:
+            self._files[process] += 1
+            file = self._files[process]
+        self.outside.note(f"{process} is started again, with file {file}")
+        self._begin_from_nothing(process, file)
+
+    def _begin_from_nothing(self, process: str, file: int) -> None:
+        self.reasons_to_go_back += 1
+        self.nodes[process] = Node(self.outside, process, file)
+
+    # Coming right
+
+    def _come_right(self) -> None:
+        """Without faults, snapshots complete again, who leaves gets away, and all others live in the same epoch."""
+        self.outside.note("no more faults")
+        before = len(self.coordinator.state.committed)
+        for _ in range(ROUNDS_MAX):
+            self._round()
+            if len(self.coordinator.state.committed) > before + 2 and self._is_at_rest():
+                break
+        else:
+            raise Wrong(f"it does not come right again: {self._picture()}")
+        for process in self.coordinator.brain.view.processes:
+            node = self.nodes[process]
+            if node.epoch != self.epoch or node.has_ended:
+                raise Wrong(f"{process} is in the view, but does not live in epoch {self.epoch}: {self._picture()}")
+
+    def _round(self) -> None:
+        for _ in range(STEPS_OF_A_ROUND):
+            self._step()
+        self.outside.now_us += 1_000_000
+        for process in self.coordinator.brain.membership.everyone:
+            if self.nodes[process].has_ended:
+                self._start_again(self.nodes[process])
+        self._want()
+
+    def _is_at_rest(self) -> bool:
+        brain = self.coordinator.brain
+        return not brain.rollback.pending and not brain.membership.leaving
+
+    def _picture(self) -> str:
+        brain, membership = self.coordinator.brain, self.coordinator.brain.membership
+        nodes = {node.process: (node.epoch, node.has_ended) for node in self.nodes.values()}
+        return (
+            f"view {membership.view.number} of {membership.view.processes}, installed by {sorted(membership.drained)}; "
+            f"leaving {membership.leaving}, staged {membership.staged}, to be changed {list(membership.changes)}; "
+            f"epoch {brain.epoch}, rollback {brain.rollback.wish}, started {sorted(brain.rollback.started)}, present "
+            f"{sorted(brain.rollback.present)}; open {list(brain.open)}; nodes, their epochs and ends: {nodes}"
+        )

@@ -1,0 +1,172 @@
+"""The coordinator in hundreds of random faults (R1, R2, E2, E7), each run drawn from its seed.
+
+In every run: output is neither lost nor let out twice, nobody is restored to what is not its own or begins an epoch
+otherwise than the others, the coordinator never halts or raises; and when the faults have ended snapshots complete
+again, and all who are in the view live in the current epoch.
+"""
+
+import asyncio
+import inspect
+import os
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.coordinator_world import Mix, World
+
+from strobe.protocol.lifecycle import Lifecycle
+from strobe.protocol.membership import Membership
+from strobe.runtime import choosing
+from strobe.runtime.log_desk import LogDesk
+from strobe.runtime.reception import Reception
+
+STEPS = 1500
+EVENTS_SHOWN = 40
+SEEDS = range(5)
+SEEDS_FOR_MUTANTS = range(40)
+
+EVERYTHING = Mix("want want want leave rejoin break crash restart")
+LEAVERS = Mix("want leave rejoin restart", percent=10)
+SLOW_STORE = Mix("want want want leave rejoin rejoin", percent=12, store_pace=1)
+RESTORED = Mix("want want leave rejoin break crash restore")
+SECOND_LIVES = Mix("want want want leave rejoin restore", percent=8)
+RESTORED_AND_RESTARTED = Mix("want want leave rejoin break crash restart restore", percent=8)
+OVERLAPPING = Mix("want want want want break crash", percent=8)
+BROKEN_LINES = Mix("want break break break break crash", percent=10)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody pulls the plug here."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def survived(mix: Mix, seed: int, directory: Path) -> World:
+    """Return the world after all its faults; where a promise was broken in it, say what leads there again."""
+
+    async def run() -> World:
+        world = World(mix, seed, directory)
+        try:
+            world.run(STEPS)
+        except Exception as error:
+            events = "\n".join(world.outside.events[-EVENTS_SHOWN:])
+            raise AssertionError(f"{error!r}\nin {mix}, seed {seed}, after:\n{events}") from error
+        return world
+
+    return asyncio.run(run())
+
+
+def without_needless_rollbacks(mix: Mix, seed: int, directory: Path) -> World:
+    """While the coordinator lives, it knows whom it has told what: only who has lost its state takes others back."""
+    world = survived(mix, seed, directory)
+    rollbacks, reasons = world.epoch - 1, world.reasons_to_go_back
+    events = "\n".join(world.outside.events)
+    assert rollbacks <= reasons, f"{rollbacks} rollbacks for {reasons} reasons\nin {mix}, seed {seed}:\n{events}"
+    return world
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "mix", [EVERYTHING, LEAVERS, SLOW_STORE], ids=["everything", "leavers and restarts", "leavers on a slow store"]
+)
+def test_E2_E7_R2_whoever_leaves_crashes_or_returns_no_output_is_lost_and_all_goes_on(
+    tmp_path: Path, mix: Mix, seed: int
+) -> None:
+    survived(mix, seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "mix",
+    [RESTORED, SECOND_LIVES, RESTORED_AND_RESTARTED],
+    ids=["crashes", "leavers that join again", "crashes and restarts"],
+)
+def test_R1_R2_whatever_is_asked_for_by_name_nobody_goes_back_below_what_is_out(
+    tmp_path: Path, mix: Mix, seed: int
+) -> None:
+    survived(mix, seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("mix", [OVERLAPPING, BROKEN_LINES], ids=["overlapping snapshots", "broken connections"])
+def test_R1_R2_all_go_back_above_what_is_out_and_only_where_a_process_has_lost_its_state(
+    tmp_path: Path, mix: Mix, seed: int
+) -> None:
+    without_needless_rollbacks(mix, seed, tmp_path)
+
+
+def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
+    one, other = (survived(EVERYTHING, 1, tmp_path / name) for name in ("one", "other"))
+    assert one.outside.events == other.outside.events
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "rule", "broken", "mix"),
+    [
+        pytest.param(
+            Lifecycle,
+            "_commit_what_is_whole",
+            "self.rollback.pending or self.membership.unstaged",
+            "self.rollback.pending",
+            LEAVERS,
+            id="commits before a leaver has said how far its output goes",
+        ),
+        pytest.param(
+            Membership,
+            "committed",
+            "if process not in members",
+            "",
+            SLOW_STORE,
+            id="who has joined again has left for a snapshot that is logged late",
+        ),
+        pytest.param(
+            choosing,
+            "_below_later",
+            "return next((problem for problem in found if problem is not None), None)",
+            "return None",
+            RESTORED,
+            id="goes back below what later ones have let out",
+        ),
+        pytest.param(
+            choosing,
+            "_sinks_of_the_same_life",
+            "return {}",
+            "return manifest.departed[process].sinks if process in manifest.departed else {}",
+            SECOND_LIVES,
+            id="takes output of an earlier life for that of a later one",
+        ),
+        pytest.param(
+            LogDesk,
+            "_overtaken",
+            "below_released(manifest, earlier) is None",
+            "True",
+            OVERLAPPING,
+            id="commits below what an overlapping one has let out",
+        ),
+        pytest.param(
+            Reception,
+            "_tell_brain",
+            "register.epoch, again)",
+            "register.epoch, again and register.epoch == 0)",
+            BROKEN_LINES,
+            id="takes who has not read of a rollback for one that has lost its state",
+        ),
+    ],
+)
+def test_a_broken_rule_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, rule: str, broken: str, mix: Mix
+) -> None:
+    monkeypatch.setattr(owner, name, mutant(getattr(owner, name), rule, broken))
+    check = survived if "restart" in mix.faults else without_needless_rollbacks
+    with pytest.raises(AssertionError, match="in Mix"):
+        all(check(mix, seed, tmp_path / str(seed)) for seed in SEEDS_FOR_MUTANTS)
+
+
+def mutant(function: Any, rule: str, broken: str) -> Any:
+    """`function` with one rule broken."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(rule) == 1, f"{rule!r} is not one place of {function.__name__}"
+    names = dict(function.__globals__)
+    exec(compile(source.replace(rule, broken), "mutant", "exec"), names)
+    return names[function.__name__]
