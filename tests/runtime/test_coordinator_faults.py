@@ -114,7 +114,7 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
         ),
         pytest.param(
             Membership,
-            "committed",
+            "_depart",
             "if process not in members",
             "",
             SLOW_STORE,
