@@ -52,6 +52,11 @@ async def drained(*nodes: FakeNode, **how: Any) -> None:
 async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
     """Have c leave, its output let out; return the others."""
     a, b, c = await all_alive(coordinator)
+    await leave_with_output(coordinator, a, b, c)
+    return a, b
+
+
+async def leave_with_output(coordinator: Running, a: FakeNode, b: FakeNode, c: FakeNode) -> None:
     coordinator.coordinator.hear(LeaveWanted("c"))
     await drained(a, b)
     await drained(c, sinks=OUT)
@@ -60,7 +65,6 @@ async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
     c.say(Released("c"))
     await c.close()
     await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
-    return a, b
 
 
 @pytest.mark.parametrize("released", [70, None], ids=["as its sink says", "as the log says"])
@@ -282,14 +286,7 @@ def test_R2_below_what_a_process_had_let_out_before_it_left_nothing_is_restored(
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b, c = await all_alive(coordinator)
             below = await photograph(coordinator, a, b, c, c={"out": 10})
-            coordinator.coordinator.hear(LeaveWanted("c"))
-            await drained(a, b)
-            await drained(c, sinks=OUT)
-            await asyncio.gather(a.take_part(), b.take_part())
-            await c.hear(LetGo)
-            c.say(Released("c"))
-            await c.close()
-            await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+            await leave_with_output(coordinator, a, b, c)
             if again:
                 c = await coordinator.node("c", released={"out": 0})
                 await drained(a, b, c)
