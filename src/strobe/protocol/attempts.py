@@ -1,5 +1,7 @@
 """Snapshots that have begun and have no outcome yet, as the coordinator sees them: what has come, and what is late."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from strobe.protocol.coordination import (
@@ -94,13 +96,13 @@ class Attempts:
         attempt = self.not_committed(event.snapshot)
         return self.end(attempt, event.reason, now_us) if attempt is not None else []
 
-    def expire(self, now_us: int, held_by: str) -> list[CoordinatorEffect]:
-        """Abort what has taken too long; `held_by` is what those wait for that have all of their fragments."""
+    def expire(self, now_us: int, held_by: Callable[[], str]) -> list[CoordinatorEffect]:
+        """Abort what has taken too long; `held_by` tells what those wait for that have all of their fragments."""
         effects: list[CoordinatorEffect] = []
         for attempt in self.open.values():
             if now_us >= attempt.deadline_us and not attempt.ending:
                 missing = ", ".join(process for process in attempt.view.processes if process not in attempt.arrived)
-                lacking = f"a fragment from {missing}" if missing else held_by
+                lacking = f"a fragment from {missing}" if missing else held_by()
                 reason = f"timed out after {self.timeout_us / 1_000_000:g} s without {lacking}"
                 effects += self.end(attempt, reason, now_us)
         return effects

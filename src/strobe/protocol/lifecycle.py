@@ -100,7 +100,7 @@ class Lifecycle:
         """Return the effects of `event`, in the order they must happen."""
         effects = self._handle(event, now_us)
         if not self.recovering:
-            effects += self.attempts.expire(now_us, self._what_holds_commits())
+            effects += self.attempts.expire(now_us, self._what_holds_commits)
             effects += self.rollback.choose(self._calm)
             effects += self._change_view(now_us)
             effects += self._begin_what_may(now_us)

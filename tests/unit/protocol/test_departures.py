@@ -50,6 +50,17 @@ def complete(desk: Desk) -> list[LetGo]:
     return those(desk.fragments(desk.last_begun(), "p", "q", view=desk.brain.view.number), LetGo)
 
 
+def gone_and_one_begun_on_a_slow_log() -> Desk:
+    """A desk where r has left, and a snapshot without it has begun; what is written from here on waits."""
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    desk.slow = True
+    desk.hears(SnapshotWanted())
+    desk.write()
+    return desk
+
+
 def test_R2_nothing_begins_before_the_output_of_a_leaver_is_durable() -> None:
     desk = leaving()
     desk.hears(SnapshotWanted())
@@ -78,12 +89,7 @@ def test_snapshots_go_on_saying_who_has_left_and_whether_its_output_is_out() -> 
 
 
 def test_output_that_is_out_stays_out_where_a_snapshot_is_logged_that_was_ordered_before() -> None:
-    desk = leaving()
-    staged(desk)
-    complete(desk)
-    desk.slow = True
-    desk.hears(SnapshotWanted())
-    desk.write()
+    desk = gone_and_one_begun_on_a_slow_log()
     complete(desk)  # its commit is on its way
     desk.hears(Released("r"))
     desk.write()
@@ -214,12 +220,7 @@ def test_a_snapshot_that_waits_in_vain_for_a_leaver_says_so_when_it_times_out() 
 
 
 def test_R2_who_has_joined_again_has_not_left_for_a_snapshot_that_is_logged_late() -> None:
-    desk = leaving()
-    staged(desk)
-    complete(desk)
-    desk.slow = True
-    desk.hears(SnapshotWanted())
-    desk.write()
+    desk = gone_and_one_begun_on_a_slow_log()
     desk.hears(JoinWanted("r", RING.channels[1:]))  # its view is on its way
     complete(desk)  # and behind it the commit of a snapshot in which it had left
     desk.write()
