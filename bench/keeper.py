@@ -26,6 +26,7 @@ class Keeper(Process):
     def __init__(self, entries):
         self.entries = entries
         self.state = KeyedState(bytes)
+        self.full = False
         self.turns_s = []
         self.last_s = None
 
@@ -37,7 +38,7 @@ class Keeper(Process):
         ctx.set_timer("turn", 0)
 
     def timer(self, ctx, name):
-        if len(self.state) < self.entries:
+        if not self.full:
             self.fill()
         elif self.gate.number:
             self.turn()
@@ -48,9 +49,11 @@ class Keeper(Process):
         ctx.set_timer("turn", 0)
 
     def fill(self):
-        for number in range(len(self.state), min(self.entries, len(self.state) + _FILLED_AT_ONCE)):
+        filled = len(self.state)
+        for number in range(filled, min(self.entries, filled + _FILLED_AT_ONCE)):
             self.state[key(number)] = self.value(number)
         self.filled.write(len(self.state))
+        self.full = len(self.state) == self.entries
 
     def turn(self):
         now_s = time.thread_time()

@@ -358,7 +358,7 @@ def test_E4_slices_are_made_while_the_disk_is_busy_and_do_not_pile_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, gate = [], threading.Event()
-    slices, write = Frozen.slices, BlobWriter.write
+    slices, append = Frozen.slices, BlobWriter.append
 
     def counted(frozen: Frozen, since: int | None = None) -> Iterator[bytes]:
         for piece in slices(frozen, since):
@@ -367,10 +367,10 @@ def test_E4_slices_are_made_while_the_disk_is_busy_and_do_not_pile_up(
 
     def held(blob: BlobWriter, piece: bytes) -> None:
         assert gate.wait(20)
-        write(blob, piece)
+        append(blob, piece)
 
     monkeypatch.setattr(Frozen, "slices", counted)
-    monkeypatch.setattr(BlobWriter, "write", held)
+    monkeypatch.setattr(BlobWriter, "append", held)
     monkeypatch.setattr(captures, "WRITING_MAX", 3)
 
     async def scenario() -> None:

@@ -4,7 +4,9 @@
                (waits for begun) ├──► write the frames ──► make all durable ──► FragmentStored, kept until the outcome
     finish ──────────────────────┘
 
-The loop only ever encodes a small slice at a time; hashing, writing and syncing happen in the node's one writer thread.
+The loop only ever encodes and hashes a small slice at a time; writing and syncing happen in the node's one writer
+thread. Hashing a slice is short and lets go of the interpreter: in the thread, each was followed by a wait for it that
+took five times as long as the hash, and on the loop it is the moment in which the thread gets it.
 """
 
 import asyncio
@@ -253,7 +255,8 @@ class Captures:
             blob = await asyncio.wrap_future(opening)
             for piece in frozen.slices(since):
                 if piece:
-                    writing.append(thread.submit(blob.write, piece))
+                    blob.hash(piece)
+                    writing.append(thread.submit(blob.append, piece))
                 while writing and writing[0].done():
                     writing.popleft().result()
                 # The next slice is made while the disk is busy with those before it, but these are not to pile up.

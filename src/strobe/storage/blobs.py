@@ -120,7 +120,8 @@ class Blobs:
 
 
 class BlobWriter:
-    """A blob on its way to its place, hashed as it goes. It is for one thread at a time, which need not be the same.
+    """A blob on its way to its place, hashed as it goes. It is for one thread at a time, which need not be the same;
+    only `hash` and `append` may go on side by side.
 
     It ends by `finish` or `abandon`. A process that dies leaves a file in tmp/ that any collector removes.
     """
@@ -130,19 +131,30 @@ class BlobWriter:
         self._begin = begin
         self._digest = blake3()
         self.bytes = 0
+        self._appended = 0
         with place.faults(UNFINISHED, "write"):
             self._file = place.open_unfinished()
         place.step(BLOB_STEPS.opened, self._file.name)
 
     def write(self, piece: Piece) -> None:
         """Add some bytes."""
+        self.hash(piece)
+        self.append(piece)
+
+    def hash(self, piece: Piece) -> None:
+        """Count in some bytes that are to be appended; this may be done in another thread than appending them."""
+        self._digest.update(piece)
+        self.bytes += len(piece)
+
+    def append(self, piece: Piece) -> None:
+        """Write bytes that were counted in, in the same order."""
         with self._place.faults(blob_directory(self._begin), "write"):
-            self._digest.update(piece)
             self._file.write(piece)
-            self.bytes += len(piece)
+        self._appended += len(piece)
 
     def finish(self, reusable: Mapping[str, BlobRef] | None = None) -> BlobRef:
         """Return the blob, which has its name now; call `Blobs.sync` when all of the snapshot's are written."""
+        assert self._appended == self.bytes, "all that was counted in was appended"
         ref = BlobRef(self._digest.hexdigest(), self.bytes, self._begin)
         shared = (reusable or {}).get(ref.blake3)
         try:

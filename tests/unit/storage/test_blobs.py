@@ -111,6 +111,22 @@ def test_a_blob_written_piece_by_piece_is_the_one_written_at_once(
     assert list((Path(store.url) / "tmp").iterdir()) == []
 
 
+def test_pieces_may_be_hashed_ahead_of_those_that_are_appended_but_not_left_out(store: Store) -> None:
+    begin(store, 1)
+    pieces = [b"one", b"two", b"three"]
+    writer, hasty = store.blobs.open(0), store.blobs.open(0)
+    for piece in pieces:
+        writer.hash(piece)
+        hasty.hash(piece)
+    for piece in pieces:
+        writer.append(piece)
+    assert store.read_blob(writer.finish()) == b"onetwothree"
+    hasty.append(pieces[0])
+    with pytest.raises(AssertionError, match="appended"):
+        hasty.finish()
+    hasty.abandon()
+
+
 def test_a_blob_written_piece_by_piece_is_shared_with_the_parent_where_it_is_the_same(store: Store) -> None:
     begin(store, 1)
     parent = store.write_blob(str(sample(1).id), b"the same bytes")
