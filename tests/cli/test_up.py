@@ -548,7 +548,7 @@ def test_a_coordinator_that_takes_long_to_start_is_waited_for_and_people_are_tol
 
 
 def test_whoever_interrupts_before_all_is_started_does_not_wait():
-    interrupted = SimpleNamespace(start=lambda _: os.kill(os.getpid(), signal.SIGINT))
+    interrupted = SimpleNamespace(start=lambda _: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         Session(interrupted).run(None)
 

@@ -221,7 +221,8 @@ class World:
 
     def _is_at_rest(self) -> bool:
         brain = self.coordinator.brain
-        return not brain.rollback.pending and not brain.membership.leaving
+        away = all(node.has_ended or node.process in brain.view.members for node in self.nodes.values())
+        return away and not brain.rollback.pending and not brain.membership.leaving
 
     def _picture(self) -> str:
         brain, membership = self.coordinator.brain, self.coordinator.brain.membership

@@ -164,9 +164,12 @@ class Node:
             return
         if self.outside.told.setdefault(told.epoch, (told.restored, told.view)) != (told.restored, told.view):
             raise Wrong(f"of epoch {told.epoch}, {self.process} is told otherwise than others: {told}")
+        file, lived = self.file, self.epoch > 0
         self._begin(told.epoch, told.view)
         if told.restored is not None:
             self._become(told.restored)
+        if lived and self.sink and self.written and self.file != file:
+            raise Wrong(f"{self.process}, which writes file {file}, is to go on in file {self.file} (E9)")
         if self.released > self.written:
             raise Wrong(f"{self.process} goes back to {self.written} in {told.restored}: {self.released} is out (R2)")
         self._say(Drained(self.process, told.view.number))
@@ -213,13 +216,20 @@ class Node:
 
     def _let_go(self, told: LetGo) -> None:
         if self.sink in told.sinks:
-            self.outside.release(self.process, self.file, told.sinks[self.sink])
-            self._say(Released(self.process))
+            self._let_out(told.sinks[self.sink])
+            return  # it ends when it is told once more
         if self.sink and self.staged is not None and self.epoch == self.outside.epoch and self.released != self.staged:
             raise Wrong(f"{self.process} is let go with {self.released} out, but has written {self.staged} (R2)")
         self.outside.note(f"{self.process} is let go: {told.sinks}")
         self.has_ended = True
         self.hang_up()
+
+    def _let_out(self, position: int) -> None:
+        durable = max(self.released, self.outside.staged[self.process, self.file])
+        if position > durable:
+            raise Wrong(f"{self.process} is to let out {position} into file {self.file}, which has only {durable} (R2)")
+        self.outside.release(self.process, self.file, position)
+        self._say(Released(self.process))
 
     def _outcome(self, told: TellOutcome) -> None:
         self._ended.add(told.snapshot)

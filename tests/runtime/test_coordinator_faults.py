@@ -31,6 +31,8 @@ LEAVERS = Mix("want leave rejoin restart", percent=10)
 SLOW_STORE = Mix("want want want leave rejoin rejoin", percent=12, store_pace=1)
 RESTORED = Mix("want want leave rejoin break crash restore")
 SECOND_LIVES = Mix("want want want leave rejoin restore", percent=8)
+CRASHES_OF_SECOND_LIVES = Mix("want want leave leave rejoin rejoin crash", percent=10)
+SECOND_LIVES_AND_RESTARTS = Mix("want want want leave rejoin rejoin restart", percent=12)
 RESTORED_AND_RESTARTED = Mix("want want leave rejoin break crash restart restore", percent=8)
 OVERLAPPING = Mix("want want want want break crash", percent=8)
 BROKEN_LINES = Mix("want break break break break crash", percent=10)
@@ -79,8 +81,8 @@ def test_E2_E7_R2_whoever_leaves_crashes_or_returns_no_output_is_lost_and_all_go
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     "mix",
-    [RESTORED, SECOND_LIVES, RESTORED_AND_RESTARTED],
-    ids=["crashes", "leavers that join again", "crashes and restarts"],
+    [RESTORED, SECOND_LIVES, CRASHES_OF_SECOND_LIVES, SECOND_LIVES_AND_RESTARTS, RESTORED_AND_RESTARTED],
+    ids=["crashes", "second lives", "crashes of second lives", "second lives and restarts", "crashes and restarts"],
 )
 def test_R1_R2_whatever_is_asked_for_by_name_nobody_goes_back_below_what_is_out(
     tmp_path: Path, mix: Mix, seed: int
@@ -115,7 +117,7 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
         pytest.param(
             Membership,
             "_depart",
-            "if process not in members",
+            "if process not in self.view.members",
             "",
             SLOW_STORE,
             id="who has joined again has left for a snapshot that is logged late",
@@ -130,11 +132,35 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
         ),
         pytest.param(
             choosing,
-            "_sinks_of_the_same_life",
-            "return {}",
-            "return manifest.departed[process].sinks if process in manifest.departed else {}",
+            "below_released",
+            "life is not None and life.joined == later.joined",
+            "life is not None",
             SECOND_LIVES,
             id="takes output of an earlier life for that of a later one",
+        ),
+        pytest.param(
+            choosing,
+            "_of_earlier_life",
+            "lives.get(process, joined) != joined",
+            "False",
+            SECOND_LIVES,
+            id="goes back to an earlier life, whose output lies elsewhere",
+        ),
+        pytest.param(
+            Membership,
+            "_depart",
+            "released=gone.view <= self._out.get(process, -1)",
+            "released=gone.released",
+            CRASHES_OF_SECOND_LIVES,
+            id="takes one whose join is undone for its life before, with output still to be let out",
+        ),
+        pytest.param(
+            Lifecycle,
+            "_released",
+            "if not self.membership.unreleased(process):",
+            "self.membership.released(process, self.membership.departed[process].view)\n    if True:",
+            SECOND_LIVES_AND_RESTARTS,
+            id="lets one end before the log has that its output is out",
         ),
         pytest.param(
             LogDesk,

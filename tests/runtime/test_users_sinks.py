@@ -10,7 +10,7 @@ from tests.runtime.scripted import pair
 from tests.runtime.test_host import trio, without
 
 from strobe.outside import Sink
-from strobe.protocol.coordination import Drained, TellView
+from strobe.protocol.coordination import Drained, LetGo, Released, TellView
 from strobe.runtime import effects
 
 
@@ -73,6 +73,22 @@ def test_R2_a_process_leaves_once_its_sink_has_what_it_could_not_take_at_first(
 
     run(scenario())
     assert "process c cannot leave yet: ConnectionResetError: the broker hung up" in caplog.text
+
+
+def test_R2_a_leaver_says_that_its_output_is_out_until_it_is_told_that_the_log_has_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        sink = Broker("c")
+        async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
+            await coordinator.started("a", "b", "c")
+            link = coordinator.links["c"]
+            for times in (1, 2):  # the first word is lost, and it has come back meanwhile
+                link.say(LetGo("c", {"out": 7}))
+                await until(lambda times=times: link.said(Released) == [Released("c")] * times)  # type: ignore[misc]
+            assert sink.records == 7
+            link.say(LetGo("c"))
+            assert await coordinator.ended("c") == 0
+
+    run(scenario())
 
 
 def test_R2_a_sink_that_cannot_tell_what_it_has_released_is_said_and_the_node_registers(

@@ -133,7 +133,7 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """All the output of a process that has left is out (R2)."""
+    """All the output of a process that has left is out (R2); it waits for `LetGo` once more."""
 
     process: str
 
@@ -141,11 +141,12 @@ class Released(msgspec.Struct, frozen=True):
 class EntryLogged(msgspec.Struct, frozen=True):
     """The log has this entry next, whoever wrote it.
 
-    Where it starts an epoch from a snapshot, `departed` are those who had left by that with output.
+    Where it starts an epoch from a snapshot, `departed` and `joined` are what the manifest of that says.
     """
 
     entry: Entry
     departed: dict[str, Departure] = {}
+    joined: dict[str, int] = {}
 
 
 class AppendLost(msgspec.Struct, frozen=True):
@@ -204,11 +205,12 @@ class Append(msgspec.Struct, frozen=True):
 class CommitSnapshot(msgspec.Struct, frozen=True):
     """Every fragment is there: verify their proof, store them, append the commit entry with the manifest.
 
-    Where that cannot be, answer with `CommitFailed`. `departed` goes into the manifest.
+    Where that cannot be, answer with `CommitFailed`. `departed` and `joined` go into the manifest.
     """
 
     snapshot: SnapshotId
     departed: dict[str, Departure] = {}
+    joined: dict[str, int] = {}
 
 
 class AskToRecord(msgspec.Struct, frozen=True):
@@ -288,7 +290,7 @@ class Halt(msgspec.Struct, frozen=True):
 class LetGo(msgspec.Struct, frozen=True):
     """Tell a process that has left that its last messages were received: it may end.
 
-    A complete snapshot covers its output up to what `sinks` say: that is to be let out first (R2).
+    A complete snapshot covers its output up to what `sinks` say: that is to be let out first, and said (R2).
     """
 
     process: str

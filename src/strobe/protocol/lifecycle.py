@@ -15,7 +15,7 @@ end. Until then nothing begins; a change of view aborts what is open, and what i
 A rollback (R1, `rollback`) starts a new epoch, which fences off everything older.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import assert_never
 
 from strobe.protocol.attempts import Attempt, Attempts
@@ -55,7 +55,7 @@ from strobe.protocol.coordination import (
 )
 from strobe.protocol.ids import COORDINATOR, SnapshotId
 from strobe.protocol.lai_yang import LaiYang
-from strobe.protocol.log import Abort, Begin, Commit, Departure, Entry, EpochStart, ViewChange
+from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Release, ViewChange
 from strobe.protocol.membership import Membership
 from strobe.protocol.outcomes import Outcomes
 from strobe.protocol.policy import Policy
@@ -143,8 +143,7 @@ class Lifecycle:
             case Drained():
                 return self._drained(event)
             case Released():
-                self.membership.released(event.process)
-                return []
+                return self._released(event.process, now_us)
             case EntryLogged():
                 return self._logged(event, now_us)
             case AppendLost():
@@ -259,7 +258,9 @@ class Lifecycle:
         """
         if self.rollback.pending or self.membership.unstaged:
             return []
-        return [CommitSnapshot(snapshot, self.membership.covered()) for snapshot in self.attempts.take_whole()]
+        departed, members = self.membership.covered(), self.view.members
+        joined = {process: view for process, view in self.membership.lives().items() if view and process in members}
+        return [CommitSnapshot(snapshot, departed, joined) for snapshot in self.attempts.take_whole()]
 
     def _what_holds_commits(self) -> str:
         """Return what a snapshot that has all of its fragments waits for."""
@@ -282,12 +283,12 @@ class Lifecycle:
             case ViewChange():
                 return self._view_logged(entry, now_us)
             case EpochStart():
-                return self._epoch_logged(entry, event.departed, now_us)
+                return self._epoch_logged(event, entry, now_us)
+            case Release():
+                return self._release_logged(entry)
         return []
 
-    def _epoch_logged(
-        self, entry: EpochStart, departed: Mapping[str, Departure], now_us: int
-    ) -> list[CoordinatorEffect]:
+    def _epoch_logged(self, event: EntryLogged, entry: EpochStart, now_us: int) -> list[CoordinatorEffect]:
         """Fence off everything older: what was open has its outcome by that, and is wanted again."""
         if entry.epoch <= self.epoch:
             return []
@@ -298,7 +299,7 @@ class Lifecycle:
         leaving = set(self.membership.leaving)
         if entry.view is not None:
             still_leaving = set() if self.recovering else leaving - self.rollback.may_have_left(entry)
-            self.membership.rolled_back(entry.view, still_leaving, departed)
+            self.membership.rolled_back(entry.view, still_leaving, event.departed, event.joined)
         return self.rollback.epoch_logged(entry, self.view, leaving, self.recovering)
 
     def _begun(self, begin: Begin, now_us: int) -> list[CoordinatorEffect]:
@@ -362,7 +363,8 @@ class Lifecycle:
         effects: list[CoordinatorEffect] = []
         for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
-        return effects + [LetGo(process, self.membership.departed[process].sinks) for process in free]
+        effects += [LetGo(process, self.membership.departed[process].sinks) for process in free]
+        return effects + self._commit_what_is_whole()  # another writer's commit may be what others have waited for
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
         return self.outcomes.has(snapshot, self.open)
@@ -384,6 +386,8 @@ class Lifecycle:
                 self.membership.lost()
             case EpochStart():
                 return self.rollback.append_lost(entry, self.epoch, now_us)
+            case Release():
+                return [Append(entry)] if self.membership.unreleased(entry.process) else []
         return []
 
     def _begin_lost(self, begin: Begin) -> list[CoordinatorEffect]:
@@ -494,6 +498,16 @@ class Lifecycle:
             self.schedule.want(())  # nobody else need ask for the snapshot that it waits for
         self.rollback.present.difference_update(free)
         return [LetGo(process) for process in free] + self._commit_what_is_whole()
+
+    def _released(self, process: str, now_us: int) -> list[CoordinatorEffect]:
+        """One that has left has let out all of its output. It ends when the log has that: nobody else could say so."""
+        if not self.membership.unreleased(process):
+            return [LetGo(process)]
+        return [Append(Release(process, self.membership.departed[process].view, now_us))]
+
+    def _release_logged(self, entry: Release) -> list[CoordinatorEffect]:
+        waiting = self.membership.released(entry.process, entry.view)
+        return [LetGo(entry.process)] if waiting and not self.recovering else []
 
     def _change_view(self, now_us: int) -> list[CoordinatorEffect]:
         if self.beginning is not None or self.adopting or self.rollback.pending:

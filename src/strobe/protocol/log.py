@@ -77,18 +77,21 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class Departure(msgspec.Struct, frozen=True, omit_defaults=True):
     """The output of a process that has left: how far it goes in each sink, and whether it is known to be out (R2).
 
-    `view` is the first without it: one that joins again and leaves again has another.
+    `view` is the first without it, and `joined` the first with it: by that, its lives are told apart.
     """
 
     sinks: dict[str, int]
     released: bool = False
     view: int = 0
+    joined: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """All of a committed snapshot but the bytes of its blobs.
 
     `departed` are those who have left with output: this snapshot covers all of that, as theirs cover that of others.
+    `joined` has the number of the first view with each process that was not there from the beginning: one that left and
+    joined again is another than before, with output of its own (R2).
     """
 
     protocol: str
@@ -101,6 +104,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     retries: str | None = None
     parent: str | None = None
     departed: dict[str, Departure] = {}
+    joined: dict[str, int] = {}
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", omit_defaults=True):
@@ -165,4 +169,12 @@ class Remove(msgspec.Struct, frozen=True, tag="remove"):
     at_us: int
 
 
-Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """All output of `process` is out, which has left with the view of this number (R2)."""
+
+    process: str
+    view: int
+    at_us: int
+
+
+Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove | Release

@@ -8,7 +8,9 @@ by then has left as well: that it was let go is not in the log, so the next coor
 One that leaves with output (R2) makes it durable, and reports itself only then; no snapshot begins before. It is let go
 when a snapshot is complete that it is no part of: such a snapshot has all that the process ever caused, so it covers
 all of its output, and says in its manifest how far that goes. Whoever is lost before it has reported itself has lost
-output: a crash is not a leave. Whoever is lost after that is told when it comes back what it still has to let out.
+output: a crash is not a leave. Whoever is lost after that is told when it comes back what it still has to let out. That
+all is out goes into the log, and only then does the process end: who starts it again has another life of it in mind,
+with output of its own, and that is not to be taken for the one before.
 """
 
 from collections import deque
@@ -45,9 +47,13 @@ class Membership:
         # Who may not leave, and why.
         self.staying: dict[str, str] = {}
         # Of those who leave with output: how far it goes, once it is durable and waits for a snapshot that covers it.
-        self.staged: dict[str, dict[str, int]] = {}
+        self.staged: dict[str, Departure] = {}
         # Those who have left with output, as the newest complete snapshot has it.
         self.departed: dict[str, Departure] = {}
+        # Of those who were not there from the beginning: the first view with them.
+        self.joined: dict[str, int] = {}
+        # All output of lives that ended with such a view, or before, is out: whatever is gone back to, it stays so.
+        self._out: dict[str, int] = {}
         # Whom a view was without that the one before had: no rollback, but a leave.
         self._left: set[str] = set()
 
@@ -145,6 +151,7 @@ class Membership:
                 self._unheard.discard(process)
             else:
                 self._unheard.add(process)
+        self.joined.update((process, view.number) for process in set(view.processes) - set(before.processes))
         for process in view.processes:
             self.leaving.pop(process, None)
             self.staged.pop(process, None)
@@ -161,7 +168,9 @@ class Membership:
         waiting = self.outputs | self._unheard
         self.leaving = {process: left for process, left in self.leaving.items() if process in waiting or left > view}
 
-    def rolled_back(self, view: View, still_leaving: Collection[str], departed: Mapping[str, Departure]) -> None:
+    def rolled_back(
+        self, view: View, still_leaving: Collection[str], departed: Mapping[str, Departure], joined: Mapping[str, int]
+    ) -> None:
         """Go over to the view of a snapshot that everybody is restored to (R1).
 
         Joins that it does not have were undone: who joined will ask again. Those `still_leaving` that are in it again
@@ -175,6 +184,7 @@ class Membership:
         self.drained = set()
         self.leaving = {}
         self.staged = {}
+        self.joined = dict(joined)
         self._left.difference_update(view.processes)
         self._depart({**self.departed, **departed})
 
@@ -184,19 +194,23 @@ class Membership:
         if self.leaving.get(event.process, self.view.number) <= event.view <= self.view.number:
             self.drained.add(event.process)
             if event.process in self.leaving and event.process in self.outputs:
-                self.staged[event.process] = event.sinks
+                left, joined = self.leaving[event.process], self.joined.get(event.process, 0)
+                self.staged[event.process] = Departure(event.sinks, view=left, joined=joined)
         return self._let_go()
 
     def covered(self) -> dict[str, Departure]:
         """Return whose output a snapshot of this view covers beside that of the view's own processes."""
-        staged = {
-            process: Departure(sinks, view=self.leaving.get(process, 0)) for process, sinks in self.staged.items()
-        }
-        return self.departed | staged
+        return self.departed | self.staged
+
+    def lives(self) -> dict[str, int]:
+        """Return the first view with each of `everyone`; 0: it was there from the beginning."""
+        return {process: self.joined.get(process, 0) for process in self.everyone}
 
     def committed(self, manifest: Manifest) -> list[str]:
         """A snapshot of this timeline is complete; return who waited for that, and may let out its output and go."""
         self._depart(manifest.departed)
+        # Read back after a restart, what the epoch started from may be gone: then its first snapshot tells.
+        self.joined.update(manifest.joined)
         self.leaving = {
             process: left
             for process, left in self.leaving.items()
@@ -208,23 +222,30 @@ class Membership:
         return free
 
     def _depart(self, departed: Mapping[str, Departure]) -> None:
-        """Those have left, but for who is in the view again; what was known of their output before stays known."""
-        before, members = self.departed, self.view.members
-        self.departed = {process: gone for process, gone in departed.items() if process not in members}
-        for process, gone in before.items():
-            now = self.departed.get(process)
-            if gone.released and now is not None and (now.sinks, now.view) == (gone.sinks, gone.view):
-                self.released(process)
+        """Those have left, but for who is in the view again; that the output of one is out stays known."""
+        for process, gone in departed.items():
+            if gone.released:
+                self._note_out(process, gone.view)
+        self.departed = {
+            process: msgspec.structs.replace(gone, released=gone.view <= self._out.get(process, -1))
+            for process, gone in departed.items()
+            if process not in self.view.members
+        }
+
+    def _note_out(self, process: str, view: int) -> None:
+        self._out[process] = max(view, self._out.get(process, view))
 
     def unreleased(self, process: str) -> dict[str, int]:
         """Return how far a process that has left still has to let out its output; empty: it has nothing to do."""
         gone = self.departed.get(process)
         return gone.sinks if gone is not None and not gone.released else {}
 
-    def released(self, process: str) -> None:
-        """A process that has left has let out all of its output; the next snapshots say so."""
-        if process in self.departed:
-            self.departed[process] = msgspec.structs.replace(self.departed[process], released=True)
+    def released(self, process: str, view: int) -> bool:
+        """All output of one that left with `view` is out; tell whether it had to be waited for."""
+        waiting = bool(self.unreleased(process))
+        self._note_out(process, view)
+        self._depart(self.departed)
+        return waiting and not self.unreleased(process)
 
     def gone(self, process: str) -> bool:
         """One that was leaving is not there any more; tell whether it has left by that: nobody needs its state."""

@@ -16,6 +16,7 @@ may, whose output goes elsewhere.
 import copy
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,21 +33,25 @@ from strobe.storage.resolution import LATEST
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """What can be run here: the processes and channels that the system describes or that have joined it."""
+    """What can be run here: the processes and channels that the system describes or that have joined it.
+
+    `lives` has the first view with each process that runs now, 0 where that was the first of all.
+    """
 
     protocol: str
     processes: frozenset[str]
     channels: frozenset[tuple[str, str, str, str, str]]
+    lives: dict[str, int] = {}
 
     @classmethod
-    def of(cls, protocol: str, *views: View) -> "Topology":
+    def of(cls, protocol: str, *views: View, lives: Mapping[str, int] | None = None) -> "Topology":
         processes = frozenset(process for view in views for process in view.processes)
         channels = frozenset(
             (channel.id, channel.source, channel.target, channel.kind, channel.hash)
             for view in views
             for channel in view.channels
         )
-        return cls(protocol, processes, channels)
+        return cls(protocol, processes, channels, dict(lives or {}))
 
     def problem(self, manifest: Manifest, by_name: bool) -> str | None:
         """Return why a snapshot is of another topology; None where it fits, and where nobody has asked for this one."""
@@ -116,10 +121,11 @@ def choose(
     passed_over: list[str] = []
     for name in candidates if wanted is None else [wanted]:
         manifest = state.committed[name].manifest
-        strange = topology.problem(manifest, by_name=wanted is not None)
-        problem = (
-            strange or (None if fork else _below_later(state, candidates, name)) or _unverified(store, name, manifest)
-        )
+        problem = topology.problem(manifest, by_name=wanted is not None)
+        if problem is None and not fork:
+            problem = _below_later(state, candidates, name) or _of_earlier_life(manifest, topology.lives)
+        if problem is None:
+            problem = _unverified(store, name, manifest)
         if problem is None and name not in candidates and not fork:
             problem = _beside_fork(SnapshotId.parse(name).epoch, manifest, lineage(state.epoch, starts), starts)
         if problem is None and wanted is not None and system is not None:
@@ -136,40 +142,58 @@ def _below_later(state: LogState, candidates: list[str], name: str) -> str | Non
     The newest does not know of all of it: who left and joined again has output of an earlier life, too. So each is also
     compared with the one before it. One that a rollback has abandoned had let out no more than what that went back to.
     """
-    position = state.committed[name].position
+    this = state.committed[name]
     behind = [state.committed[one] for one in candidates]  # newest first
-    later = [one for one in behind if one.position > position]
-    base = next((one for one in behind if one.position <= position), state.committed[name])
-    pairs = [*((base, one) for one in later), *((before, after) for after, before in pairwise(later))]
-    found = (below_released(before.manifest, after.manifest) for before, after in pairs)
+    later = [one.manifest for one in behind if one.position > this.position]
+    pairs = [*pairwise([this.manifest, *reversed(later)]), *((this.manifest, newest) for newest in later[:1])]
+    found = (below_released(before, after) for before, after in pairs)
     return next((problem for problem in found if problem is not None), None)
+
+
+class Life(NamedTuple):
+    """How far the output of a process goes in a snapshot, and by which view it had joined: which of its lives it is."""
+
+    joined: int
+    sinks: Mapping[str, int]
+
+    @classmethod
+    def of(cls, process: str, manifest: Manifest) -> "Life | None":
+        if process in manifest.processes:
+            return cls(manifest.joined.get(process, 0), manifest.processes[process].sinks)
+        gone = manifest.departed.get(process)
+        return cls(gone.joined, gone.sinks) if gone is not None else None
 
 
 def below_released(manifest: Manifest, newest: Manifest) -> str | None:
     """Return why, after all that `newest` has let out, the snapshot cannot be gone back to (R2); None where it can."""
-    for process, record in (newest.departed | newest.processes).items():
-        covered = _sinks_of_the_same_life(manifest, newest, process)
-        for sink, position in record.sinks.items():
-            released = covered.get(sink, 0)
-            if position > released:
+    for process in newest.departed | newest.processes:
+        life, later = Life.of(process, manifest), Life.of(process, newest)
+        assert later is not None, "it is in the newest"
+        is_same = life is not None and life.joined == later.joined
+        covered = life.sinks if life is not None and is_same else {}
+        for sink, position in later.sinks.items():
+            more = position - covered.get(sink, 0)
+            if more > 0:
                 return (
-                    f"lies below released output: sink {sink} of process {process} has handed out {position - released}"
-                    " more since; restore a newer one, or fork, with output that goes elsewhere"
+                    f"lies below released output: sink {sink} of process {process} has handed out {more} more since; "
+                    "restore a newer one, or fork, with output that goes elsewhere"
                 )
     return None
 
 
-def _sinks_of_the_same_life(manifest: Manifest, newest: Manifest, process: str) -> dict[str, int]:
-    """Return how far the snapshot covers the output of a process, in the life that `newest` has of it.
+def _of_earlier_life(manifest: Manifest, lives: Mapping[str, int]) -> str | None:
+    """Return why output could not go on from the snapshot: its process has left since and joined again.
 
-    Who had left and is there later has joined again, and so has one that left with another view: that begins anew.
+    Who joins has let out nothing, and so has another file than the one in which its output of before lies.
     """
-    if process in manifest.processes:
-        return manifest.processes[process].sinks
-    if process in manifest.departed and process not in newest.processes:
-        left, later = manifest.departed[process], newest.departed[process]
-        return left.sinks if (left.sinks, left.view) == (later.sinks, later.view) else {}
-    return {}
+    for process, record in manifest.processes.items():
+        joined = manifest.joined.get(process, 0)
+        if lives.get(process, joined) != joined and any(record.sinks.values()):
+            return (
+                f"is of an earlier life of process {process}, which has left since and joined again with its output "
+                "elsewhere; restore a newer one, or fork"
+            )
+    return None
 
 
 def _beside_fork(epoch: int, manifest: Manifest, behind: list[int], starts: Mapping[int, EpochStart]) -> str | None:

@@ -25,6 +25,7 @@ class CommitOrder(msgspec.Struct, frozen=True):
     view: View
     records: dict[str, ProcessRecord]
     departed: dict[str, Departure] = {}
+    joined: dict[str, int] = {}
 
 
 def assemble(order: CommitOrder, parent: str | None, completed_us: int) -> Manifest:
@@ -40,6 +41,7 @@ def assemble(order: CommitOrder, parent: str | None, completed_us: int) -> Manif
         retries=order.begin.retries,
         parent=parent,
         departed=order.departed,
+        joined=order.joined,
     )
 
 

@@ -190,7 +190,8 @@ class Coordinator:
         self.foreign += told.foreign
         if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
             self.chronicle.begun(position, entry)
-        self.hear(EntryLogged(entry, told.origin.departed if told.origin is not None else {}))
+        origin = told.origin
+        self.hear(EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry))
         for snapshot in before:
             if snapshot not in self.state.open:
                 self.chronicle.ended(snapshot, entry.at_us)
@@ -232,7 +233,7 @@ class Coordinator:
     def _commit(self, order: CommitSnapshot) -> None:
         attempt, records = self.brain.open[order.snapshot], self.progress.under[order.snapshot].records
         parts = {process: records[process] for process in attempt.view.processes}
-        commit = CommitOrder(order.snapshot, attempt.begin, attempt.view, parts, order.departed)
+        commit = CommitOrder(order.snapshot, attempt.begin, attempt.view, parts, order.departed, order.joined)
         self.work(self.store.desk.commit, commit)
 
     def _wake_at(self, at_us: int) -> None:
@@ -262,7 +263,8 @@ class Coordinator:
 
     def _choose(self, order: ChooseSnapshot) -> None:
         self._choosing = Goal(order.wanted, order.fork)
-        topology = Topology.of(self.system.protocol, self.first_view, self.brain.view)
+        lives = self.brain.membership.lives()
+        topology = Topology.of(self.system.protocol, self.first_view, self.brain.view, lives=lives)
         self.work(self.store.desk.choose, order.wanted, topology, order.fork, self.system)
 
     def _refused(self, refusal: RestoreRefused) -> None:
@@ -286,7 +288,8 @@ class Coordinator:
         member = self.members.get(order.process)
         if member is not None:
             member.let_go = True
-        self.log.say("left", process=order.process)
+        if not order.sinks:
+            self.log.say("left", process=order.process)
         self.tell(order.process, order)
 
     def tell_all(self, message: Any) -> None:

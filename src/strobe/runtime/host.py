@@ -266,12 +266,12 @@ class Host:
         self._put_off_for = reason
 
     def _let_go(self, order: LetGo) -> None:
-        if self._releasing is not None:
-            return  # it was told before, and came back meanwhile
-        if order.sinks:
-            self._releasing = asyncio.get_running_loop().create_task(self._release(order.sinks))
-        else:
+        if not order.sinks:
             self._has_left()
+        elif self._releasing is None:
+            self._releasing = asyncio.get_running_loop().create_task(self._release(order.sinks))
+        elif self._releasing.done():
+            self.say(Released(self.name))  # the word was lost
 
     async def _release(self, positions: dict[str, int]) -> None:
         """Let out all the output of a process that has left, with its state or without (R2)."""
@@ -281,7 +281,6 @@ class Host:
             self.fail(error)
         else:
             self.say(Released(self.name))
-            self._has_left()
 
     def _release_all(self, positions: dict[str, int]) -> None:
         epoch = max(self.epoch, self._current)

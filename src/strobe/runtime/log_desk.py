@@ -37,12 +37,13 @@ ENTRIES_AT_ONCE = 1024
 class Origin(msgspec.Struct, frozen=True):
     """What an epoch starts from: where it was committed, and how many events of each process lie before it.
 
-    `departed` are those who had left by then with output.
+    `departed` are those who had left by then with output, `joined` says which life of each process it has.
     """
 
     commit: EntryRef
     positions: dict[str, int]
     departed: dict[str, Departure] = {}
+    joined: dict[str, int] = {}
 
 
 class Logged(msgspec.Struct, frozen=True):
@@ -222,9 +223,9 @@ class LogDesk:
         complete = self.store.known.committed.get(restored) if restored is not None else None
         if complete is None:
             return None
-        records = complete.manifest.processes
-        positions = {process: record.position for process, record in records.items()}
-        return Origin(self.store.entry_ref(complete.position), positions, complete.manifest.departed)
+        manifest = complete.manifest
+        positions = {process: record.position for process, record in manifest.processes.items()}
+        return Origin(self.store.entry_ref(complete.position), positions, manifest.departed, manifest.joined)
 
     def _disown(self, told: Told, entry: Entry | None) -> Told:
         """What was read is our own after all."""

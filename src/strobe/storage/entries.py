@@ -12,7 +12,7 @@ import msgspec
 
 from strobe.errors import StoreCorrupt, StoreFormatError, UsageError
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Remove, ViewChange
+from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Release, Remove, ViewChange
 from strobe.protocol.view import View
 from strobe.storage.sealed import UNSEALED, check_seal, seal
 
@@ -59,7 +59,7 @@ class _DocumentOutline(msgspec.Struct, frozen=True):
     blake3: str
     position: int
     previous: str
-    entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove
+    entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove | Release
 
 
 _decoder = msgspec.json.Decoder(_Document)

@@ -20,7 +20,7 @@ import msgspec
 
 from strobe.errors import SnapshotError, SnapshotIncomplete, SnapshotNotFound
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Remove, ViewChange
+from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Release, Remove, ViewChange
 from strobe.protocol.view import View
 from strobe.storage.ended_ids import EndedIds
 from strobe.storage.manifests import blobs_of
@@ -135,6 +135,8 @@ class LogState:
                 self._pin(entry)
             case Remove():
                 self._remove(entry)
+            case Release():
+                pass  # of no concern to snapshots
             case _:
                 assert_never(entry)
 

@@ -86,7 +86,7 @@ class Desk:
         before = len(self.orders)
         while self.position < len(self.log):
             self.position += 1
-            self._tell(EntryLogged(self.log[self.position - 1]))
+            self._tell(self._logged(self.log[self.position - 1]))
         return self.orders[before:]
 
     def restart(self) -> list[CoordinatorEffect]:
@@ -139,9 +139,20 @@ class Desk:
             elif isinstance(effect, CommitSnapshot):
                 view = self.brain.open[effect.snapshot].view
                 manifest = msgspec.structs.replace(
-                    MANIFEST, epoch=effect.snapshot.epoch, view=view, departed=effect.departed
+                    MANIFEST,
+                    epoch=effect.snapshot.epoch,
+                    view=view,
+                    departed=effect.departed,
+                    joined=effect.joined,
                 )
                 self._append(Commit(str(effect.snapshot), manifest, self.now_us))
+
+    def _logged(self, entry: Entry) -> EntryLogged:
+        """Tell of an entry; where it starts an epoch from a snapshot, with what the manifest of that says."""
+        outcome = self.outcomes().get(entry.restored or "") if isinstance(entry, EpochStart) else None
+        if not isinstance(outcome, Commit):
+            return EntryLogged(entry)
+        return EntryLogged(entry, outcome.manifest.departed, outcome.manifest.joined)
 
     def _append(self, entry: Entry) -> None:
         if self.slow:

@@ -6,6 +6,8 @@ from tests.unit.protocol.desk import Desk, those
 from tests.unit.protocol.playbook import snapshot_id, view
 
 from strobe.protocol.coordination import (
+    Append,
+    AppendLost,
     ChooseSnapshot,
     Drained,
     EntryLogged,
@@ -21,7 +23,7 @@ from strobe.protocol.coordination import (
     SnapshotWanted,
     TellRestore,
 )
-from strobe.protocol.log import Abort, Commit, Departure, EpochStart
+from strobe.protocol.log import Abort, Commit, Departure, EpochStart, Release
 
 RING = view("p>q", "q>r", "r>p")
 S1 = snapshot_id(1)
@@ -275,4 +277,88 @@ def test_who_leaves_twice_has_left_with_two_views() -> None:
     desk.drained(4, "p", "q")
     desk.hears(Drained("r", 4, OUT))
     assert complete(desk) == [LetGo("r", OUT)]
-    assert departed(desk) == {"r": Departure(OUT, view=4)}
+    assert departed(desk) == {"r": Departure(OUT, view=4, joined=3)}
+
+
+def gone_and_let_out() -> Desk:
+    """A desk where r has left, and has let out all of its output."""
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    desk.hears(Released("r"))
+    return desk
+
+
+def joined_again() -> Desk:
+    """A desk where r has left with output and has joined again."""
+    desk = gone_and_let_out()
+    desk.hears(JoinWanted("r", RING.channels[1:]))
+    desk.drained(3, "p", "q", "r")
+    return desk
+
+
+def test_R2_a_leaver_ends_when_the_log_has_that_its_output_is_out() -> None:
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    desk.slow = True
+    assert those(desk.hears(Released("r")), LetGo) == []
+    assert those(desk.write(), LetGo) == [LetGo("r")]
+    assert desk.log[-1] == Release("r", 2, desk.now_us)
+    assert those(desk.hears(Released("r")), LetGo) == [LetGo("r")], "it had missed the word"
+
+
+def test_E7_the_next_coordinator_knows_that_output_is_out_before_any_snapshot_says_so() -> None:
+    desk = gone_and_let_out()
+    desk.restart()
+    assert desk.brain.membership.unreleased("r") == {}
+    assert desk.brain.membership.left == ("r",)
+
+
+def test_a_release_that_lost_its_place_in_the_log_is_written_again_unless_another_one_has_done_so() -> None:
+    desk = leaving()
+    staged(desk)
+    complete(desk)
+    release = Release("r", 2, 0)
+    assert desk.brain.handle(AppendLost(release), desk.now_us)[0] == Append(release)
+    desk.hears(EntryLogged(release))
+    assert those(desk.hears(AppendLost(release)), Append) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_R2_one_that_joined_again_joins_once_more_where_all_go_back_to_before_that(restarts: bool) -> None:
+    """Its life before has let out all of its output, though the snapshot does not know that yet."""
+    desk = joined_again()
+    desk.hears(RestoreWanted(str(S1), "because"))
+    desk.hears(SnapshotChosen(str(S1), [entry for entry in desk.log if isinstance(entry, Commit)][-1].manifest.view))
+    if restarts:
+        desk.restart()
+    membership = desk.brain.membership
+    assert desk.brain.view.processes == ("p", "q")
+    assert membership.departed == {"r": Departure(OUT, True, 2)}
+    desk.drained(4, "p", "q")
+    desk.hears(JoinWanted("r", RING.channels[1:]))
+    assert desk.brain.view.processes == ("p", "q", "r")
+
+
+def test_nobody_is_let_go_by_a_word_of_its_life_before() -> None:
+    desk = joined_again()
+    assert those(desk.hears(EntryLogged(Release("r", 2, 0))), LetGo) == []
+    assert desk.brain.membership.covered() == {}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_R2_snapshots_say_which_life_of_a_process_they_have(restarts: bool) -> None:
+    desk = joined_again()
+    if restarts:
+        desk.restart()
+        desk.drained(3, "p", "q", "r")
+    desk.hears(SnapshotWanted())
+    desk.fragments(desk.last_begun(), "p", "q", "r", view=3)
+    newest = [entry for entry in desk.log if isinstance(entry, Commit)][-1]
+    assert newest.manifest.joined == {"r": 3}
+    desk.hears(RestoreWanted(None, "because"), SnapshotChosen(newest.snapshot, newest.manifest.view))
+    if restarts:
+        desk.restart()
+    desk.drained(4, "p", "q", "r")
+    assert desk.brain.membership.lives() == {"p": 0, "q": 0, "r": 3}

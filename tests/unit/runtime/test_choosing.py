@@ -90,23 +90,26 @@ def test_R2_below_the_output_of_a_process_that_has_left_only_a_fork_is_restored(
     assert choose(store, starts, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
 
 
-def committed(store: Store, counter: int, a: int | None = None, gone: int | None = None, epoch: int = 1) -> str:
+def committed(
+    store: Store, counter: int, a: int | None = None, gone: int | None = None, epoch: int = 1, joined: int = 0
+) -> str:
     """Commit a snapshot in which process a has let out so much; `gone`: it has left, with so much in all."""
     name = begin(store, counter, None, epoch)
     manifest = store.write_snapshot(sample(counter, epoch))
     processes, departed = dict(manifest.processes), {}
     if gone is not None:
         del processes["a"]
-        departed["a"] = Departure({"out": gone})
+        departed["a"] = Departure({"out": gone}, joined=joined)
     else:
         processes["a"] = msgspec.structs.replace(processes["a"], sinks={"out": a})
-    manifest = msgspec.structs.replace(manifest, processes=processes, departed=departed)
+    lives = {"a": joined} if joined and gone is None else {}
+    manifest = msgspec.structs.replace(manifest, processes=processes, departed=departed, joined=lives)
     store.commit(name, manifest, store.state().next_position, 30)
     return name
 
 
-def refusal(store: Store, starts: dict[int, EpochStart], name: str) -> str:
-    event = choose(store, starts, name, HERE).event
+def refusal(store: Store, starts: dict[int, EpochStart], name: str, here: Topology = HERE) -> str:
+    event = choose(store, starts, name, here).event
     return event.reason if isinstance(event, RestoreRefused) else ""
 
 
@@ -117,10 +120,45 @@ def test_R2_output_of_one_that_joined_again_is_not_covered_by_that_of_its_earlie
     store, starts = Store.create(tmp_path / "store"), {}
     start(store, 1, None, starts)
     before, left = committed(store, 1, a=earlier), committed(store, 2, gone=earlier)
-    again = committed(store, 3, a=3)
+    again = committed(store, 3, a=3, joined=3)
     for name in (before, left):
         assert "sink out of process a has handed out 3 more since" in refusal(store, starts, name)
     assert refusal(store, starts, again) == ""
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize(
+    ("released", "reason"), [(3, "handed out 3 more since"), (0, "of an earlier life of process a")]
+)
+def test_E9_a_snapshot_of_an_earlier_life_that_has_let_out_something_is_restored_as_a_fork_only(
+    tmp_path: Path, removed: bool, released: int, reason: str
+) -> None:
+    """Its process has another file by now: all would be stopped because it could not go on from there."""
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    nothing, before, left = committed(store, 1, a=0), committed(store, 2, a=79), committed(store, 3, gone=79)
+    committed(store, 4, a=released, joined=3)
+    if removed:
+        remove(store, left, "retention", 0)
+    now = msgspec.structs.replace(HERE, lives={"a": 3, "b": 0, "c": 0})
+    assert reason in refusal(store, starts, before, now)
+    assert "released output" in refusal(store, starts, nothing, now)
+    assert choose(store, starts, before, now, fork=True).event == SnapshotChosen(before, VIEW)
+
+
+@pytest.mark.parametrize("in_it", [{"a": 10}, {"gone": 10}], ids=["there", "left"])
+def test_R2_an_abandoned_snapshot_may_be_gone_to_also_where_that_which_it_hung_on_is_removed(
+    tmp_path: Path, in_it: dict[str, int]
+) -> None:
+    store, starts = Store.create(tmp_path / "store"), {}
+    start(store, 1, None, starts)
+    oldest, base, abandoned = committed(store, 1, a=3), committed(store, 2, a=10), committed(store, 3, **in_it)
+    start(store, 2, base, starts)
+    committed(store, 1, a=10, epoch=2)
+    assert "released output" not in refusal(store, starts, abandoned)
+    for name in (base, oldest):
+        remove(store, name, "retention", 0)
+        assert "released output" not in refusal(store, starts, abandoned)
 
 
 def test_R2_who_left_twice_has_output_of_two_lives(tmp_path: Path) -> None:
@@ -128,7 +166,7 @@ def test_R2_who_left_twice_has_output_of_two_lives(tmp_path: Path) -> None:
     start(store, 1, None, starts)
     left = [committed(store, 1, gone=70), committed(store, 2, gone=70)]
     assert "released output" not in refusal(store, starts, left[0])
-    committed(store, 3, gone=30)
+    committed(store, 3, gone=30, joined=3)
     for name in left:
         assert "sink out of process a has handed out 30 more since" in refusal(store, starts, name)
 
