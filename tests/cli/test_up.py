@@ -18,15 +18,17 @@ from tests.cli.command_line import BANK, REPOSITORY, Result, refused, run, run_a
 from tests.live.harness import wait_until
 
 from strobe.cli import supervisor as supervising
+from strobe.cli.interrupts import interruptible
 from strobe.cli.live import load_live
+from strobe.cli.session import Session
 from strobe.cli.supervisor import Child, ChildFailed, Gone, Supervisor, _with_options
 from strobe.cli.systems import open_system
-from strobe.cli.up import Session, coordinator_options, interruptible
+from strobe.cli.up import coordinator_options
 from strobe.cli.watch import Watch, _picture
 from strobe.errors import TransportError
-from strobe.runtime.client import Client, RequestRefused
+from strobe.runtime.client import Client
 from strobe.runtime.discovery import Discovered
-from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status, Taken, Trouble
+from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status
 from strobe.storage import Store
 
 
@@ -185,7 +187,7 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
             self.listen = "127.0.0.1:7"
             self.client = SimpleNamespace(api="127.0.0.1:8", status=lambda: status_of(halted="enough"))
 
-        def stop(self):
+        def stop(self, asks=True):
             pass
 
     monkeypatch.setattr("strobe.cli.up.Supervisor", Fake)
@@ -239,51 +241,6 @@ def test_a_port_that_is_set_is_the_one():
         assert coordinator_options(live, None, None, both) == ["--set", both[0], "--set", both[1]]
 
 
-def failing(count):
-    return Trouble("snapshots", f"the last {count} were aborted")
-
-
-def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
-    needed = []
-    answers = iter(
-        [
-            TransportError("no coordinator answers"),
-            status_of(
-                processes=[process_of("a", "missing")], troubles=[Trouble("slow", "channel a->b has waited 3.1 s")]
-            ),
-            status_of(troubles=[Trouble("slow", "channel a->b has waited 3.6 s"), failing(3)]),
-            status_of(troubles=[failing(4)]),
-            status_of(halted="it crashes again and again"),
-        ]
-    )
-
-    def answer():
-        found = next(answers)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    gone = iter([[Gone("b", -9)], [], [Gone("c", 0)], []])
-    supervisor = SimpleNamespace(
-        client=SimpleNamespace(status=answer), tick=lambda: next(gone, []), needed=needed.append
-    )
-    session = Session(supervisor)
-    session._look()
-    for _ in range(4):
-        for one in supervisor.tick():
-            session._tell_gone(one)
-        session._look()
-    told = capsys.readouterr().err.splitlines()
-    assert told == [
-        "the coordinator does not answer; processes go on without it, and it is started again",
-        "b was killed by SIGKILL; it is started again",
-        "slow: channel a->b has waited 3.1 s",
-        "snapshots: the last 3 were aborted",
-        "c has left",
-    ]
-    assert needed == ["a"]
-
-
 def test_what_was_before_this_run_is_not_told_as_if_it_happened_now(capsys):
     """A coordinator that has read its log knows of it; what ends while a coordinator is restarted is told."""
     old, new = finished_of("000001-00000001-x", 50), finished_of("000001-00000002-x", 150)
@@ -306,45 +263,6 @@ def test_a_child_that_fails_says_why(tmp_path, lifeline, capsys):
     assert ended(child) == 1
     Session(SimpleNamespace())._tell_gone(Gone("b", 1, child.last_error()))
     assert capsys.readouterr().err == "b ended with exit code 1 (b ends: boom); it is started again\n"
-
-
-def answering(answer):
-    """Return a function that returns `answer`, or raises it."""
-
-    def answered(**_):
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    return answered
-
-
-ABORTED = Taken("000001-00000001-x", "aborted", "b did not answer")
-
-
-@pytest.mark.parametrize(
-    ("status", "taken", "why"),
-    [
-        (status_of(), TransportError("none has begun after 10 s"), "none has begun after 10 s"),
-        (status_of(), RequestRefused("all is stopped: b crashed"), "all is stopped: b crashed"),
-        (status_of(), ABORTED, "000001-00000001-x was aborted: b did not answer"),
-        (TransportError("no coordinator answers"), None, "no coordinator answers"),
-    ],
-)
-def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stopped(capsys, status, taken, why):
-    stopped = []
-    client = SimpleNamespace(status=answering(status), take=answering(taken))
-    supervisor = SimpleNamespace(client=client, stop=lambda: stopped.append(True), store="/no/store")
-    Session(supervisor)._finish()
-    undone = "started again, the system goes on from its newest one, and what came after that is undone"
-    assert capsys.readouterr().err == f"no last snapshot could be taken ({why}); {undone}\n"
-    assert stopped == [True]
-
-
-def test_of_a_system_that_was_halted_no_last_snapshot_is_taken(capsys):
-    client = SimpleNamespace(status=answering(status_of(halted="b crashes")))
-    Session(SimpleNamespace(client=client, stop=lambda: None, store="/no/store"))._finish()
-    assert capsys.readouterr().err == ""
 
 
 def finished_of(snapshot, ended_us):
@@ -523,7 +441,7 @@ def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
     until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
     supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
 
-    def nobody():
+    def nobody(**_):
         raise TransportError("nobody is there")
 
     supervisor.client = SimpleNamespace(stop=nobody)

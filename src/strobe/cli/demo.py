@@ -12,11 +12,12 @@ from strobe.causality.proof import verify
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.demo_bank import BRANCHES, TOTAL, make_bank, total
 from strobe.cli.demo_verdicts import MONEY, Judging
+from strobe.cli.interrupts import interruptible
 from strobe.cli.output import Column, Progress, beside_document, count, print_json, print_table, say, say_wrapped
 from strobe.cli.programs import program, python
+from strobe.cli.session import LOOK_EVERY_S, TICK_S
 from strobe.cli.stores import fresh_store
 from strobe.cli.supervisor import Supervisor
-from strobe.cli.up import LOOK_EVERY_S, TICK_S, interruptible
 from strobe.cli.watch import rollback_text
 from strobe.errors import TransportError
 from strobe.protocol import Snapshot

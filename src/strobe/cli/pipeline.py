@@ -9,8 +9,8 @@ import typer
 
 from strobe.causality.predicates import Predicate
 from strobe.cli.commands import JsonOption, KeysOption, StoreOption, ViewOption, new_app
+from strobe.cli.interrupts import interruptible
 from strobe.cli.output import Column, Progress, beside_document, count, note, print_json, print_table, say, say_wrapped
-from strobe.cli.up import interruptible
 from strobe.cli.verification import read_view
 from strobe.errors import UsageError
 

@@ -29,11 +29,14 @@ PROGRAM = (sys.executable, "-m", "strobe.cli")
 SLOW_START_S = 10.0
 """After so long people are told what it waits for, and then again and again."""
 STOP_S_MAX = 15.0
+STOP_ANSWER_S = 3.0
+"""So long a coordinator may take to answer that it stops; one that hangs is not waited for."""
 CLOSE_S_MAX = 1.0
 RESTART_S_MIN = 0.05
 RESTART_S_MAX = 2.0
 _NOT_RUNNABLE = (2, 3)
 _NOT_NOW = 3
+_HALT = 1
 RETURNS_MAX = 10
 """So many times in a row a coordinator may fail to come back: that takes more than ten seconds."""
 LOG_BYTES_MAX = 16 << 20
@@ -241,23 +244,30 @@ class Supervisor:
             return False
         return True
 
-    def stop(self) -> None:
-        """Stop the system in good order; what does not end in time is killed."""
+    def stop(self, asks: bool = True) -> None:
+        """Stop the system in good order; what does not end in time is killed. A coordinator that hangs is not asked."""
         self.stopping = True
+        children = list(self._children.values())
+        if not (asks and self._ask_to_stop()):
+            self._cut_lifeline()  # the coordinator is gone, or hangs, and cannot tell its nodes
+            children = [child for child in children if child.name != COORDINATOR]
+        self._await_end(STOP_S_MAX, children)
+        self.close()
+
+    def _ask_to_stop(self) -> bool:
         try:
             if hasattr(self, "client"):
-                self.client.stop()
+                self.client.stop(timeout_s=STOP_ANSWER_S)
         except TransportError:
-            self._cut_lifeline()  # the coordinator is gone, and cannot tell its nodes
-        self._await_end(STOP_S_MAX)
-        self.close()
+            return False
+        return True
 
     def close(self) -> None:
         """End everything at once."""
         self.stopping = True
         self._cut_lifeline()
         try:
-            self._await_end(CLOSE_S_MAX)
+            self._await_end(CLOSE_S_MAX, list(self._children.values()))
         finally:
             for child in self._children.values():
                 if child.process is not None:
@@ -293,7 +303,7 @@ class Supervisor:
         """Decide what the end of a child means."""
         if self.stopping or self._may_return(child, code) or code < 0:
             return
-        halted = child.name == COORDINATOR and code == 1
+        halted = child.name == COORDINATOR and code == _HALT
         if code in _NOT_RUNNABLE or halted:
             raise ChildFailed(child.name, code, child.report() if halted else child.tail(), halted)
         child.ended = code == 0 and child.name != COORDINATOR
@@ -319,9 +329,9 @@ class Supervisor:
                 note(f"the coordinator is still starting: {child.last_error() or 'it reads the log'}; see {child.log}")
             time.sleep(0.02)
 
-    def _await_end(self, seconds: float) -> None:
+    def _await_end(self, seconds: float, awaited: list[Child]) -> None:
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and any(child.process for child in self._children.values()):
+        while time.monotonic() < deadline and any(child.process for child in awaited):
             for child in self._children.values():
                 child.poll()
             if COORDINATOR in self._children and self._children[COORDINATOR].process is None:

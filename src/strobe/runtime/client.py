@@ -93,9 +93,9 @@ class Client:
         """Have `process` leave the system."""
         return self._post(f"/v1/processes/{quote(process, safe='')}/leave", LeaveRequest(), Accepted)
 
-    def stop(self, reason: str = "the system was stopped") -> Accepted:
-        """Stop every node, and then the coordinator."""
-        return self._post("/v1/stop", StopRequest(reason), Accepted)
+    def stop(self, reason: str = "the system was stopped", timeout_s: float | None = None) -> Accepted:
+        """Stop every node, and then the coordinator; TransportError where it does not answer in time."""
+        return self._post("/v1/stop", StopRequest(reason), Accepted, timeout_s)
 
     def metrics(self) -> str:
         return self._call(self._request("/metrics"), self._timeout_s).decode()
