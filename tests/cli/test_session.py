@@ -11,7 +11,7 @@ from tests.cli.test_up import process_of, status_of
 from strobe.cli import session as sessions
 from strobe.cli import supervisor as supervising
 from strobe.cli.session import Session
-from strobe.cli.supervisor import Gone, Supervisor
+from strobe.cli.supervisor import ChildFailed, Gone, Supervisor
 from strobe.errors import TransportError
 from strobe.runtime.client import RequestRefused
 from strobe.runtime.documents import Taken, Trouble
@@ -36,10 +36,11 @@ def answering(*answers):
 class Children:
     """Stands for a supervisor: its coordinator answers as it is told to, and `gone` is what ends, tick by tick."""
 
-    def __init__(self, status, take=None, gone=()):
+    def __init__(self, status, take=None, gone=(), halt_report=None):
         self.client = SimpleNamespace(status=status, take=take, api="127.0.0.1:1")
         self.gone = list(gone)
         self.needs, self.stops, self.ticks = [], [], 0
+        self.halt_report = halt_report
         self.store = "/no/store"
         self.needed = self.needs.append
 
@@ -241,3 +242,33 @@ def test_of_a_system_that_was_halted_no_last_snapshot_is_taken(capsys):
     session._stop()
     assert session._status.halted == REPORT
     assert f"halted: {REPORT}\n" in capsys.readouterr().err
+
+
+def test_a_halt_right_before_the_end_is_reported_with_its_exit_code():
+    """The coordinator has ended with it already, and nobody else can tell of it."""
+    halted = ChildFailed("coordinator", 1, REPORT, halted=True)
+    session = Session(Children(answering(TransportError("nobody")), answering(TransportError("nobody")), [halted]))
+    with pytest.raises(ChildFailed, match=REPORT):
+        session._take_last()
+
+
+@pytest.mark.parametrize(
+    ("status", "halt_report"), [(TransportError("it ends"), REPORT), (status_of(halted=REPORT), None)]
+)
+def test_a_halt_after_the_last_snapshot_is_reported_with_its_exit_code(status, halt_report):
+    children = Children(answering(status), halt_report=halt_report)
+    session = Session(children)
+    session._status = status_of()
+    with pytest.raises(ChildFailed, match=REPORT) as failed:
+        session._stop()
+    assert failed.value.exit_code == 1
+    assert children.stops == [True]
+
+
+def test_a_coordinator_that_ended_with_a_halt_while_all_was_stopped_has_its_report_read(tmp_path):
+    supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
+    halted = f"print('10:00 error: halted report=\"{REPORT}\"'); raise SystemExit(1)"
+    supervisor._add("coordinator", [halted]).start(supervisor._lifeline)
+    assert supervisor.halt_report is None
+    supervisor.stop()
+    assert supervisor.halt_report == REPORT

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from strobe.cli.asking import ask
 from strobe.cli.interrupts import interruptible
 from strobe.cli.output import count, note, say
-from strobe.cli.supervisor import COORDINATOR, Gone, Supervisor
+from strobe.cli.supervisor import COORDINATOR, ChildFailed, Gone, Supervisor
 from strobe.cli.watch import Watch
 from strobe.errors import StoreError, TransportError
 from strobe.runtime.client import RequestRefused
@@ -186,10 +186,16 @@ class Session:
         note(f"no last snapshot could be taken ({why}); {undone}")
 
     def _stop(self) -> None:
-        if not self._silent and not self._is_halted:
+        """Stop everything. What is halted by then was stopped for a reason, which is shown."""
+        was_halted = self._is_halted
+        if not self._silent and not was_halted:
             with contextlib.suppress(TransportError, TimeoutError):
                 self._status = ask(self._supervisor.client.status).result(ANSWER_S)
         self._supervisor.stop(asks=not self._silent)
+        report = self._status.halted if self._status is not None else None
+        report = report or self._supervisor.halt_report
+        if report is not None and not was_halted:
+            raise ChildFailed(COORDINATOR, 1, report, halted=True)
         if self._status is not None:
             self._count_again(self._status)
             say(self._summary(self._status))

@@ -73,6 +73,7 @@ class Child:
         self.starts = 0
         self.failed_returns = 0
         self.ended = False
+        self.code: int | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.restart_at_s = 0.0
         self._started_s = 0.0
@@ -98,13 +99,14 @@ class Child:
                 start_new_session=True,
             )
         self.starts += 1
+        self.code = None
         self._started_s = time.monotonic()
 
     def poll(self) -> int | None:
         """Return the code that it has just ended with, once; None as long as it runs."""
         code = self.process.poll() if self.process is not None else None
         if code is not None:
-            self.process = None
+            self.process, self.code = None, code
             lived_s = time.monotonic() - self._started_s
             self._wait_s = RESTART_S_MIN if lived_s > 5 * RESTART_S_MAX else min(RESTART_S_MAX, self._wait_s * 2)
             self.restart_at_s = time.monotonic() + self._wait_s
@@ -253,6 +255,12 @@ class Supervisor:
             children = [child for child in children if child.name != COORDINATOR]
         self._await_end(STOP_S_MAX, children)
         self.close()
+
+    @property
+    def halt_report(self) -> str | None:
+        """Why the coordinator has stopped everything, if it has ended with that."""
+        coordinator = self._children.get(COORDINATOR)
+        return coordinator.report() if coordinator is not None and coordinator.code == _HALT else None
 
     def _ask_to_stop(self) -> bool:
         try:
