@@ -120,7 +120,7 @@ def test_a_coordinator_that_has_ended_is_said_to_be_started_again(capsys):
     again = "it is started again, and processes go on without it meanwhile"
     assert capsys.readouterr().err.splitlines() == [
         f"coordinator was killed by SIGKILL; {again}",
-        f"coordinator ended with exit code 3 (its port is taken); {again}",
+        f"coordinator ended with exit code 3: its port is taken; {again}",
     ]
 
 
@@ -139,7 +139,7 @@ def test_a_coordinator_that_hangs_is_told_of_once_and_not_called_started_again(h
     for _ in range(3):
         session._keep_running()
     failed, silent = capsys.readouterr().err.splitlines()
-    assert failed == "b ended with exit code 1 (boom); it is started again"  # no report may ever come in its place
+    assert failed == "b ended with exit code 1: boom; it is started again"  # no report may ever come in its place
     assert silent.startswith("the coordinator has not answered for 0 s, and its process 4711 is still there;")
     assert "end it (kill -9 4711): the next one is started" in silent
     session._show(status_of())

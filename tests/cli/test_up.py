@@ -257,12 +257,21 @@ def test_what_was_before_this_run_is_not_told_as_if_it_happened_now(capsys):
     assert "000001-00000001-x" not in told
 
 
-def test_a_child_that_fails_says_why(tmp_path, lifeline, capsys):
-    child = child_that(tmp_path, "print('12:00:01.000 error: b ends: boom process=b'); raise SystemExit(1)")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "12:00:01.000 error: process b ends: boom (m.py:3, in start()) process=b",
+        '12:00:01.000 error: process b ends: boom (m.py:3, in start()) process=b traceback="Traceback (most ...):\n'
+        '  File "m.py", line 3, in start\n    raise ValueError(error: no)\n    ^^^^^\nValueError: an error: no"',
+    ],
+)
+def test_a_child_that_fails_says_why_in_one_line_without_its_traceback(tmp_path, lifeline, capsys, said):
+    child = child_that(tmp_path, f"print({said!r}); raise SystemExit(1)")
     child.start(lifeline)
     assert ended(child) == 1
     Session(SimpleNamespace())._tell_gone(Gone("b", 1, child.last_error()))
-    assert capsys.readouterr().err == "b ended with exit code 1 (b ends: boom); it is started again\n"
+    told = "b ended with exit code 1: boom (m.py:3, in start()); it is started again\n"
+    assert capsys.readouterr().err == told
 
 
 def finished_of(snapshot, ended_us):

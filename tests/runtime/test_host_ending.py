@@ -18,7 +18,7 @@ from strobe.protocol.coordination import (
 from strobe.runtime.control import Failed
 
 
-def test_a_handler_that_raises_ends_the_node_and_says_where(tmp_path: Path) -> None:
+def test_a_handler_that_raises_ends_the_node_and_says_where(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(ctx: Context, channel: str, message: Any) -> None:
         ctx.send("b->a", "half of it")
         raise KeyError("amount")
@@ -34,6 +34,7 @@ def test_a_handler_that_raises_ends_the_node_and_says_where(tmp_path: Path) -> N
             assert "KeyError: 'amount'" in failed.reason
             assert f"{Path(__file__).name}:" in failed.reason
             assert "in fail()" in failed.reason
+            assert f"process b ends: {failed.reason}" in caplog.messages
 
     run(scenario())
 

@@ -8,6 +8,7 @@ find its port taken, or its store out of reach, when it is started again: that m
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -44,6 +45,8 @@ LOG_BYTES_MAX = 16 << 20
 _TAIL_BYTES = 256 << 10
 _LINES_SHOWN = 12
 _HALTED = 'halted report="'
+_ERROR = re.compile(r"(\S+ )?error: ")
+"""How a line begins that tells of an error: with the time in a log, without in what a command ends with."""
 
 
 class Gone(NamedTuple):
@@ -58,7 +61,7 @@ class Gone(NamedTuple):
             return f"{self.name} was killed by {signal.Signals(-self.code).name}"
         if self.code == 0 and self.name != COORDINATOR:
             return f"{self.name} has left"
-        why = f" ({self.error})" if self.code and self.error else ""
+        why = f": {self.error}" if self.code and self.error else ""
         return f"{self.name} ended with exit code {self.code}{why}"
 
 
@@ -130,10 +133,11 @@ class Child:
         """Return the last error it has logged, or has ended with, since it was last started; empty if there is none."""
         wrapped: list[str] = []
         for line in reversed(self._logged()):
-            _, found, error = f" {line}".partition(" error: ")
+            found = _ERROR.match(line)
             if found:
-                first = error.partition(" traceback=")[0].removesuffix(f" process={self.name}")
-                return " ".join([first, *reversed(wrapped)])
+                first, traced, _ = line[found.end() :].partition(" traceback=")
+                first = first.removesuffix(f" process={self.name}").removeprefix(f"process {self.name} ends: ")
+                return first if traced else " ".join([first, *reversed(wrapped)])
             # What a command ends with is a paragraph: its further lines are set in.
             wrapped = [*wrapped, line.strip()] if line.startswith("  ") else []
         return ""

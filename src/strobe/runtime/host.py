@@ -158,13 +158,11 @@ class Host:
         """The process cannot go on: its state is not to be trusted any more."""
         if self._done is None or self._done.done():
             return
-        if isinstance(error, StrobeError):
-            logger.error("process %s ends: %s", self.name, error)
-        else:
-            logger.error("process %s ends: %r", self.name, error, exc_info=error)
+        self.problem = explain(error)
+        known = isinstance(error, StrobeError)
+        logger.error("process %s ends: %s", self.name, self.problem, exc_info=None if known else error)
         if self.timeline is not None:
             self.timeline.closed = True
-        self.problem = explain(error)
         self.say(Failed(self.name, self.problem))
         self.end(1)
 
