@@ -6,6 +6,7 @@ from concurrent.futures import wait
 from types import SimpleNamespace
 
 import pytest
+from tests.cli.command_line import simulated_store
 from tests.cli.test_up import process_of, status_of
 
 from strobe.cli import session as sessions
@@ -226,9 +227,30 @@ def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stop
     session = Session(children)
     session._take_last()
     session._stop()
-    undone = "started again, the system goes on from its newest one, and what came after that is undone"
+    undone = "there is no other one in the store: started again, the system begins anew"
     assert capsys.readouterr().err == f"no last snapshot could be taken ({why}); {undone}\n"
     assert children.stops == [True]
+
+
+@pytest.mark.parametrize(
+    ("committed", "goes_on"),
+    [(2, "goes on from its newest one,"), (None, "goes on from its newest one, if there is one,")],
+)
+def test_from_where_a_system_goes_on_without_a_last_snapshot_is_said(capsys, committed, goes_on):
+    session = Session(Children(None))
+    session._status = status_of(committed=committed) if committed is not None else None
+    session._tell_none("b hangs")
+    what = f"started again, the system {goes_on} and what came after that is undone"
+    assert capsys.readouterr().err == f"no last snapshot could be taken (b hangs); {what}\n"
+
+
+def test_the_store_counts_where_the_coordinator_was_asked_before_its_newest_snapshot(tmp_path, capsys):
+    children = Children(None)
+    children.store = str(simulated_store(tmp_path))
+    session = Session(children)
+    session._status = status_of(committed=0)
+    session._tell_none("b hangs")
+    assert "the system goes on from its newest one, and" in capsys.readouterr().err
 
 
 REPORT = "b has crashed 3 times"

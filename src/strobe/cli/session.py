@@ -182,7 +182,12 @@ class Session:
             self._tell_none(f"{taken.id} was {taken.outcome}: {taken.reason}")
 
     def _tell_none(self, why: str) -> None:
-        undone = "started again, the system goes on from its newest one, and what came after that is undone"
+        complete = self._complete()
+        if complete == 0:
+            undone = "there is no other one in the store: started again, the system begins anew"
+        else:
+            newest = "its newest one" if complete else "its newest one, if there is one"
+            undone = f"started again, the system goes on from {newest}, and what came after that is undone"
         note(f"no last snapshot could be taken ({why}); {undone}")
 
     def _stop(self) -> None:
@@ -197,13 +202,16 @@ class Session:
         if report is not None and not was_halted:
             raise ChildFailed(COORDINATOR, 1, report, halted=True)
         if self._status is not None:
-            self._count_again(self._status)
+            # Snapshots may have been committed while everything was stopping.
+            self._status.committed = self._complete() or 0
             say(self._summary(self._status))
 
-    def _count_again(self, status: Status) -> None:
-        """Count what the store has in the end: snapshots may have been committed while everything was stopping."""
-        with contextlib.suppress(StoreError):
-            status.committed = len(Store.open(self._supervisor.store).state().committed)
+    def _complete(self) -> int | None:
+        """Count the snapshots in the store, which knows better than the coordinator's last answer; None: who knows."""
+        try:
+            return len(Store.open(self._supervisor.store).state().committed)
+        except StoreError:
+            return self._status.committed if self._status is not None else None
 
     def _summary(self, status: Status) -> str:
         rollbacks = count(len(status.rollbacks), "rollback")
