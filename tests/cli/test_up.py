@@ -143,7 +143,7 @@ def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
         result = run_apart("up", "system.toml", "--store", "store", "--json", cwd=tmp_path)
     assert result.code == 3, result
     assert f"process a cannot listen at 127.0.0.1:{port}" in result.err
-    assert "a ended with exit code 3" in result.document["error"]["message"]
+    assert "a ended with exit code 3: process a cannot listen" in result.document["error"]["message"]
     assert not (tmp_path / "store" / "run" / "coordinator.json").exists()
 
 
@@ -388,6 +388,30 @@ def test_what_a_command_ends_with_is_its_last_error_in_one_line(tmp_path, lifeli
     child.start(lifeline)
     ended(child)
     assert child.last_error() == "cannot listen at 127.0.0.1:1: taken; free it"
+
+
+def test_of_a_log_that_another_coordinator_writes_to_as_well_only_the_last_words_are_shown(tmp_path, lifeline):
+    """Whoever starts a second one for the same store is told why that cannot be, and nothing of the first one."""
+    log = [
+        "12:00:01.000 begun snapshot=000001-00000003-coordinator",
+        "error: a coordinator runs for the store already (pid 7); stop",
+        "  it first:",
+        "    kill 7",
+        "12:00:01.010 error: the store is away",
+    ]
+    child = child_that(tmp_path, f"print({chr(10).join(log)!r})")
+    child.start(lifeline)
+    ended(child)
+    assert child.last_words() == "a coordinator runs for the store already (pid 7); stop it first:\n    kill 7"
+
+
+def test_a_child_that_ends_without_a_word_is_told_of_with_the_end_of_its_log(tmp_path, lifeline):
+    child = child_that(tmp_path, "print('12:00:01.000 it begins'); print('Killed')")
+    child.start(lifeline)
+    ended(child)
+    assert str(ChildFailed("b", 3, child.last_words(), False)) == (
+        "b ended with exit code 3:\n12:00:01.000 it begins\nKilled"
+    )
 
 
 def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifeline, monkeypatch):

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +48,9 @@ _LINES_SHOWN = 12
 _HALTED = 'halted report="'
 _ERROR = re.compile(r"(\S+ )?error: ")
 """How a line begins that tells of an error: with the time in a log, without in what a command ends with."""
+_LAST_WORDS = "error: "
+_LOGGED = re.compile(r"\d\d:\d\d:\d\d\.\d{3} ")
+_WRAPPED = re.compile(r"\n  (?=\S)")
 
 
 class Gone(NamedTuple):
@@ -141,6 +145,18 @@ class Child:
             # What a command ends with is a paragraph: its further lines are set in.
             wrapped = [*wrapped, line.strip()] if line.startswith("  ") else []
         return ""
+
+    def last_words(self) -> str:
+        """Return what its command has ended with; else the end of its log.
+
+        A coordinator of somebody else may run for the same store and log to the same file, but it does not end there.
+        """
+        lines = self._logged()
+        begins = [place for place, line in enumerate(lines) if line.startswith(_LAST_WORDS)]
+        if not begins:
+            return self.tail()
+        words = takewhile(lambda line: not _LOGGED.match(line), lines[begins[-1] :])
+        return _WRAPPED.sub(" ", "\n".join(words)).removeprefix(_LAST_WORDS)
 
     def report(self) -> str:
         """Return why it has stopped the whole system, as it has logged that; else the end of its log."""
@@ -317,7 +333,7 @@ class Supervisor:
             return
         halted = child.name == COORDINATOR and code == _HALT
         if code in _NOT_RUNNABLE or halted:
-            raise ChildFailed(child.name, code, child.report() if halted else child.tail(), halted)
+            raise ChildFailed(child.name, code, child.report() if halted else child.last_words(), halted)
         child.ended = code == 0 and child.name != COORDINATOR
 
     def _may_return(self, child: Child, code: int) -> bool:
@@ -331,7 +347,7 @@ class Supervisor:
         while True:
             code = child.poll()
             if code is not None:
-                raise ChildFailed(child.name, code, child.tail(), False)
+                raise ChildFailed(child.name, code, child.last_words(), False)
             with contextlib.suppress(TransportError, StoreError):  # it is not that far yet
                 found = discover(self.store)
                 if found.pid == child.pid:
@@ -352,7 +368,7 @@ class Supervisor:
 
 
 class ChildFailed(StrobeError):
-    """A child cannot run, or has stopped the whole system; `tail` is the end of its log, or says why it did."""
+    """A child cannot run, or has stopped the whole system; `tail` says why, or is the end of its log."""
 
     def __init__(self, name: str, code: int, tail: str, halted: bool) -> None:
         super().__init__(name, code, tail, halted)
@@ -364,7 +380,8 @@ class ChildFailed(StrobeError):
     def __str__(self) -> str:
         if self.halted:
             return self.tail
-        return f"{self.name} ended with exit code {self.exit_code}:\n{self.tail}"
+        separator = "\n" if "\n" in self.tail else " "
+        return f"{self.name} ended with exit code {self.exit_code}:{separator}{self.tail}"
 
 
 def _with_options(arguments: list[str], options: dict[str, str]) -> list[str]:
