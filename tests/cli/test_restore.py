@@ -72,6 +72,14 @@ def test_restore_goes_to_the_latest_unless_told_otherwise_and_forks_only_when_to
     assert "rolled back to the beginning" in run("restore", "--api", coordinator.api).out
 
 
+def test_restore_waits_as_long_as_it_is_told_to(coordinator):
+    coordinator.answer = RESTORED
+    for words, seconds in (((), 60.0), (("--timeout", "2.5"), 2.5)):
+        assert run("restore", "--api", coordinator.api, *words).code == 0
+        assert coordinator.asked[-1][1]["timeout_s"] == seconds
+    assert "--timeout SECONDS" in run("restore", "--help").out
+
+
 @pytest.mark.parametrize(("http", "code"), [(400, 2), (404, 2), (409, 1), (503, 3), (504, 3)])
 def test_a_refusal_ends_with_its_reason_and_a_code_that_says_whose_fault_it_is(coordinator, http, code):
     coordinator.code, coordinator.answer = http, {"error": "its proof does not hold"}
@@ -120,7 +128,8 @@ def test_take_says_what_became_of_it_and_an_abort_is_a_failure(coordinator):
         (("--api", f"{'x' * 70}:80"), 3),
     ],
 )
-def test_a_timeout_or_a_host_that_cannot_be_is_an_error_of_one_line(words, code):
-    result = run("snapshot", "take", "--api", "127.0.0.1:1", *words)
+@pytest.mark.parametrize("command", [["restore"], ["snapshot", "take"]])
+def test_a_timeout_or_a_host_that_cannot_be_is_an_error_of_one_line(command, words, code):
+    result = run(*command, "--api", "127.0.0.1:1", *words)
     assert result.code == code
     assert result.error

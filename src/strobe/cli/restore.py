@@ -6,7 +6,7 @@ import typer
 
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import Progress, print_json, say
-from strobe.cli.running import ApiOption, RunningStore, find_coordinator
+from strobe.cli.running import ApiOption, RunningStore, TimeoutOption, find_coordinator
 
 app = new_app()
 
@@ -19,6 +19,7 @@ def restore(
     fork: Annotated[
         bool, typer.Option(help="Restore also below output that was released; output then goes on in files of its own.")
     ] = False,
+    timeout: TimeoutOption = 60.0,
     json: JsonOption = False,
 ) -> int:
     """Roll every process of a running system back to one snapshot, and let it go on from there.
@@ -33,7 +34,7 @@ def restore(
     """
     client = find_coordinator(store, api)
     with Progress() as progress, progress.ticking("rolling back"):
-        started = client.restore(id, fork)
+        started = client.restore(id, fork, timeout)
     if json:
         print_json(started)
         return 0

@@ -11,6 +11,7 @@ RunningStore = Annotated[str | None, typer.Option("--store", metavar="STORE", he
 ApiOption = Annotated[
     str | None, typer.Option("--api", metavar="HOST:PORT", help="Where the coordinator's API is, instead of --store.")
 ]
+TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Wait no longer than that.")]
 
 
 def find_coordinator(store: str | None, api: str | None) -> Client:

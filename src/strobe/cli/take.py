@@ -6,7 +6,7 @@ import typer
 
 from strobe.cli.commands import JsonOption
 from strobe.cli.output import Progress, print_error, print_json, say
-from strobe.cli.running import ApiOption, RunningStore, find_coordinator
+from strobe.cli.running import ApiOption, RunningStore, TimeoutOption, find_coordinator
 
 
 def take(
@@ -16,7 +16,7 @@ def take(
         list[str] | None, typer.Option("--from", metavar="NAME", help="The process to begin at; several are possible.")
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until it is committed or aborted.")] = True,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Wait no longer than that.")] = 60.0,
+    timeout: TimeoutOption = 60.0,
     json: JsonOption = False,
 ) -> int:
     """Take a snapshot of a running system now.
