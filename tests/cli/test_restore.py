@@ -4,8 +4,13 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import msgspec
 import pytest
 from tests.cli.command_line import refused, run
+from tests.cli.test_up import process_of, status_of
+
+from strobe.cli import take as taking
+from strobe.runtime.documents import Trouble
 
 
 class Coordinator(ThreadingHTTPServer):
@@ -16,6 +21,9 @@ class Coordinator(ThreadingHTTPServer):
         self.code = 200
         self.answer = {}
         self.asked = []
+        self.status = None
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
     @property
     def api(self):
@@ -26,7 +34,14 @@ class Answering(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.asked.append((self.path, json.loads(body)))
-        answer = json.dumps(self.server.answer).encode()
+        assert self.server.may_answer.wait(60)
+        self._answer(json.dumps(self.server.answer).encode())
+
+    def do_GET(self):
+        self._answer(msgspec.json.encode(self.server.status or self.server.answer))
+        self.server.may_answer.set()
+
+    def _answer(self, answer):
         self.send_response(self.server.code)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
@@ -117,6 +132,39 @@ def test_take_says_what_became_of_it_and_an_abort_is_a_failure(coordinator):
     result = run("snapshot", "take", "--api", coordinator.api)
     assert (result.code, result.out) == (1, "")
     assert result.error == "error: snapshot 000001-00000002-coordinator was aborted: process b crashed"
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({"processes": [process_of("a", "running"), process_of("b", "waiting")]}, "it waits for b to run"),
+        ({"rolling_back": True}, "a rollback is under way"),
+        (
+            {
+                "processes": [process_of("b", "missing")],
+                "troubles": [Trouble("store", "the disk is full"), Trouble("missing", "process b is not running")],
+            },
+            "the disk is full; it waits for b to run",
+        ),
+        ({}, None),
+    ],
+)
+def test_take_says_once_what_holds_the_snapshot_up(coordinator, monkeypatch, status, told):
+    """Where nobody sees the seconds pass as well: into a pipe."""
+    monkeypatch.setattr(taking, "SOON_S", 0.0)
+    coordinator.answer = {"id": "000001-00000002-coordinator", "outcome": "committed", "reason": ""}
+    coordinator.status = status_of(**status)
+    coordinator.may_answer.clear()  # before it was asked what it waits for
+    result = run("snapshot", "take", "--api", coordinator.api)
+    note = f"the snapshot is not there yet: {told}\n" if told else ""
+    assert result == (0, "000001-00000002-coordinator committed\n", note)
+
+
+def test_take_does_not_mind_that_nobody_says_what_holds_the_snapshot_up(coordinator, monkeypatch):
+    monkeypatch.setattr(taking, "SOON_S", 0.0)
+    coordinator.code, coordinator.answer = 503, {"error": "all is stopped"}
+    result = run("snapshot", "take", "--api", coordinator.api)
+    assert (result.code, result.error) == (3, "error: all is stopped")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ from strobe.storage import Store
 def status_of(**changes):
     fields = dict.fromkeys(Status.__struct_fields__, 0)
     fields |= {name: [] for name in ("processes", "channels", "open", "finished", "rollbacks", "troubles", "left")}
-    fields |= {"settled": True, "halted": None, "api": "127.0.0.1:1"}
+    fields |= dict.fromkeys(("system", "store", "protocol", "listen"), "")
+    fields |= {"settled": True, "rolling_back": False, "halted": None, "api": "127.0.0.1:1"}
     return Status(**(fields | changes))
 
 

@@ -155,6 +155,10 @@ class Progress:
             done.set()
             thread.join()
 
+    def note(self, text: str) -> None:
+        """Print a line that stays, also where stderr is not a terminal."""
+        note(f"{_CLEAR_LINE if self._shown else ''}{text}")
+
     def show(self, text: str, *, now: bool = False) -> None:
         """Replace the line, at most ten times a second unless `now`."""
         time_s = time.monotonic()

@@ -1,12 +1,21 @@
 """`strobe snapshot take`: have a running system photographed now."""
 
+import contextlib
+from concurrent.futures import wait as wait_for
 from typing import Annotated
 
 import typer
 
+from strobe.cli.asking import ask
 from strobe.cli.commands import JsonOption
 from strobe.cli.output import Progress, print_error, print_json, say
 from strobe.cli.running import ApiOption, RunningStore, TimeoutOption, find_coordinator
+from strobe.errors import TransportError
+from strobe.runtime.client import Client
+from strobe.runtime.documents import Status
+
+SOON_S = 2.0
+"""After so long people are told what holds a snapshot up: they may be able to do something about it."""
 
 
 def take(
@@ -27,7 +36,10 @@ def take(
     """
     client = find_coordinator(store, api)
     with Progress() as progress, progress.ticking("the snapshot is being taken"):
-        taken = client.take(wait, tuple(initiators or ()), timeout)
+        asked = ask(lambda: client.take(wait, tuple(initiators or ()), timeout))
+        if not wait_for([asked], SOON_S).done:
+            _tell_obstacle(client, progress)
+        taken = asked.result()
     if json:
         print_json(taken)
     elif taken.outcome == "aborted":
@@ -35,3 +47,19 @@ def take(
     else:
         say(f"{taken.id or 'a snapshot'} {taken.outcome}")
     return 1 if taken.outcome == "aborted" else 0
+
+
+def _tell_obstacle(client: Client, progress: Progress) -> None:
+    with contextlib.suppress(TransportError):  # whoever waits for the snapshot hears of that soon enough
+        obstacle = _obstacle(client.status())
+        if obstacle:
+            progress.note(f"the snapshot is not there yet: {obstacle}")
+
+
+def _obstacle(status: Status) -> str:
+    """Say what a snapshot waits for; empty where it just takes its time."""
+    obstacles = [trouble.problem for trouble in status.troubles if trouble.kind != "missing"]
+    waiting = [process.name for process in status.processes if process.state != "running"]
+    if waiting:
+        obstacles.append(f"it waits for {', '.join(waiting)} to run")
+    return "; ".join(obstacles) or ("a rollback is under way" if status.rolling_back else "")
