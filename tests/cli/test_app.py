@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import typer
-from tests.cli.command_line import BANK, REPOSITORY, run, run_apart
+from tests.cli.command_line import BANK, REPOSITORY, refused, run, run_apart
 
 from strobe.cli import simulate, snapshot
 from strobe.cli.commands import COMMANDS, LazyGroup
@@ -116,6 +116,26 @@ def test_with_json_an_error_is_a_document_too(tmp_path):
     assert result.document["error"]["type"] == "StoreMissing"
     assert result.document["error"]["exit_code"] == 2
     assert "does not exist" in result.error
+
+
+def test_a_store_that_is_not_there_is_made_by_what_is_named(tmp_path):
+    made = "or make it by `strobe up`, `strobe simulate --store` or Store.create"
+    assert run("snapshot", "list", "--store", tmp_path / "nothing").error.endswith(made)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["snapshot", "diff", "latest"],
+            "missing argument 'B' (the second snapshot: an id, the beginning of one, or latest); see: strobe",
+        ),
+        (["leave"], "missing argument 'NAME' (the process that shall leave); see: strobe leave"),
+        (["snapshot", "verify", "--level", "bogus"], "invalid value for '--level': 'bogus' is not one of 'exists', "),
+    ],
+)
+def test_what_is_missing_or_wrong_on_a_command_line_is_said_in_our_words(words, problem):
+    refused(run(*words, "--store", "x"), f"error: {problem}")
 
 
 def test_a_reader_that_goes_away_is_no_error():

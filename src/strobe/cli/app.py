@@ -25,6 +25,8 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """What a shell reports of a program that writes into a pipe which nobody reads any more."""
+_LIBRARY_WORDS = "Value error, "
+"""What a library puts before what is wrong with a value; its readers see that it is one."""
 
 app = new_app()
 
@@ -103,8 +105,16 @@ def _fail(words: list[str], error: Exception, problem: str, exit_code: int) -> i
 def _usage_problem(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "strobe"
-    problem = error.format_message().rstrip(".")
-    return f"{problem[:1].lower()}{problem[1:]}{' See' if problem.endswith('?') else '; see'}: {command} --help"
+    problem = _lower(error.format_message()).replace(_LIBRARY_WORDS, "")
+    meant = getattr(getattr(error, "param", None), "help", None)
+    if problem.startswith("missing argument ") and meant:
+        problem = f"{problem} ({_lower(meant)})"
+    return f"{problem}{' See' if problem.endswith('?') else '; see'}: {command} --help"
+
+
+def _lower(sentence: str) -> str:
+    """Return a sentence as part of another one."""
+    return f"{sentence[:1].lower()}{sentence[1:]}".rstrip(".")
 
 
 def _forget_stdout() -> None:

@@ -16,10 +16,15 @@ from strobe.storage.values import ADDED, REMOVED, FieldChange
 FIELDS_MAX = 8
 _VALUE_MAX = 60
 
-IdArgument = Annotated[str, typer.Argument(help="An id, the beginning of one, or latest.")]
+_IDS = "an id, the beginning of one, or latest."
 
 
-def diff(a: IdArgument, b: IdArgument, store: StoreOption, json: JsonOption = False) -> int:
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help=f"The first snapshot: {_IDS}")],
+    b: Annotated[str, typer.Argument(metavar="B", help=f"The second snapshot: {_IDS}")],
+    store: StoreOption,
+    json: JsonOption = False,
+) -> int:
     """Show what changed from snapshot A to snapshot B: processes and their states, channels, view and epoch.
 
     \b

@@ -169,7 +169,8 @@ class Disk(Place):
             try:
                 mode = self.root.stat().st_mode  # `exists` may take for absent what cannot be looked at
             except (FileNotFoundError, NotADirectoryError):
-                absent = "does not exist; check the path, or make it by `strobe simulate --store` or Store.create"
+                makers = "`strobe up`, `strobe simulate --store` or Store.create"
+                absent = f"does not exist; check the path, or make it by {makers}"
                 return None if creating else absent
             return None if stat.S_ISDIR(mode) else "is not a directory; give the directory that holds strobe.json"
 
