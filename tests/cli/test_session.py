@@ -11,8 +11,9 @@ from tests.cli.test_up import process_of, status_of
 
 from strobe.cli import session as sessions
 from strobe.cli import supervisor as supervising
+from strobe.cli.child import Gone
 from strobe.cli.session import Session
-from strobe.cli.supervisor import ChildFailed, Gone, Supervisor
+from strobe.cli.supervisor import ChildFailed, Supervisor
 from strobe.errors import TransportError
 from strobe.runtime.client import RequestRefused
 from strobe.runtime.documents import Taken, Trouble

@@ -17,11 +17,13 @@ from rich.text import Text
 from tests.cli.command_line import BANK, REPOSITORY, Result, refused, run, run_apart
 from tests.live.harness import wait_until
 
+from strobe.cli import child as children
 from strobe.cli import supervisor as supervising
+from strobe.cli.child import Child, Gone
 from strobe.cli.interrupts import interruptible
 from strobe.cli.live import load_live
 from strobe.cli.session import Session
-from strobe.cli.supervisor import Child, ChildFailed, Gone, Supervisor, _with_options
+from strobe.cli.supervisor import ChildFailed, Supervisor, _with_options
 from strobe.cli.systems import open_system
 from strobe.cli.up import coordinator_options
 from strobe.cli.watch import Watch, _picture
@@ -355,7 +357,7 @@ def ended(child):
 
 
 def test_a_log_that_grows_too_long_begins_anew_under_the_hands_of_its_child(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervising, "LOG_BYTES_MAX", 1000)
+    monkeypatch.setattr(children, "LOG_BYTES_MAX", 1000)
     read, write = os.pipe()
     child = child_that(tmp_path, f"import os; print('x' * 1000); os.read({read}, 1); print('later')")
     child.start(read)
@@ -374,12 +376,12 @@ def test_a_log_that_grows_too_long_begins_anew_under_the_hands_of_its_child(tmp_
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path, lifeline, monkeypatch):
-    monkeypatch.setattr(supervising, "_TAIL_BYTES", 30)
+    monkeypatch.setattr(children, "_TAIL_BYTES", 30)
     child = child_that(tmp_path, "print('10:00 error: too long ago'); print('.' * 20); print('10:00 error: the last')")
     child.start(lifeline)
     ended(child)
     assert child.last_error() == "the last"
-    monkeypatch.setattr(supervising, "_TAIL_BYTES", 15)
+    monkeypatch.setattr(children, "_TAIL_BYTES", 15)
     assert child.last_error() == ""
 
 
@@ -417,7 +419,7 @@ def test_a_child_that_ends_without_a_word_is_told_of_with_the_end_of_its_log(tmp
 
 def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifeline, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(supervising, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: now[0]))
     child = child_that(tmp_path, "print('I end', flush=True); raise SystemExit(1)")
     waits = []
     for _ in range(8):
@@ -428,7 +430,7 @@ def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifel
     child.start(lifeline)
     now[0] += 60.0  # it has lived for long
     assert ended(child) == 1
-    assert child.restart_at_s == pytest.approx(now[0] + supervising.RESTART_S_MIN)
+    assert child.restart_at_s == pytest.approx(now[0] + children.RESTART_S_MIN)
     assert child.starts == 9
     assert child.tail() == "I end"  # what it said when it was started before is not shown again
 

@@ -15,8 +15,9 @@ from tests.live import ledger as clerks
 from tests.live.proxy import Proxy
 
 from strobe.causality.proof import verify
-from strobe.cli import supervisor as supervising
-from strobe.cli.supervisor import COORDINATOR, PROGRAM, Supervisor
+from strobe.cli import child as children
+from strobe.cli.child import COORDINATOR
+from strobe.cli.supervisor import PROGRAM, Supervisor
 from strobe.errors import StrobeError, TransportError
 from strobe.runtime.client import Client
 from strobe.storage import Store, collect
@@ -271,7 +272,7 @@ def running(
     addresses = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, environment or {}))
-        stack.enter_context(patch.object(supervising, "RESTART_S_MAX", RESTART_S_MAX))
+        stack.enter_context(patch.object(children, "RESTART_S_MAX", RESTART_S_MAX))
         proxy = stack.enter_context(Proxy()) if through_proxy else None
         # Behind a proxy, nodes are started when the proxy knows where the coordinator is.
         at_once = [] if proxy else processes

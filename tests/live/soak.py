@@ -26,7 +26,7 @@ from tests.live.harness import LEDGER, MANY_ROLLBACKS, assert_nothing_left, runn
 from tests.live.strangers import garbage, throw
 
 from strobe.causality.proof import verify
-from strobe.cli.supervisor import COORDINATOR
+from strobe.cli.child import COORDINATOR
 from strobe.errors import SnapshotError, StoreCorrupt, StrobeError
 from strobe.storage import Store
 

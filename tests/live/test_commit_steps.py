@@ -10,7 +10,7 @@ import pytest
 from tests.live import fused, ledger
 from tests.live.harness import check_everything, running_with_fuse, wait_until
 
-from strobe.cli.supervisor import COORDINATOR
+from strobe.cli.child import COORDINATOR
 from strobe.errors import TransportError
 from strobe.runtime.staging import SinkStep
 from strobe.storage import CommitStep

@@ -21,7 +21,8 @@ from tests.live.harness import (
     wait_until,
 )
 
-from strobe.cli.supervisor import COORDINATOR, PROGRAM
+from strobe.cli.child import COORDINATOR
+from strobe.cli.supervisor import PROGRAM
 from strobe.errors import StrobeError
 from strobe.storage import Store
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from strobe.cli.asking import ask
+from strobe.cli.child import COORDINATOR, Gone
 from strobe.cli.interrupts import interruptible
 from strobe.cli.output import count, note, say
-from strobe.cli.supervisor import COORDINATOR, ChildFailed, Gone, Supervisor
+from strobe.cli.supervisor import ChildFailed, Supervisor
 from strobe.cli.watch import Watch
 from strobe.errors import StoreError, TransportError
 from strobe.runtime.client import RequestRefused
