@@ -97,6 +97,8 @@ class Detecting(Process):
 
     def capture(self) -> Detected:
         state = self.process.capture()
+        if state is None:
+            raise UsageError(f"capture() of {type(self.process).__name__} returned None; return a struct or bytes")
         if isinstance(state, KeyedState):
             raise UsageError("a process with a KeyedState cannot be wrapped in Detecting; return a struct or bytes")
         return Detected(msgspec.Raw(msgspec.msgpack.encode(state)), self.detector.state, self.timers)

@@ -14,7 +14,7 @@ from strobe.outside import Sink, Source
 __all__ = ["Channel", "Context", "Process", "Random", "System", "Waits"]
 
 State = Any
-"""A msgspec struct, opaque bytes, or a `KeyedState`."""
+"""A msgspec struct, opaque bytes, or a `KeyedState`; or another value that msgspec writes, but for None."""
 
 
 class Random(random.Random):
@@ -124,7 +124,8 @@ class Process:
         """Return the whole state: a msgspec struct, bytes, or a `KeyedState`.
 
         A struct is encoded at the cut, while the process waits: right for small state. A `KeyedState` is returned as it
-        is, not copied; it is frozen in no time and written while the process goes on (E4).
+        is, not copied; it is frozen in no time and written while the process goes on (E4). Other values that msgspec
+        writes come back as plain ones, such as dicts of lists and numbers. None is no state: the snapshot is aborted.
         """
         raise NotImplementedError(f"{type(self).__name__} must have capture(), which returns its state")
 

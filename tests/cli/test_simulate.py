@@ -146,6 +146,10 @@ FAILURES = {
         "class Bad(Counter):\n    def capture(self): return self\n",
         "failed in capture(), after",
     ),
+    "capture returns nothing": (
+        "class Bad(Counter):\n    def capture(self): {'count': self.count}\n",
+        "returned None; return its state: a msgspec struct, a KeyedState or bytes",
+    ),
     "no capture": (
         "class Bad(Process):\n    def start(self, ctx): pass\n",
         "the system failed before its start, in capture() or `conserved`: NotImplementedError: Bad must have capture()",

@@ -264,6 +264,19 @@ def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(
     run(scenario())
 
 
+def test_a_capture_that_returns_nothing_costs_the_snapshot_and_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            node.process.capture = lambda: None  # type: ignore[method-assign]
+            node.ask(1)
+            failed = await node.link.hear(RecordingFailed)
+            told = "its state cannot be captured: capture() of process b returned None; return its state"
+            assert told in failed.reason
+            assert not node.link.said(Recorded)
+
+    run(scenario())
+
+
 def test_a_state_that_cannot_be_encoded_costs_the_snapshot_and_not_the_process(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:

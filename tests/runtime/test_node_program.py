@@ -158,6 +158,23 @@ def test_messages_come_frame_by_frame_and_the_loop_ends_when_the_system_is_stopp
     run(scenario())
 
 
+def test_a_program_that_captures_nothing_is_told_so_when_it_begins_and_at_a_cut(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair()) as coordinator:
+            entering = asyncio.create_task(connect(coordinator, Adder(), capture=lambda: None).__aenter__())
+            await coordinator.registered("b")
+            coordinator.restore(coordinator.links["b"], EPOCH)
+            with pytest.raises(TransportError, match=r"capture\(\) of process b returned None; return its state"):
+                await entering
+        async with own_loop(tmp_path / "other") as own:
+            own.adder.sum = None  # type: ignore[assignment]
+            own.record(1)
+            failed = await own.link.hear(RecordingFailed)
+            assert "its state cannot be captured: capture() of process b returned None" in failed.reason
+
+    run(scenario())
+
+
 def test_whoever_waits_by_other_means_is_told_of_the_end_too(tmp_path: Path) -> None:
     """StopAsyncIteration passes through tasks and timeouts as it is."""
 

@@ -163,13 +163,20 @@ def test_signals_go_back_on_the_channel_that_is_given():
     assert len(worker.announced) == 1
 
 
-def test_a_process_under_detection_cannot_leave_nor_have_a_state_that_is_written_later():
+def test_a_process_under_detection_cannot_leave_nor_have_no_state_or_one_that_is_written_later():
     class Keyed(Worker):
         def capture(self):
             return KeyedState(int)
 
     with pytest.raises(UsageError, match="a process with a KeyedState cannot be wrapped in Detecting"):
         Detecting(Keyed()).capture()
+
+    class Forgetful(Worker):
+        def capture(self):
+            """Forget to return."""
+
+    with pytest.raises(UsageError, match=r"capture\(\) of Forgetful returned None; return a struct or bytes"):
+        Detecting(Forgetful()).capture()
     detecting = Detecting(Worker())
     with pytest.raises(UsageError, match="'b' cannot leave: its termination is being detected"):
         detecting.leave(SimpleNamespace(name="b"))

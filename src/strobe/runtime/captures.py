@@ -89,7 +89,7 @@ class Captures:
         if isinstance(state, KeyedState):
             capture.keyed, capture.frozen = state, state.freeze()
         else:
-            capture.encoding, capture.data = encode_captured(state)
+            capture.encoding, capture.data = encode_captured(self._host.name, state)
         return capture
 
     def _give_up(self, snapshot: SnapshotId, reason: str) -> None:

@@ -82,7 +82,7 @@ class Program(Application):
         self.requested = 0
         self.position = local.position if local is not None else 0
         first = self._initial is None
-        encoding, data = self._initial = self._initial or encode_captured(self._capture())
+        encoding, data = self._initial = self._initial or encode_captured(self.name, self._capture())
         if local is not None:
             self._restore(state)
         elif not first:  # everybody begins anew, and this program is not made anew for that

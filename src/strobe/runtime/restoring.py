@@ -14,7 +14,7 @@ from strobe.runtime.application import Decode, decode_frame
 from strobe.runtime.user_code import FAILURES, explain
 from strobe.storage import Store
 from strobe.storage.manifests import to_snapshot
-from strobe.storage.states import decode_captured, encoding_of
+from strobe.storage.states import decode_captured, encoding_of, require_state
 
 WAY_OUT = "restore a snapshot of the same program, or run the program that took this one"
 
@@ -82,6 +82,7 @@ def _freeze_number(state: Any) -> int | None:
 def fit_state(snapshot: str, process: str, local: LocalState, example: Any) -> Any:
     """Return the state; raise Unrestorable where it is not such a one as the process has now (E9)."""
     try:
+        require_state(process, example)
         encoding = encoding_of(example)
         if encoding != local.encoding:
             raise ValueError(f"it was captured as {local.encoding}, and capture() now gives {encoding}")

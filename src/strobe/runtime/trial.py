@@ -15,16 +15,15 @@ import msgspec
 
 from strobe.causality.proof import Finding
 from strobe.errors import UNREADABLE, SnapshotNotFound
-from strobe.keyed_state import KeyedState
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
-from strobe.protocol.fragment import KEYED, MSGPACK, OPAQUE
+from strobe.protocol.fragment import KEYED, MSGPACK
 from strobe.protocol.systems import first_view
 from strobe.protocol.view import ChannelSpec
 from strobe.storage import Store
 from strobe.storage.difference import compare_keyed
 from strobe.storage.levels import HOLDS, VIOLATED, Check, Level, StoreLevels, Verified
-from strobe.storage.states import decode_captured, encode_captured
+from strobe.storage.states import decode_captured, encode_captured, encoding_of, require_state
 from strobe.storage.values import CHANGED, FieldChange, changed_fields
 
 LoadSystem = Callable[[], System]
@@ -124,7 +123,7 @@ def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
     for name, state in decoded.states.items():
         local = snapshot.fragments[name].state
         assert local is not None, "it was decoded"
-        problem = _round_trip(system.processes[name], local, state)
+        problem = _round_trip(name, system.processes[name], local, state)
         if problem is not None:
             yield Finding("restore", name, problem)
 
@@ -136,7 +135,7 @@ def decode(system: System, snapshot: Snapshot) -> Decoded:
         if name not in system.processes or fragment.state is None:
             continue
         try:
-            decoded.states[name] = _decode_state(system.processes[name], fragment.state)
+            decoded.states[name] = _decode_state(name, system.processes[name], fragment.state)
         except Exception as error:  # noqa: BLE001 -- capture() is the user's own code
             problem = f"its state does not decode into what capture() returns: {_summary(error)}"
             decoded.findings.append(Finding("state", name, problem))
@@ -150,14 +149,15 @@ def decode(system: System, snapshot: Snapshot) -> Decoded:
     return decoded
 
 
-def _decode_state(process: Process, local: LocalState) -> Any:
+def _decode_state(name: str, process: Process, local: LocalState) -> Any:
     example = process.capture()
-    if _encoding_of(example) != local.encoding:
+    require_state(name, example)
+    if encoding_of(example) != local.encoding:
         raise TypeError(f"the snapshot has {local.encoding}, and capture() returns {type(example).__name__}")
     return decode_captured(example, local)
 
 
-def _round_trip(process: Process, local: LocalState, state: Any) -> str | None:
+def _round_trip(name: str, process: Process, local: LocalState, state: Any) -> str | None:
     """Restore one process and capture it again; return how what it captures differs, or None."""
     try:
         process.restore(state)
@@ -165,7 +165,7 @@ def _round_trip(process: Process, local: LocalState, state: Any) -> str | None:
         return f"restore() fails with {_summary(error)}"
     try:
         captured = process.capture()
-        encoding, data = encode_captured(captured)
+        encoding, data = encode_captured(name, captured)
     except Exception as error:  # noqa: BLE001 -- the user's own code
         return f"capture() after restore() fails with {_summary(error)}"
     if encoding != local.encoding:
@@ -224,13 +224,6 @@ def _topology(system: System, snapshot: Snapshot) -> Iterator[Finding]:
     for channel in ours.values():
         if channel.id not in theirs and {channel.source, channel.target} <= members:
             yield Finding("topology", channel.id, "this channel is in the system, and not in the snapshot")
-
-
-def _encoding_of(captured: Any) -> str:
-    """Return how a host stores what `capture` returned."""
-    if isinstance(captured, KeyedState):
-        return KEYED
-    return OPAQUE if isinstance(captured, bytes | bytearray | memoryview) else MSGPACK
 
 
 def _ends(channel: ChannelSpec) -> str:

@@ -264,7 +264,7 @@ class Node:
 
     def capture(self) -> LocalState:
         """Return the whole local state: the process's own, its timers, its random generator and what it declares."""
-        encoding, data = encode_state(self.process)
+        encoding, data = encode_state(self.name, self.process)
         now_us = self.world.now_us
         timers = tuple((name, max(0, due - now_us) / 1_000_000) for name, (due, _) in sorted(self.timers.items()))
         declared = declare(self.name, self.process, self.world.system.message_rules)

@@ -128,7 +128,7 @@ class Replay:
 
     def state(self, process: str) -> bytes:
         """Return the state of `process` now, encoded as a snapshot has it."""
-        _, data = encode_state(self.processes[process])
+        _, data = encode_state(process, self.processes[process])
         return data
 
     def _restore(self, begun: Snapshot) -> None:
@@ -267,7 +267,7 @@ def _compare_cuts(
         f"snapshot {snapshot}: the state of {event.process} after event {event.position} is not the one recorded"
         for event in reached
         for snapshot, state in at.get(event, ())
-        if not is_captured(replay.processes[event.process], state)
+        if not is_captured(event.process, replay.processes[event.process], state)
     ]
 
 
@@ -275,7 +275,7 @@ def _compare_states(replay: Replay, snapshot: Snapshot) -> list[str]:
     return [
         f"the state of {process} in the replay is not the one recorded"
         for process, fragment in snapshot.fragments.items()
-        if fragment.state is None or not is_captured(replay.processes[process], fragment.state)
+        if fragment.state is None or not is_captured(process, replay.processes[process], fragment.state)
     ]
 
 

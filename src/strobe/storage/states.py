@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from strobe.errors import UsageError
 from strobe.keyed_state import KeyedState
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
@@ -20,8 +21,17 @@ def encoding_of(captured: Any) -> str:
     return OPAQUE if isinstance(captured, (bytes, bytearray, memoryview)) else MSGPACK
 
 
-def encode_captured(captured: Any) -> tuple[str, bytes]:
+def require_state(process: str, captured: Any) -> None:
+    """Raise UsageError where `capture` returned nothing: a snapshot of it would verify, and give nothing back."""
+    if captured is None:
+        raise UsageError(
+            f"capture() of process {process} returned None; return its state: a msgspec struct, a KeyedState or bytes"
+        )
+
+
+def encode_captured(process: str, captured: Any) -> tuple[str, bytes]:
     """Return the encoding and the bytes of what `capture` returned; a keyed state becomes a base segment, in one go."""
+    require_state(process, captured)
     if isinstance(captured, KeyedState):
         return KEYED, captured.encode()
     if isinstance(captured, (bytes, bytearray, memoryview)):
@@ -39,9 +49,9 @@ def decode_captured(example: Any, state: LocalState) -> Any:
     return msgspec.msgpack.decode(state.data, type=type(example))
 
 
-def encode_state(process: Process) -> tuple[str, bytes]:
+def encode_state(name: str, process: Process) -> tuple[str, bytes]:
     """Return the encoding and the bytes of a process's state as it is now."""
-    return encode_captured(process.capture())
+    return encode_captured(name, process.capture())
 
 
 def decode_state(process: Process, state: LocalState) -> Any:
@@ -49,9 +59,9 @@ def decode_state(process: Process, state: LocalState) -> Any:
     return decode_captured(process.capture(), state)
 
 
-def is_captured(process: Process, state: LocalState) -> bool:
+def is_captured(name: str, process: Process, state: LocalState) -> bool:
     """Tell whether what `process` captures now is `state`; how the segments of a keyed one came about is no matter."""
-    encoding, data = encode_state(process)
+    encoding, data = encode_state(name, process)
     if encoding == state.encoding == KEYED:
         return dict(keyed_items(state)) == dict(keyed_items(LocalState(state.position, KEYED, data)))
     return encoding == state.encoding and data == state.data

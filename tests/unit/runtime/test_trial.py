@@ -94,7 +94,7 @@ def taken(counter: int = 1, balance: int = 10, entries: dict[str, int] | None = 
         "c": ({}, {}, {}),
     }
     fragments = {
-        name: Fragment(identity, name, 1, *ends[name], LocalState(1, *encode_captured(state)))
+        name: Fragment(identity, name, 1, *ends[name], LocalState(1, *encode_captured(name, state)))
         for name, state in states.items()
     }
     whole = Snapshot(identity, "chandy-lamport", ("a",), View(1, tuple(states), (CHANNEL,)), fragments, 10, 20)
@@ -167,6 +167,16 @@ class Changed(Branch):
         return b"" if self.account.owners else self.account
 
 
+class Emptied(Branch):
+    def capture(self) -> Any:
+        return None if self.account.owners else self.account
+
+
+class Empty(Branch):
+    def capture(self) -> Any:
+        """Forget to return."""
+
+
 class Renamed(Branch):
     def capture(self) -> Any:
         return Other("x") if self.account.owners else self.account
@@ -212,6 +222,12 @@ class Strange(Branch):
         ("a", Changed(), "a: capture() after restore() gives bytes instead of msgpack [restore]"),
         (
             "a",
+            Emptied(),
+            "a: capture() after restore() fails with UsageError: capture() of process a returned None; "
+            "return its state: a msgspec struct, a KeyedState or bytes [restore]",
+        ),
+        (
+            "a",
             Renamed(),
             "a: capture() after restore() gives a Other, which its state is not: ValidationError: "
             "Object missing required field `name` [restore]",
@@ -235,6 +251,14 @@ def test_a_process_that_does_not_take_its_state_back_is_named(name: str, process
     system = bank()
     system.processes[name] = process
     assert problems(system, taken()) == [problem]
+
+
+def test_a_state_of_nothing_is_not_called_restorable() -> None:
+    snapshot = with_state(taken(), "a", data=msgspec.msgpack.encode(None))
+    (found,) = problems(bank(processes={"a": Empty(), "b": Ledger(), "c": Raw()}), snapshot)
+    assert "capture() of process a returned None; return its state" in found
+    (found,) = problems(bank(), snapshot)
+    assert "its state does not decode into what capture() returns" in found
 
 
 def test_states_whose_keys_have_no_order_are_compared_all_the_same() -> None:

@@ -128,8 +128,8 @@ def test_a_lost_or_damaged_delta_is_named(store: Store) -> None:
 def test_a_captured_keyed_state_is_encoded_the_same_in_every_run() -> None:
     one, other = accounts(), KeyedState(bytes)
     other.update(reversed(list(one.items())))
-    assert encode_state(Keeper(one)) == encode_state(Keeper(other))
-    encoding, data = encode_state(Keeper(one))
+    assert encode_state("a", Keeper(one)) == encode_state("a", Keeper(other))
+    encoding, data = encode_state("a", Keeper(one))
     restored = decode_state(Keeper(KeyedState(bytes)), LocalState(0, encoding, data))
     assert restored == one
     assert restored.value_type is bytes
@@ -140,6 +140,6 @@ def test_a_process_is_in_a_state_however_that_was_written(store: Store) -> None:
     first, *_, last = expected
     keeper = Keeper(KeyedState(bytes))
     keeper.state.update(expected[last])
-    assert is_captured(keeper, state_of(store, last))
-    assert not is_captured(keeper, state_of(store, first))
-    assert not is_captured(keeper, LocalState(0, "bytes", keeper.state.encode()))
+    assert is_captured("a", keeper, state_of(store, last))
+    assert not is_captured("a", keeper, state_of(store, first))
+    assert not is_captured("a", keeper, LocalState(0, "bytes", keeper.state.encode()))
