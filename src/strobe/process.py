@@ -89,7 +89,7 @@ class Context(ABC):
 
     @abstractmethod
     def emit(self, record: Any) -> None:
-        """Hand `record` to the outside."""
+        """Hand `record` to the outside: to the sink of this process, which it must have where it runs live."""
 
     @abstractmethod
     def snapshot(self) -> str:

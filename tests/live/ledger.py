@@ -57,7 +57,9 @@ class Book(msgspec.Struct):
 
 
 class Clerk(Process):
-    """Sends notes in bursts to everybody, and applies what comes."""
+    """Sends notes in bursts to everybody, and applies what comes. Where it has a sink, it emits that."""
+
+    has_sink = False
 
     def __init__(self, burst=8, every_s=0.005, load=64):
         self.burst = burst
@@ -85,7 +87,8 @@ class Clerk(Process):
         record = {"channel": channel, "id": note.id}
         self.book.emitted += 1
         self.book.digest = chained(self.book.digest, msgspec.json.encode(record) + b"\n")
-        ctx.emit(record)
+        if self.has_sink:
+            ctx.emit(record)
 
     def capture(self):
         return self.book
@@ -224,13 +227,15 @@ def chained(digest, line):
 
 
 def wired(clerks, protocol="chandy-lamport", kind="fifo", sinks=None):
-    return System(
-        processes=clerks,
-        channels=[Channel(p, q, kind=kind) for p in clerks for q in clerks if p != q],
-        messages=[Note],
-        protocol=protocol,
-        sinks=sinks,
-    )
+    channels = [Channel(p, q, kind=kind) for p in clerks for q in clerks if p != q]
+    return with_output(System(clerks, channels, [Note], protocol, sinks=sinks))
+
+
+def with_output(system):
+    """Let those emit who have a sink."""
+    for sink in system.sinks.values():
+        system.processes[sink.process].has_sink = True
+    return system
 
 
 def output(name):
@@ -293,7 +298,7 @@ mixed_unordered = wired(
 def diamond(protocol, sinks=None):
     """Return a dataflow of clerks, one of which joins two inputs."""
     channels = [Channel(*pair) for pair in ("ab", "ac", "bd", "cd")]
-    return System({name: Clerk() for name in DIAMOND}, channels, [Note], protocol, sinks=sinks)
+    return with_output(System({name: Clerk() for name in DIAMOND}, channels, [Note], protocol, sinks=sinks))
 
 
 BARRIERS = ("aligned", "unaligned", "aligned-then-unaligned")

@@ -75,6 +75,22 @@ def test_R2_records_wait_while_a_peer_is_slow_and_are_not_read_in_a_cut(tmp_path
     run(scenario())
 
 
+def test_R2_a_process_that_emits_and_has_no_sink_ends_and_says_so(tmp_path: Path) -> None:
+    """Its output would be lost, and nobody would know."""
+
+    async def scenario() -> None:
+        system = pair(sinks={"out": FileSink(tmp_path / "out.jsonl", process="a")})
+        async with lone_node(tmp_path, system) as node:
+            node.process.on_receive = lambda ctx, channel, message: ctx.emit(message)
+            node.source.send(1)
+            failed = await node.link.hear(Failed)
+            assert failed.reason.startswith("process b emits, and has no sink: its output would be lost; name one")
+            assert f"{Path(__file__).name}:" in failed.reason
+            assert await node.coordinator.ended("b") == 1
+
+    run(scenario())
+
+
 def test_R2_a_rollback_reads_again_from_where_the_snapshot_had_come_to(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair(

@@ -175,6 +175,15 @@ def test_a_program_that_captures_nothing_is_told_so_when_it_begins_and_at_a_cut(
     run(scenario())
 
 
+def test_who_emits_and_has_no_sink_is_told_so_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with own_loop(tmp_path) as own:
+            with pytest.raises(UsageError, match=r'process b emits, and has no sink.*; name one with process="b"'):
+                own.node.emit(1)
+
+    run(scenario())
+
+
 def test_whoever_waits_by_other_means_is_told_of_the_end_too(tmp_path: Path) -> None:
     """StopAsyncIteration passes through tasks and timeouts as it is."""
 

@@ -5,6 +5,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from strobe.errors import UsageError
 from strobe.outside import Sink, Source
 from strobe.runtime.application import SLICE_S
 from strobe.runtime.restoring import Restored
@@ -77,6 +78,12 @@ class Boundary:
             self._timeline.host.writer.submit(sink.close)
 
     def emit(self, record: Any) -> None:
+        if not self._sinks:
+            name = self._timeline.name
+            raise UsageError(
+                f'process {name} emits, and has no sink: its output would be lost; name one with process="{name}" in '
+                "`sinks` of the system, or as [sink.NAME] in system.toml"
+            )
         for name, sink in self._sinks.items():
             sink.emit(record)
             if sink.buffered_bytes >= self._staged_from[name]:
