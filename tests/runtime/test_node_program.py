@@ -262,6 +262,88 @@ def test_an_atomic_stretch_is_not_cut_and_several_snapshots_in_it_have_names_of_
     run(scenario())
 
 
+def test_who_awaits_inside_an_atomic_stretch_is_told_and_no_cut_falls_into_it(tmp_path: Path) -> None:
+    """Whoever asks for messages has ended its event, and may be given a frame that brings a cut with it."""
+
+    async def let_ask(own: Own) -> None:
+        with own.node.atomic():
+            with pytest.raises(UsageError, match="asked for messages while a stretch of `atomic` is open"):
+                await asyncio.create_task(own.node.__anext__())
+            own.record(1)
+            await own.heard()
+            assert not own.timeline.captures.open
+
+    async def let_come(own: Own) -> None:
+        with own.node.atomic():
+            own.source.send(2)
+            await until(lambda: own.timeline.inbox)
+            own.record(2)
+            await own.heard()
+            assert len(own.timeline.captures.open) == 1
+
+    async def scenario() -> None:
+        async with own_loop(tmp_path, pair("lai-yang")) as own:
+            own.source.send(1)
+            await own.node.__anext__()
+            with pytest.raises(UsageError, match="node b: something was awaited inside `atomic`"):
+                await let_ask(own)
+            # The event of the message goes on.
+            assert not own.timeline.captures.open
+            asking = asyncio.create_task(own.node.__anext__())
+            await own.link.hear(Recorded)
+            with pytest.raises(UsageError, match="node b: something was awaited inside `atomic`"):
+                await let_come(own)
+            assert len(own.timeline.captures.open) == 2
+            assert await asking == ("a->b", [2])
+
+    run(scenario())
+
+
+def test_send_is_not_awaited_inside_an_atomic_stretch_whether_or_not_there_is_room(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with own_loop(tmp_path) as own:
+            with pytest.raises(UsageError, match="node b: `send` is awaited inside `atomic`"), own.node.atomic():
+                await own.node.send("b->a", 1)
+            with own.node.atomic():
+                room = own.node.send("b->a", 2)
+            await room
+
+    run(scenario())
+
+
+def test_stretches_of_two_tasks_that_await_inside_are_over_when_both_are(tmp_path: Path) -> None:
+    async def stretch(own: Own, end: asyncio.Event) -> None:
+        with own.node.atomic():
+            await end.wait()
+
+    async def scenario() -> None:
+        async with own_loop(tmp_path) as own:
+            ends = [asyncio.Event(), asyncio.Event()]
+            stretches = [asyncio.create_task(stretch(own, end)) for end in ends]
+            await asyncio.sleep(0)
+            # A stretch that awaits nothing is in order, also inside of theirs; and so is one in each turn.
+            with own.node.atomic():
+                own.node.send("b->a", 1)
+            for end, waiting in zip(ends, stretches, strict=True):
+                assert not own.program.quiet
+                end.set()
+                with pytest.raises(UsageError, match="awaited inside `atomic`"):
+                    await waiting
+            assert own.program.quiet
+            for _ in range(3):
+                await asyncio.sleep(0)
+                with own.node.atomic(), own.node.atomic():
+                    own.node.send("b->a", 1)
+            cancelled = asyncio.create_task(stretch(own, asyncio.Event()))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            assert own.program.quiet
+
+    run(scenario())
+
+
 def test_an_atomic_stretch_that_fails_is_over(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:

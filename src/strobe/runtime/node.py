@@ -16,9 +16,9 @@ what the program still sends before it leaves the `async with` is its last event
 """
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from strobe.errors import TransportError, UsageError
 from strobe.process import System
 from strobe.runtime.addresses import parse_address
 from strobe.runtime.host import Host
-from strobe.runtime.program import Capture, Delivery, Program, Restore
+from strobe.runtime.program import Capture, Delivery, Program, Restore, Stretch
 from strobe.runtime.system_file import parse_system_file, read_system_file
 from strobe.runtime.user_code import explain
 
@@ -150,17 +150,9 @@ class Node:
         timeline.run_between(lambda: timeline.attempt(initiate))
         return requested
 
-    @contextlib.contextmanager
-    def atomic(self) -> Iterator[None]:
-        """Mark a stretch inside which no cut falls. There must be no await in it."""
-        nested = not self._program.quiet
-        self._program.count_own()
-        self._program.enter()
-        try:
-            yield
-        finally:
-            if not nested:
-                self._program.exit()
+    def atomic(self) -> AbstractContextManager[None]:
+        """Mark a stretch inside which no cut falls. There must be no await in it, else it raises UsageError."""
+        return Stretch(self._program)
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         return self
@@ -168,6 +160,14 @@ class Node:
     async def __anext__(self) -> Delivery:
         """Return the next frame's channel and messages; end when the system has been stopped, or this node let go."""
         return await self._program.ask()
+
+    def require_no_stretch(self) -> None:
+        """Raise UsageError inside `atomic`: also where there is room now, and awaiting would do no harm yet."""
+        if self._program.in_stretch:
+            raise UsageError(
+                f"node {self.name}: `send` is awaited inside `atomic`, where there must be no await; keep what it "
+                "returns, and await that after the stretch"
+            )
 
     async def until_room(self) -> None:
         timeline = self._program.timeline
@@ -194,4 +194,5 @@ class _Room:
         self._node = node
 
     def __await__(self) -> Any:
+        self._node.require_no_stretch()
         return self._node.until_room().__await__()

@@ -57,12 +57,19 @@ class Program(Application):
         self._waiting = False
         self._departed: Callable[[], None] | None = None
         self._in_event = False
+        # Of `atomic`: how many stretches are open, and whether the event under way ends with the last of them.
+        self._stretches = 0
+        self._ends_with_stretch = False
+        # Differs between two moments if the loop has turned in between, where somebody has asked at the first.
+        self._turn = 0
+        self._turning = False
         self._quiet = asyncio.Event()
         self._quiet.set()
 
     @property
     def ready(self) -> bool:
-        return self._asking is not None and not self._asking.done()
+        # A frame may bring a cut with it: none is given to one task inside the stretch of another.
+        return self._asking is not None and not self._asking.done() and not self._stretches
 
     @property
     def quiet(self) -> bool:
@@ -176,15 +183,51 @@ class Program(Application):
             self.timeline.outbox.next_event()
 
     def exit(self) -> None:
-        """The event under way has ended: what waited for that may happen."""
-        if self._in_event:
+        """The event under way has ended: what waited for that may happen. Inside `atomic` it ends with the stretch."""
+        if self._stretches:
+            self._ends_with_stretch = True
+        elif self._in_event:
             self._in_event = False
             self._quiet.set()
             if self.timeline is not None:
                 self.timeline.attempt(self.timeline.pump)
 
+    @property
+    def in_stretch(self) -> bool:
+        """Whether a stretch of `atomic` is open."""
+        return self._stretches > 0
+
+    def open_stretch(self) -> int:
+        """Begin a stretch without cuts; return what `close_stretch` is to be told."""
+        if not self._stretches:
+            self._ends_with_stretch = not self._in_event
+        self.count_own()
+        self.enter()
+        self._stretches += 1
+        if not self._turning:
+            # Whoever is suspended from here on is resumed behind this: callbacks run in the order they are called for.
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turned)
+        return self._turn
+
+    def _turned(self) -> None:
+        self._turn += 1
+        self._turning = False
+
+    def close_stretch(self, turn: int) -> bool:
+        """End the stretch that began in `turn`; tell whether it was left in between, by an await."""
+        self._stretches -= 1
+        if not self._stretches and self._ends_with_stretch:
+            self.exit()
+        return self._turn != turn
+
     async def ask(self) -> Delivery:
         """Wait for the next messages. Whoever is cancelled while it waits has not asked, and misses nothing."""
+        if self._stretches:
+            raise UsageError(
+                f"node {self.name} is asked for messages while a stretch of `atomic` is open; ask after the stretch, "
+                "and await nothing inside one"
+            )
         if self._waiting:
             raise UsageError(
                 f"two tasks ask node {self.name} for messages at once; let one ask, and hand on what comes"
@@ -234,6 +277,26 @@ class Program(Application):
 
     def _ending(self) -> Exception:
         return TransportError(self.problem) if self.problem is not None else StopAsyncIteration()
+
+
+class Stretch:
+    """A stretch without cuts. A class, since a program may open one for each message, and a generator takes longer."""
+
+    __slots__ = ("_program", "_turn")
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def __enter__(self) -> None:
+        self._turn = self._program.open_stretch()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Other tasks ran meanwhile: what they did and what this one did cannot be told apart by any cut.
+        if self._program.close_stretch(self._turn) and kind is None:
+            raise UsageError(
+                f"node {self._program.name}: something was awaited inside `atomic`, where there must be no await; "
+                "await before the stretch or after it"
+            )
 
 
 def _has_result(future: "asyncio.Future[Delivery]") -> bool:
