@@ -134,6 +134,10 @@ FAILURES = {
         "class Bad(Counter):\n    def timer(self, ctx, name): raise OSError('full')\n",
         "(timer tick): OSError: full (mine.py:{line}, in timer())",
     ),
+    "exit": (
+        "class Bad(Counter):\n    def timer(self, ctx, name): raise SystemExit(0)\n",
+        "(timer tick): SystemExit: 0 (mine.py:{line}, in timer())",
+    ),
     "start": (
         "class Bad(Counter):\n    def start(self, ctx): ctx.send('x->y', 1)\n",
         "(start): process 'a' sends on 'x->y', which is not an output of it; outputs: a->b (mine.py:{line}",

@@ -233,10 +233,14 @@ def test_what_is_settled_is_freed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(KeyError("balance"), "KeyError: 'balance'"), (OSError("caf\udce9"), r"OSError: caf\udce9")],
+    [
+        (KeyError("balance"), "KeyError: 'balance'"),
+        (OSError("caf\udce9"), r"OSError: caf\udce9"),
+        (SystemExit(3), "SystemExit: 3"),
+    ],
 )
 def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(
-    tmp_path: Path, error: Exception, told: str
+    tmp_path: Path, error: BaseException, told: str
 ) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:

@@ -1,6 +1,8 @@
 """How a node ends: what its program raises, and what cannot be restored, it says before it goes."""
 
 import asyncio
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +63,29 @@ def test_an_error_that_cannot_be_told_ends_the_node_all_the_same(tmp_path: Path,
     run(scenario())
 
 
-@pytest.mark.parametrize("where", ["receive", "timer", "start", "leave"])
-def test_a_cancellation_that_a_handler_lets_through_ends_the_node_with_the_reason(tmp_path: Path, where: str) -> None:
-    """What was half done by then must not count as done; and nobody has cancelled the node."""
+def cancelled(*_: Any) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.cancel()
+    future.result()
 
-    def cancelled(*_: Any) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.cancel()
-        future.result()
+
+def exiting(*_: Any) -> None:
+    sys.exit(0)
+
+
+@pytest.mark.parametrize("where", ["receive", "timer", "start", "leave"])
+@pytest.mark.parametrize(
+    ("handler", "told"), [(cancelled, "CancelledError"), (exiting, "SystemExit: 0")], ids=["cancelled", "exiting"]
+)
+def test_a_cancellation_or_an_exit_that_a_handler_lets_through_ends_the_node_with_the_reason(
+    tmp_path: Path, where: str, handler: Callable[..., None], told: str
+) -> None:
+    """What was half done by then must not count as done; and nobody has cancelled the node, nor asked it to end."""
 
     async def scenario() -> None:
         system = pair()
         process = scripted(system, "b")
-        setattr(process, where, cancelled)
+        setattr(process, where, handler)
         async with coordinating(tmp_path, system) as coordinator:
             if where == "start":
                 coordinator.run("b")
@@ -87,8 +99,8 @@ def test_a_cancellation_that_a_handler_lets_through_ends_the_node_with_the_reaso
                         coordinator.links[name].say(TellView(name, View(2, ("a",), ())))
             failed = await coordinator.links["b"].hear(Failed)
             assert await coordinator.ended("b") == 1
-            assert "CancelledError" in failed.reason
-            assert "in cancelled()" in failed.reason
+            assert failed.reason.startswith(told)
+            assert f"in {handler.__name__}()" in failed.reason
 
     run(scenario())
 
@@ -112,9 +124,14 @@ def test_a_state_that_cannot_be_restored_ends_the_node_with_the_reason(tmp_path:
     run(scenario())
 
 
-def test_E9_a_restore_that_raises_ends_the_node_and_says_that_trying_again_is_of_no_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"), [(KeyError("balance"), "KeyError: 'balance'"), (SystemExit(3), "SystemExit: 3")]
+)
+def test_E9_a_restore_that_raises_ends_the_node_and_says_that_trying_again_is_of_no_use(
+    tmp_path: Path, error: BaseException, told: str
+) -> None:
     def fail(state: Any) -> None:
-        raise KeyError("balance")
+        raise error
 
     async def scenario() -> None:
         system = pair()
@@ -125,7 +142,7 @@ def test_E9_a_restore_that_raises_ends_the_node_and_says_that_trying_again_is_of
             coordinator.restore(coordinator.links["a"], 2, taken)
             refused = await coordinator.links["a"].hear(CannotRestore)
             assert await coordinator.ended("a") == 1
-            assert f"snapshot {taken}: restore() of process 'a' fails: KeyError: 'balance'" in refused.reason
+            assert f"snapshot {taken}: restore() of process 'a' fails: {told}" in refused.reason
             assert "in fail()" in refused.reason
 
     run(scenario())

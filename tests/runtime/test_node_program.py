@@ -175,6 +175,22 @@ def test_a_program_that_captures_nothing_is_told_so_when_it_begins_and_at_a_cut(
     run(scenario())
 
 
+def test_a_program_may_exit_whenever_a_signal_bids_it_to(tmp_path: Path) -> None:
+    """The signal may come in the middle of what Strobe does on the program's loop: that is no failure of the node."""
+
+    def bid() -> None:
+        raise SystemExit(7)
+
+    async def scenario() -> None:
+        async with own_loop(tmp_path) as own:
+            with pytest.raises(SystemExit, match="7"):
+                own.timeline.attempt(bid)
+            assert own.node._host.problem is None
+            own.node.send("b->a", 1)
+
+    run(scenario())
+
+
 def test_who_emits_and_has_no_sink_is_told_so_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:

@@ -8,7 +8,7 @@ from types import FrameType
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.runtime.user_code import STROBE, place_of, summary_of
+from strobe.runtime.user_code import RAISED, STROBE, place_of, summary_of
 from strobe.simulation.node import Node
 from strobe.simulation.world import World
 
@@ -21,7 +21,7 @@ def running(command: str) -> Iterator[None]:
     """Turn what a user's handler raises during a run into a UsageError; `command` shows it again."""
     try:
         yield
-    except Exception as error:
+    except RAISED as error:
         what = _what_failed(error)
         place = place_of(error)
         ours = place is None and not isinstance(error, _RAISED_FOR_USERS)
@@ -33,7 +33,7 @@ def running(command: str) -> Iterator[None]:
         ) from error
 
 
-def _what_failed(error: Exception) -> str | None:
+def _what_failed(error: BaseException) -> str | None:
     """Name the process and the event under way, from the innermost frame that knows them."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         found = _event_in(frame)
@@ -63,6 +63,6 @@ def _event_in(frame: FrameType) -> str | None:
     return None
 
 
-def _raised_by_us(error: Exception) -> bool:
+def _raised_by_us(error: BaseException) -> bool:
     innermost = traceback.extract_tb(error.__traceback__)[-1]
     return innermost.filename.startswith(STROBE)

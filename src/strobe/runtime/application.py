@@ -50,11 +50,12 @@ class Application(ABC):
     """Something with a state that takes messages. `position` counts its events.
 
     It tells the recorder of a trace what it does, where there is one. Of records from outside it takes
-    `records_at_once`.
+    `records_at_once`. One that `may_exit` ends by SystemExit as it likes; for any other that is a failure.
     """
 
     position: int = 0
     records_at_once: int = 1
+    may_exit: bool = False
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from strobe.errors import UsageError
 from strobe.outside import Sink, Source
 from strobe.runtime.application import SLICE_S
 from strobe.runtime.restoring import Restored
-from strobe.runtime.user_code import explain
+from strobe.runtime.user_code import RAISED, explain
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -102,7 +102,7 @@ class Boundary:
         def stage() -> None:
             try:
                 sink.prepare(position)
-            except Exception as error:
+            except RAISED as error:
                 call_soon(self._not_staged, name, explain(error))
                 raise
             call_soon(self._staged, name, position)

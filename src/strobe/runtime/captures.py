@@ -30,7 +30,7 @@ from strobe.runtime.capture import Base, Capture
 from strobe.runtime.control import FragmentStored, Recorded, SnapshotBegun
 from strobe.runtime.giving_way import GivingWay
 from strobe.runtime.restoring import Restored
-from strobe.runtime.user_code import explain
+from strobe.runtime.user_code import RAISED, explain
 from strobe.storage.blobs import Blobs, BlobWriter
 from strobe.storage.channel_frames import pack_frames
 from strobe.storage.manifests import frontier_records
@@ -67,7 +67,9 @@ class Captures:
         started = time.perf_counter_ns()
         try:
             capture = self._freeze(snapshot)
-        except Exception as error:  # noqa: BLE001 -- no process is killed by a snapshot (E3)
+        except RAISED as error:  # no process is killed by a snapshot (E3)
+            if isinstance(error, SystemExit) and self._timeline.application.may_exit:
+                raise
             self._give_up(snapshot, f"its state cannot be captured: {explain(error)}")
             return
         self.open[snapshot] = capture
@@ -218,7 +220,7 @@ class Captures:
             state, deltas = await self._write_state(capture, begun)
             fragment = await capture.fragment
             await self._hand_over(capture, begun, state, deltas, fragment)
-        except Exception as error:  # no process is killed by a snapshot (E3)
+        except RAISED as error:  # no process is killed by a snapshot (E3)
             strange = not isinstance(error, (StrobeError, OSError))
             logger.warning("snapshot %s cannot be stored: %s", capture.snapshot, error, exc_info=strange)
             capture.answer = RecordingFailed(capture.snapshot, self._host.name, explain(error))

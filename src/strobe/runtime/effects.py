@@ -24,7 +24,7 @@ from strobe.protocol.effects import (
 )
 from strobe.protocol.events import DepartureReady
 from strobe.runtime.boundary import STAGE_AGAIN_S
-from strobe.runtime.user_code import explain
+from strobe.runtime.user_code import RAISED, explain
 from strobe.runtime.wire import marker_frame, view_frame
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Effects:
         while not timeline.closed:
             try:
                 await timeline.boundary.prepare(sinks)
-            except Exception as error:  # noqa: BLE001 -- the sink may be the user's own
+            except RAISED as error:  # the sink may be the user's own
                 logger.warning("process %s cannot leave yet: %s", timeline.name, explain(error))
                 await asyncio.sleep(STAGE_AGAIN_S)
             else:

@@ -48,7 +48,7 @@ from strobe.runtime.restoring import Restored, Unrestorable, find, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
-from strobe.runtime.user_code import FAILURES, explain, text_of
+from strobe.runtime.user_code import FAILURES, RAISED, explain, text_of
 from strobe.runtime.writer_thread import WriterThread
 from strobe.storage import Store
 from strobe.storage.locating import canonical_url, run_directory
@@ -156,6 +156,8 @@ class Host:
 
     def fail(self, error: BaseException) -> None:
         """The process cannot go on: its state is not to be trusted any more."""
+        if isinstance(error, SystemExit) and self.application.may_exit:
+            raise error
         if self._done is None or self._done.done():
             return
         self.problem = explain(error)
@@ -198,7 +200,7 @@ class Host:
     def _released(self, name: str, sink: Sink) -> int | None:
         try:
             return sink.released
-        except Exception as error:  # noqa: BLE001 -- the user's own code; what cannot be told, the log tells
+        except RAISED as error:  # the user's own code; what cannot be told, the log tells
             logger.warning(
                 "sink %s of process %s cannot tell what it has released: %s", name, self.name, explain(error)
             )
@@ -336,7 +338,7 @@ class Host:
             self._making = timeline = Timeline(self, self.epoch, view, restored)
             await self._open_outside(timeline, restored)
             await self.application.until_quiet()
-        except Exception as error:  # noqa: BLE001 -- the state could not be read: say why, and end
+        except RAISED as error:  # the state could not be read: say why, and end
             self._cannot_begin(error)
             return
         try:

@@ -32,6 +32,7 @@ class Program(Application):
     """
 
     records_at_once = 1 << 30
+    may_exit = True  # a signal may bid it to, in the middle of whatever runs on its loop
 
     def __init__(
         self, name: str, system: System, capture: Capture, restore: Restore, declaring: Declaring | None = None

@@ -20,6 +20,7 @@ from strobe.protocol import LocalState, Snapshot
 from strobe.protocol.fragment import KEYED, MSGPACK
 from strobe.protocol.systems import first_view
 from strobe.protocol.view import ChannelSpec
+from strobe.runtime.user_code import FAILURES
 from strobe.storage import Store
 from strobe.storage.difference import compare_keyed
 from strobe.storage.levels import HOLDS, VIOLATED, Check, Level, StoreLevels, Verified
@@ -111,7 +112,7 @@ def conserved_value(system: System, snapshot: Snapshot) -> tuple[Any, list[Findi
         return None, decoded.findings
     try:
         return system.conserved(decoded.states, decoded.messages), []
-    except Exception as error:  # noqa: BLE001 -- the user's own code, whatever it raises
+    except FAILURES as error:  # the user's own code, whatever it raises
         return None, [Finding("invariant", "conserved", f"fails with {_summary(error)}")]
 
 
@@ -136,7 +137,7 @@ def decode(system: System, snapshot: Snapshot) -> Decoded:
             continue
         try:
             decoded.states[name] = _decode_state(name, system.processes[name], fragment.state)
-        except Exception as error:  # noqa: BLE001 -- capture() is the user's own code
+        except FAILURES as error:  # capture() is the user's own code
             problem = f"its state does not decode into what capture() returns: {_summary(error)}"
             decoded.findings.append(Finding("state", name, problem))
         for channel, items in fragment.in_flight.items():
@@ -161,12 +162,12 @@ def _round_trip(name: str, process: Process, local: LocalState, state: Any) -> s
     """Restore one process and capture it again; return how what it captures differs, or None."""
     try:
         process.restore(state)
-    except Exception as error:  # noqa: BLE001 -- the user's own code
+    except FAILURES as error:  # the user's own code
         return f"restore() fails with {_summary(error)}"
     try:
         captured = process.capture()
         encoding, data = encode_captured(name, captured)
-    except Exception as error:  # noqa: BLE001 -- the user's own code
+    except FAILURES as error:  # the user's own code
         return f"capture() after restore() fails with {_summary(error)}"
     if encoding != local.encoding:
         return f"capture() after restore() gives {encoding} instead of {local.encoding}"
@@ -230,6 +231,6 @@ def _ends(channel: ChannelSpec) -> str:
     return f"{channel.kind} from {channel.source} to {channel.target}, hashed by {channel.hash}"
 
 
-def _summary(error: Exception) -> str:
+def _summary(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

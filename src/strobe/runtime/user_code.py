@@ -11,8 +11,10 @@ import strobe
 from strobe.errors import StrobeError, UsageError
 
 STROBE = f"{Path(strobe.__file__).parent}/"
-FAILURES = (Exception, asyncio.CancelledError)
-"""What a user's code may let through. Where nothing is awaited, nobody has cancelled the task that runs it."""
+RAISED = (Exception, SystemExit)
+"""What a user's code may raise. One that calls `sys.exit` has failed: nobody has asked its node to end."""
+FAILURES = (*RAISED, asyncio.CancelledError)
+"""What it may let through. Where nothing is awaited, nobody has cancelled the task that runs it."""
 
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))

@@ -155,6 +155,11 @@ class Broken(Branch):
         raise ValueError("no, thanks")
 
 
+class Exiting(Branch):
+    def restore(self, state: Any) -> None:
+        raise SystemExit(0)
+
+
 class Silent(Branch):
     def capture(self) -> Any:
         if self.account.owners:
@@ -218,6 +223,7 @@ class Strange(Branch):
         ("b", Lossy(), "b: capture() after restore() gives something else: ['x'] removed [restore]"),
         ("c", Deaf(), "c: capture() after restore() gives something else: bytes changed [restore]"),
         ("a", Broken(), "a: restore() fails with ValueError: no, thanks [restore]"),
+        ("a", Exiting(), "a: restore() fails with SystemExit: 0 [restore]"),
         ("a", Silent(), "a: capture() after restore() fails with RuntimeError: not now [restore]"),
         ("a", Changed(), "a: capture() after restore() gives bytes instead of msgpack [restore]"),
         (
