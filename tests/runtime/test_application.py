@@ -9,10 +9,12 @@ import pytest
 from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import lone_node
-from tests.runtime.scripted import pair, scripted
+from tests.runtime.scripted import Scripted, pair, scripted
 
 from strobe.errors import ProtocolViolation, UsageError
+from strobe.process import Channel, System
 from strobe.protocol import Frame
+from strobe.runtime import timeline
 from strobe.runtime.application import decode_frame
 from strobe.runtime.control import Failed
 
@@ -31,14 +33,23 @@ def test_what_cannot_be_decoded_is_named_by_channel_and_message() -> None:
         decode_frame(decode, "b", "a->b", Frame(7, 3, body, 0, 1))
 
 
-def test_a_message_of_another_type_ends_the_node_with_that_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "unaligned"])
+def test_a_message_of_another_type_ends_the_node_and_its_sender_is_named(
+    tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "BURST", 0)  # where barriers overtake, it comes past the first frames of a burst
+
     async def scenario() -> None:
-        system = pair()
+        channels = [Channel("a", "b")]
+        system = System({"a": Scripted(), "b": Scripted()}, channels, protocol=protocol)
         system.decoder = msgspec.msgpack.Decoder(list[Transfer])
         async with lone_node(tmp_path, system) as node:
             node.source.send("no transfer")
             failed = await node.link.hear(Failed)
-            assert "channel a->b, at b: the frame of message 1 cannot be decoded" in failed.reason
+            assert failed.reason.startswith(
+                "channel a->b, at b: a message from a is none of `messages`: Expected `object`"
+            )
+            assert failed.reason.endswith("; find where a sends it")
             assert await node.coordinator.ended("b") == 1
 
     run(scenario())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from strobe.errors import ProtocolViolation
 from strobe.protocol import ChannelSpec, Frame, SnapshotId, View
 from strobe.protocol.coordination import (
     Drained,
@@ -213,13 +214,23 @@ class Timeline:
 
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""
-        messages = self.application.unpack(inlet.channel, frame)
+        try:
+            messages = self.application.unpack(inlet.channel, frame)
+        except ProtocolViolation as violation:
+            raise self._wrong_message(inlet.channel, violation) from violation
         if self.inbox or not self.may_deliver or inlet.channel in self._held or self._turn_is_over():
             self._let_wait(inlet, frame, wire_bytes, messages)
         elif not self.closed:
             self.outbox.flush_follows = True  # by `Host.taken`
             self._receive(inlet.channel, frame, 0, messages)
             inlet.consumed(wire_bytes)
+
+    def _wrong_message(self, channel: str, violation: ProtocolViolation) -> ProtocolViolation:
+        """Return what a message is told by that the process does not take: its sender is at fault, and not who ends."""
+        incoming = self.protocol.incoming.get(channel) or self.protocol.ending.get(channel)
+        source = incoming.spec.source if incoming is not None else "its source"
+        problem = f"a message from {source} is none of `messages`: {violation.__cause__}; find where {source} sends it"
+        return ProtocolViolation(self.name, channel, problem)
 
     def _let_wait(self, inlet: Inlet, frame: Frame, wire_bytes: int, messages: list[Any]) -> None:
         # What is taken soon is not unpacked twice; of what waits for long, the bytes are enough to keep.
@@ -249,8 +260,12 @@ class Timeline:
         self._burst += 1
         if self._burst <= BURST:
             Timeline.take_frame(self, inlet, frame, wire_bytes)
-        else:
-            self._let_wait(inlet, frame, wire_bytes, self.application.unpack(inlet.channel, frame))
+            return
+        try:
+            messages = self.application.unpack(inlet.channel, frame)
+        except ProtocolViolation as violation:
+            raise self._wrong_message(inlet.channel, violation) from violation
+        self._let_wait(inlet, frame, wire_bytes, messages)
 
     def taken(self) -> bool:
         """All that was read at once has been given: send what it has led to. Tell whether to read on in this turn.
