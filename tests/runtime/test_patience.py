@@ -29,6 +29,8 @@ def caused(error: StrobeError, cause: BaseException) -> StrobeError:
     [
         (StoreError("s3://bucket/shop", "is unreachable"), True),
         (caused(StrobeError("sink out.jsonl"), OSError(28, "no space left on device")), True),
+        (caused(StrobeError("sink out.jsonl"), IsADirectoryError()), False),
+        (IsADirectoryError(), False),
         (StrobeError("a bug of somebody's"), False),
         (caused(StrobeError("sink out.jsonl"), ValueError("no number")), False),
         (TransportError("nobody is there"), False),
@@ -40,7 +42,7 @@ def caused(error: StrobeError, cause: BaseException) -> StrobeError:
         (caused(UsageError("a source that is not there"), FileNotFoundError()), False),
     ],
 )
-def test_only_what_may_pass_by_itself_is_waited_for(error: StrobeError, expected: bool) -> None:
+def test_only_what_may_pass_by_itself_is_waited_for(error: StrobeError | OSError, expected: bool) -> None:
     assert may_pass(error) is expected
 
 

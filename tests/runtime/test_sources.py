@@ -369,6 +369,35 @@ class TestIngressLog:
         assert log.poll(10) == ["one", "three"]
         log.close()
 
+    def test_appending_no_records_does_nothing_and_does_not_hide_a_failure_that_could_not_be_undone(
+        self, path, monkeypatch
+    ):
+        log = IngressLog(path)
+        assert log.append_all([]) == 0
+        assert not path.exists()
+        log.append("one")
+        with monkeypatch.context() as full:
+            full.setattr(os, "fdatasync", lambda file: _no_space())
+            with pytest.raises(StrobeError, match="the record was not appended"):
+                log.append("lost")
+            assert log._writer._broken
+            assert log.append_all([]) == 0
+            with pytest.raises(OSError, match="No space"):
+                log._writer._write(ingress_writer._Group())
+            assert log._writer._broken
+        log.append("two")
+        log.open(0)
+        assert read_all(log) == ["one", "two"]
+        log.close()
+
+    def test_a_directory_is_named_as_what_cannot_be_read(self, tmp_path):
+        log = IngressLog(tmp_path, "a")
+        log.open(0)
+        with pytest.raises(StrobeError, match=f"ingress log {tmp_path} cannot be read: Is a directory; give the path"):
+            log.poll(10)
+        with pytest.raises(StrobeError, match="cannot be read: Is a directory"):
+            log.open(100)
+
     def test_an_interruption_before_anything_is_written_stays_one(self, path, monkeypatch):
         log = IngressLog(path)
         log.append("one")

@@ -49,9 +49,11 @@ class IngressLog(Source):
         return self.append_all((record,))
 
     def append_all(self, records: Sequence[Any]) -> int:
-        """Append several records with one wait; return the position of the last."""
+        """Append several records with one wait; return the position of the last, or 0 where there is none."""
         payloads = [_encode(record) for record in records]
-        longest = max(map(len, payloads), default=0)
+        if not payloads:
+            return 0
+        longest = max(map(len, payloads))
         if longest > RECORD_BYTES_MAX:
             raise UsageError(f"a record of {longest:,} bytes; an ingress log takes at most {RECORD_BYTES_MAX:,}")
         while True:
@@ -134,15 +136,25 @@ class IngressLog(Source):
             except FileNotFoundError:
                 return False
             except OSError as error:
-                raise StrobeError(f"ingress log {self.path} cannot be read: {error.strerror}") from error
-            if os.fstat(file).st_size < BEGIN:
+                raise self._unreadable(error) from error
+            try:
+                header = os.pread(file, BEGIN, 0)
+            except OSError as error:  # a directory, for one, can be opened
+                os.close(file)
+                raise self._unreadable(error) from error
+            if len(header) < BEGIN:
                 os.close(file)
                 return False  # its writer is just making it
             self._file = file
-            if os.pread(file, len(MAGIC), 0) != MAGIC:
+            if not header.startswith(MAGIC):
                 self._close_reader()
                 raise UsageError(f"{self.path} is not an ingress log; give the path of one, or of a new file")
         return True
+
+    def _unreadable(self, error: OSError) -> StrobeError:
+        return StrobeError(
+            f"ingress log {self.path} cannot be read: {error.strerror}; give the path of one, or of a new file"
+        )
 
     def _is_whole(self, durable: int, position: int) -> bool:
         """Tell whether whole records lead to `position`: a power cut takes the header back, not the records."""

@@ -110,7 +110,7 @@ class Writer:
             write_mark(self._file, end)
             self._end = end
         except BaseException:
-            self._broken = self._end != end
+            self._broken = self._broken or self._end != end
             if self._broken and durable and read_mark(self._file) == end:
                 self._end, self._broken = end, False  # interrupted right behind the mark: readers may have come so far
             if self._broken:

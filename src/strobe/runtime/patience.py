@@ -31,12 +31,13 @@ logger = logging.getLogger("strobe.node")
 def may_pass(error: StrobeError | OSError) -> bool:
     """Tell whether the same may succeed later, without anybody having changed the program or the data."""
     if isinstance(error, OSError):
-        return not isinstance(error, IsADirectoryError | NotADirectoryError)  # of a source or sink of the user's own
+        return not isinstance(error, IsADirectoryError | NotADirectoryError)
     if isinstance(error, StoreMissing):
         return True  # it was there when this process was told to begin
     if isinstance(error, (UsageError, SnapshotError, StoreCorrupt, StoreFormatError)):
         return False
-    return isinstance(error, StoreError) or isinstance(error.__cause__, OSError)
+    cause = error.__cause__
+    return isinstance(error, StoreError) or (isinstance(cause, OSError) and may_pass(cause))
 
 
 class Patience:
