@@ -42,6 +42,7 @@ import msgspec
 from strobe.errors import UsageError
 from strobe.outside import Sink, Source
 from strobe.process import Channel, Process, System
+from strobe.runtime.addresses import parse_address
 from strobe.runtime.ingress import IngressLog
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
 from strobe.runtime.sinks import FileSink
@@ -161,9 +162,18 @@ def parse_system_file(path: Path) -> SystemFile:
     try:
         file.coordinator.policy()
         file.node.check()
+        _check_addresses(file)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     return file
+
+
+def _check_addresses(file: SystemFile) -> None:
+    """Raise UsageError where one is none: found by the node or coordinator that is to listen, it would be too late."""
+    parse_address(file.coordinator.listen, "[coordinator]: listen")
+    parse_address(file.coordinator.api, "[coordinator]: api")
+    for name, table in file.process.items():
+        parse_address(table.listen, f"[process.{name}]: listen")
 
 
 def _make(path: Path, name: str, table: ProcessTable) -> Process:
@@ -171,11 +181,17 @@ def _make(path: Path, name: str, table: ProcessTable) -> Process:
     if table.class_ is None:
         return ProgramWithOwnLoop(name, _find(path, place, table.state) if table.state else None)
     make = _find(path, place, table.class_)
+    if isinstance(make, type) and not issubclass(make, Process):
+        raise _no_process(path, place, table.class_)  # whatever its arguments are
     with loading(f"{path}, {place}: {table.class_} cannot be made with the arguments {table.args}"):
         process = make(**table.args)
     if not isinstance(process, Process):
-        raise UsageError(f"{path}, {place}: {table.class_} is not a strobe.Process; name a class that is")
+        raise _no_process(path, place, table.class_)
     return process
+
+
+def _no_process(path: Path, place: str, reference: str) -> UsageError:
+    return UsageError(f"{path}, {place}: {reference} is not a strobe.Process; name a class that is")
 
 
 def _source(path: Path, name: str, table: SourceTable) -> Source:
