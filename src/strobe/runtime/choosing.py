@@ -27,6 +27,7 @@ from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
 from strobe.protocol.log import EpochStart, Manifest
 from strobe.runtime.commits import prove
 from strobe.runtime.restoring import Unrestorable, fit_in_flight, fit_state
+from strobe.runtime.user_code import RAISED
 from strobe.storage import LogState, Store
 from strobe.storage.manifests import blobs_of
 from strobe.storage.resolution import LATEST
@@ -242,11 +243,11 @@ def _refusal(process: Process, state: object) -> str | None:
     """Return what a copy of `process` raises when it is to become `state`; None where none can be made to tell."""
     try:
         twin = copy.deepcopy(process)
-    except Exception:  # noqa: BLE001 -- the user's own objects
+    except RAISED:  # the user's own objects
         return None
     try:
         twin.restore(state)
-    except Exception as error:  # noqa: BLE001 -- the user's own code
+    except RAISED as error:  # the user's own code
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -255,5 +256,5 @@ def _example(process: Process | None) -> object | None:
     """Return such a state as `process` captures; None where only its own program can tell."""
     try:
         return process.capture() if process is not None else None
-    except Exception:  # noqa: BLE001 -- the user's own code; the node that runs it says what is wrong
+    except RAISED:  # the user's own code; the node that runs it says what is wrong
         return None

@@ -277,7 +277,7 @@ class Host:
         """Let out all the output of a process that has left, with its state or without (R2)."""
         try:
             await self.writer.run(lambda: self._release_all(positions))
-        except Exception as error:  # noqa: BLE001 -- it is done again when this node is started again
+        except RAISED as error:  # it is done again when this node is started again
             self.fail(error)
         else:
             self.say(Released(self.name))

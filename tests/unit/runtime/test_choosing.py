@@ -234,18 +234,24 @@ def test_E9_an_inconsistent_snapshot_is_refused(tmp_path: Path) -> None:
 class Choosy(Process):
     """Decodes what b of the samples was, and cannot become it."""
 
+    def __init__(self, refusal: BaseException) -> None:
+        self.refusal = refusal
+
     def capture(self) -> Any:
         return {"balance": 1}
 
     def restore(self, state: Any) -> None:
-        raise ValueError("this ledger is closed")
+        raise self.refusal
 
 
-def test_E9_a_snapshot_that_a_process_refuses_to_become_is_refused_when_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refusal", [ValueError("this ledger is closed"), SystemExit("this ledger is closed")])
+def test_E9_a_snapshot_that_a_process_refuses_to_become_is_refused_when_asked_for(
+    tmp_path: Path, refusal: BaseException
+) -> None:
     store, starts = Store.create(tmp_path / "store"), {}
     start(store, 1, None, starts)
     name = commit(store, sample(1))
-    system = System(processes={"a": Unknown(), "b": Choosy()}, channels=[])
+    system = System(processes={"a": Unknown(), "b": Choosy(refusal)}, channels=[])
     event = choose(store, starts, name, HERE, system=system).event
     assert isinstance(event, RestoreRefused)
     assert "this ledger is closed" in event.reason
