@@ -122,7 +122,8 @@ class Coordinator:
         header = self.store.desk.store.header
         self.identity, self.store_url = header.store, self.store.desk.store.url
         if self.state.next_position:
-            check_store(self.store_url, self.brain.epoch, self.brain.view, self.first_view)
+            logged_first = self.brain.rollback.first_view
+            check_store(self.store_url, self.brain.epoch, self.brain.view, self.first_view, logged_first)
         self.log.say("started", store=self.store_url, epoch=self.brain.epoch, log_position=self.state.next_position)
         self.hear(Recovered())
 

@@ -172,12 +172,15 @@ def troubles(watch: Watch) -> list[Trouble]:
         for channel, waiting_s in watch.slow
         if channel.id not in in_cycle
     ]
-    found += [
-        Trouble("missing", f"process {one.name} is not running: {one.trouble}; no snapshot can complete without it")
-        for one in processes(coordinator)
-        if one.state == MISSING
-    ]
+    found += [Trouble("missing", _missing(coordinator, one)) for one in processes(coordinator) if one.state == MISSING]
     return found
+
+
+def _missing(coordinator: Coordinator, process: ProcessStatus) -> str:
+    problem = f"process {process.name} is not running: {process.trouble}; no snapshot can complete without it"
+    if process.name in coordinator.system.processes:
+        return problem
+    return f"{problem}; the coordinator's system does not have it: start its node with the one that it joined by"
 
 
 def _refused(coordinator: Coordinator) -> Iterator[tuple[Member, str, str]]:

@@ -6,8 +6,11 @@ from strobe.protocol import View
 _OTHER = "give another directory with --store"
 
 
-def check_store(url: str, epoch: int, view: View, first_view: View) -> None:
-    """Raise UsageError where the store at `url`, now in `view`, is not of the system that starts with `first_view`."""
+def check_store(url: str, epoch: int, view: View, first_view: View, logged_first: View) -> None:
+    """Raise UsageError where the store at `url`, now in `view`, is not of the system that starts with `first_view`.
+
+    `logged_first` is the view that the store's system started with.
+    """
     if not epoch:
         raise UsageError(f"store {url} was not written by a live system; {_OTHER}")
     known = {channel.id: channel for channel in first_view.channels}
@@ -18,8 +21,23 @@ def check_store(url: str, epoch: int, view: View, first_view: View) -> None:
     if strange:
         theirs = ", ".join(view.processes)
         raise UsageError(f"store {url} belongs to another system, of the processes {theirs}; {_OTHER}")
+    _check_processes(url, view, first_view, logged_first)
     _check_channels_of_store(url, view, first_view)
     _check_channels_of_system(url, view, first_view)
+
+
+def _check_processes(url: str, view: View, first_view: View, logged_first: View) -> None:
+    """Refuse a system that has lost a process: nobody would start it, and no snapshot would complete without it.
+
+    Others may have joined from elsewhere, and are in no description that a coordinator had; the first view is one.
+    """
+    known = set(first_view.processes)
+    lost = [name for name in view.processes if name in logged_first.processes and name not in known]
+    if lost:
+        names = ", ".join(repr(name) for name in lost)
+        problem = f"store {url} has the process{'es' if len(lost) > 1 else ''} {names}, which the system does not have"
+        leave = " and ".join(f"strobe leave {name}" for name in lost)
+        raise UsageError(f"{problem}; give the system as it was, and let it go from there ({leave}), or {_OTHER}")
 
 
 def _check_channels_of_store(url: str, view: View, first_view: View) -> None:
