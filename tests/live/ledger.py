@@ -205,8 +205,18 @@ class Beating(Clerk):
         super().timer(ctx, name)
         self.beats += 1
         path = Path(os.environ["STROBE_TEST_PULSE"]) / ctx.name
-        path.with_suffix(".new").write_text(str(self.beats))
+        path.with_suffix(".new").write_text(self.pulse())
         path.with_suffix(".new").rename(path)
+
+    def pulse(self):
+        return str(self.beats)
+
+
+class Counting(Beating):
+    """Writes down with each beat how many notes it has applied and sent."""
+
+    def pulse(self):
+        return f"{self.book.emitted} {sum(self.book.sent.values())}"
 
 
 class Doubling(Clerk):
@@ -275,6 +285,7 @@ ledger_without_c = wired({name: Clerk() for name in ("a", "b")})
 poisoned = wired({"a": Clerk(), "b": Poisoned(), "c": Clerk()})
 # One floods the other.
 flooded = wired({"a": Clerk(burst=1), "b": Clerk(burst=32, load=4000)})
+flooded_and_counted = wired({"a": Counting(burst=1), "b": Counting(burst=32, load=4000)})
 # What `flooded` became later.
 other_schema = wired({"a": Clerk(), "b": OtherClerk()})
 other_messages = System(flooded.processes, flooded.channels, [OtherNote])

@@ -35,6 +35,78 @@ def test_E3_past_its_bounds_recording_spills_and_then_aborts_the_snapshot_while_
     check_everything(ledger.flooded, tmp_path / "store")
 
 
+@pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
+def test_E3_the_application_goes_on_while_spilled_bytes_are_held(tmp_path, bound):
+    """E3: the marker that would end the recording is held back, so all that is spilled is held until it comes."""
+    settings = {"node.recording_bytes_max": bound, "coordinator.timeout_s": 60}
+    with running(tmp_path, f"{LEDGER}:flooded", PAIR, "--interval", "0", settings=settings, through_proxy=True) as live:
+        live.wait_running()
+        live.proxy.block("a->b")
+        live.client.take(wait=False, initiators=("a",))
+
+        def positions(status):
+            return {one.name: one.position for one in status.processes}
+
+        def held(status):
+            return any(one.spilled_bytes > bound for one in status.processes if one.name == "a")
+
+        def go_on_while_held():
+            """Tell whether both have had events while `a` held it; a disk that was too slow has it begin again."""
+            before = positions(live.wait("spilled bytes", held))
+            later = live.wait(
+                "events of everybody",
+                lambda s: not held(s) or all(reached >= before[name] + 100 for name, reached in positions(s).items()),
+            )
+            return held(later)
+
+        wait_until("events of everybody while spilled bytes are held", go_on_while_held)
+        live.proxy.unblock()
+        live.wait_committed(1)
+        assert live.epoch() == 1
+    check_everything(ledger.flooded, tmp_path / "store")
+
+
+@pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
+def test_E3_the_application_goes_on_while_a_snapshot_that_took_too_much_is_being_aborted(tmp_path, bound):
+    """E3: `a` has given it up, and the coordinator, which would abort it, stands still."""
+    pulse = tmp_path / "pulse"
+    pulse.mkdir()
+
+    def counts():
+        """Return what `a` has applied, and what each has sent."""
+        (applied, sent), (_, sent_by_b) = (map(int, (pulse / name).read_text().split()) for name in PAIR)
+        return applied, sent, sent_by_b
+
+    settings = {"node.recording_bytes_max": bound, "node.spill_bytes_max": 2 * bound, "coordinator.timeout_s": 600}
+    with running(
+        tmp_path,
+        f"{LEDGER}:flooded_and_counted",
+        PAIR,
+        *("--interval", "0", "--silence", "600"),
+        settings=settings,
+        environment={"STROBE_TEST_PULSE": str(pulse)},
+        through_proxy=True,
+    ) as live:
+        live.wait_running()
+        live.proxy.block("a->b")
+        wait_until("counts of both", lambda: all((pulse / name).exists() for name in PAIR))
+        live.kill("b", signal.SIGSTOP)  # nothing is flooded before the coordinator stands still
+        live.client.take(wait=False, initiators=("a",))
+        live.wait("a recording", lambda s: any(part.recorded for one in s.open for part in one.parts))
+        live.kill("coordinator", signal.SIGSTOP)
+        live.kill("b", signal.SIGCONT)
+        wait_until("a to give it up", lambda: "is given up: recording its channels took more than" in live.log("a"))
+        before = counts()
+        wait_until("progress", lambda: all(now >= then + 100 for now, then in zip(counts(), before, strict=True)))
+        live.kill("coordinator", signal.SIGCONT)
+        reason = f"recording its channels took more than {bound:,} bytes of memory"
+        wait_until("it to be aborted", lambda: live.aborted(reason), between=live.tick)
+        live.proxy.unblock()
+        live.wait_committed(1)
+        assert live.epoch() == 1
+    check_everything(ledger.flooded_and_counted, tmp_path / "store")
+
+
 def test_E3_what_was_spilled_is_part_of_the_snapshot(tmp_path):
     """E3, P1: recorded channels that had to go to disk are committed byte for byte."""
     bound = 4 * MIB
