@@ -7,6 +7,7 @@ import pytest
 from tests.cli.command_line import refused, run, simulated_store
 from tests.storage import racing_writer
 from tests.storage.children import start
+from tests.storage.samples import store_of_two_days
 
 from strobe.protocol.log import Abort, Begin, EpochStart, Pin, Remove
 from strobe.storage import Store, retention
@@ -160,6 +161,17 @@ def test_hours_and_days_of_simulated_time_are_one(store):
     words = ("--hourly", "3", "--daily", "2", "--json", "--store", store)
     kept = run("snapshot", "collect", *words).document["kept"]
     assert kept == [{"id": ids(store)[-1], "reasons": ["newest", "hour", "day"]}]
+
+
+def test_E8_hourly_keeps_the_newest_of_hours_and_daily_the_newest_of_days(tmp_path):
+    """E8: the two are not taken for each other."""
+    taken = store_of_two_days(tmp_path / "store")
+    words = ("--hourly", "1", "--daily", "2", "--json", "--store", tmp_path / "store")
+    assert run("snapshot", "collect", *words).document["kept"] == [
+        {"id": taken["day 0, hour 2"], "reasons": ["day"]},
+        {"id": taken["day 1, hour 3"], "reasons": ["newest", "hour", "day"]},
+    ]
+    assert ids(tmp_path / "store") == [taken["day 0, hour 2"], taken["day 1, hour 3"]]
 
 
 def test_negative_numbers_are_refused(store):

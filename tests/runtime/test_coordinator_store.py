@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.fake_nodes import PATIENCE_S, Running, both_alive, committed, running, system_of
+from tests.storage.samples import store_of_two_days
 
 from strobe.errors import StoreCorrupt, StoreError, TransportError
 from strobe.protocol.coordination import SnapshotWanted
@@ -20,8 +21,9 @@ from strobe.runtime.control import SnapshotBegun
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.discovery import Discovered
 from strobe.runtime.event_log import EventLog
-from strobe.runtime.log_desk import LogDesk, Told
+from strobe.runtime.log_desk import LogDesk, Removed, Told
 from strobe.runtime.settings import CoordinatorSettings, RetentionSettings
+from strobe.runtime.system_file import parse_system_file
 from strobe.storage import CommitStep, Store
 from strobe.storage.entries import entry_name
 
@@ -177,6 +179,25 @@ def test_E8_retention_keeps_the_newest_and_frees_the_blobs_of_the_others(
         assert len(list((tmp_path / "store" / "blobs").glob("*/*"))) == 2
 
     asyncio.run(scenario())
+
+
+RETENTION = """
+[process.a]
+[retention]
+keep_hourly = 1
+keep_daily = 2
+"""
+
+
+def test_E8_the_coordinator_keeps_hours_and_days_as_its_system_file_says(tmp_path: Path) -> None:
+    """E8: the two are not taken for each other, neither as they are read nor as they are applied."""
+    taken = store_of_two_days(tmp_path / "store")
+    (tmp_path / "system.toml").write_text(RETENTION)
+    settings = parse_system_file(tmp_path / "system.toml").retention
+    desk = LogDesk(str(tmp_path / "store"), lambda: 0, lambda problem: pytest.fail(str(problem)))
+    *_, removed = desk.retain(settings)
+    assert removed == Removed((taken["day 0, hour 1"], taken["day 1, hour 1"], taken["day 1, hour 2"]), 0)
+    assert list(Store.open(tmp_path / "store").state().committed) == [taken["day 0, hour 2"], taken["day 1, hour 3"]]
 
 
 def blobs(store: Path) -> list[str]:

@@ -12,11 +12,12 @@ from strobe.declarations import Declared
 from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
 from strobe.protocol.frames import BLAKE3, FIFO, UNORDERED, Frame, Frontier, InFlight, extend_all, seed_hash
 from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.log import Begin, BlobRef, Commit
+from strobe.protocol.log import Begin, BlobRef, Commit, Manifest
 from strobe.protocol.view import ChannelSpec, View
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
 from strobe.storage.place import MAPPED_BYTES_MIN
+from strobe.storage.retention import HOUR_US
 
 replace = msgspec.structs.replace
 
@@ -158,3 +159,15 @@ __all__ = [
     "snapshot_of",
     "unchecked_commit",
 ]
+
+
+def store_of_two_days(directory: Path) -> dict[str, str]:
+    """Make a store of five snapshots, two in two hours of a day and three in three of the next; return their ids."""
+    store, names = Store.create(directory), {}
+    for counter, hour in enumerate((1, 2, 25, 26, 27), 1):
+        snapshot, at_us = str(sample_id(counter)), hour * HOUR_US
+        manifest = Manifest("chandy-lamport", ("a",), VIEW, 1, at_us, at_us + 5, {})
+        store.append(Begin(snapshot, 1, "chandy-lamport", ("a",), at_us), 2 * counter - 2)
+        store.append(Commit(snapshot, manifest, at_us + 6), 2 * counter - 1)
+        names[f"day {hour // 24}, hour {hour % 24}"] = snapshot
+    return names
