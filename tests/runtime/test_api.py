@@ -1,6 +1,7 @@
 """The HTTP API: every answer is what its description says, and what should not be let in is not."""
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -9,17 +10,18 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
-from tests.runtime.fake_nodes import Running, both_alive, committed, running
+from tests.runtime.fake_nodes import PATIENCE_S, Running, both_alive, committed, running
 
 from strobe.errors import StoreError, TransportError, UsageError
-from strobe.protocol.coordination import CannotRestore, TellView
+from strobe.protocol.coordination import CannotRestore, SnapshotWanted, TellView
 from strobe.protocol.rollback import Goal
 from strobe.runtime.api import Guard, _status_of
 from strobe.runtime.client import Client, RequestRefused
-from strobe.runtime.control import SnapshotBegun, Stop
+from strobe.runtime.control import ChannelReport, Heartbeat, SnapshotBegun, Stop
 from strobe.runtime.discovery import Discovered, announce, discover
 
 
@@ -277,6 +279,89 @@ def test_metrics_have_what_an_operator_watches(tmp_path: Path) -> None:
             'strobe_process_rejected_total{process="a",reason="garbage"} 1.0',
         ):
             assert line in text.splitlines()
+
+    served(scenario, tmp_path / "store")
+
+
+async def in_metrics(asking: Callable[..., Any], *lines: str) -> None:
+    """Wait until the metrics have these lines; what nodes have said takes a moment to get there."""
+    missing = {*lines}
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while missing := {*lines} - {*(await asking("GET", "/metrics")).text.splitlines()}:
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        pytest.fail(f"the metrics do not have {sorted(missing)}")
+
+
+def test_metrics_have_what_each_process_and_channel_holds_and_has_counted(tmp_path: Path) -> None:
+    """Every figure is another one, so that none can be taken for another."""
+
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        a, b = await both_alive(coordinator)
+        forth = ChannelReport(11, backlog_bytes=12, waiting_s=1.25, reconnects=13)
+        a.say(Heartbeat("a", 1, 14, 0.5, 15, {"a->b": forth}, {"b->a": 16}, {}, 17, 18))
+        back = ChannelReport(21, backlog_bytes=22, waiting_s=2.25, reconnects=23)
+        b.say(Heartbeat("b", 1, 24, 0.5, 25, {"b->a": back}, {"a->b": 26}, {}, 27, 28))
+        expected = [
+            'strobe_process_backlog_bytes{process="%s"} %d2.0',
+            'strobe_process_memory_bytes{process="%s"} %d5.0',
+            'strobe_process_recording_bytes{process="%s"} %d7.0',
+            'strobe_process_spilled_bytes{process="%s"} %d8.0',
+        ]
+        lines = [line % process for line in expected for process in (("a", 1), ("b", 2))]
+        expected = [
+            'strobe_channel_sent_total{channel="%s"} %d1.0',
+            'strobe_channel_waiting_seconds{channel="%s"} %d.25',
+            'strobe_channel_reconnects_total{channel="%s"} %d3.0',
+        ]
+        lines += [line % channel for line in expected for channel in (("a->b", 1), ("b->a", 2))]
+        lines += [
+            'strobe_channel_received_total{channel="a->b"} 26.0',
+            'strobe_channel_received_total{channel="b->a"} 16.0',
+        ]
+        await in_metrics(asking, *lines)
+
+    served(scenario, tmp_path / "store")
+
+
+def test_metrics_count_cycles_that_wait_for_credit(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        a, b = await both_alive(coordinator)
+        await in_metrics(asking, "strobe_credit_deadlocks 0.0")
+        a.beat(b=5.0)
+        b.beat(a=6.0)
+        await coordinator.until(lambda: all(member.heartbeat for member in coordinator.coordinator.members))
+        a.beat(b=9.0)
+        b.beat(a=9.0)
+        await in_metrics(asking, "strobe_credit_deadlocks 1.0", "strobe_store_trouble 0.0")
+
+    served(scenario, tmp_path / "store")
+
+
+def test_metrics_say_whether_the_store_can_be_used(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        await both_alive(coordinator)
+        await in_metrics(asking, "strobe_store_trouble 0.0")
+        full = OSError(errno.ENOSPC, "No space left on device")
+        store = coordinator.coordinator.store.desk.store
+        store.on_step = Mock(side_effect=full)
+        coordinator.coordinator.hear(SnapshotWanted())
+        await in_metrics(asking, "strobe_store_trouble 1.0", "strobe_credit_deadlocks 0.0")
+        store.on_step = Mock()
+        await in_metrics(asking, "strobe_store_trouble 0.0")
+
+    served(scenario, tmp_path / "store")
+
+
+def test_metrics_count_who_is_turned_away_by_the_coordinator(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        await in_metrics(asking, "strobe_rejected_total 0.0")
+        for count in (1, 2):
+            stranger = await coordinator.node("a", silent=True)
+            stranger.writer.write(b"\x1b\xeee")
+            stranger.writer.write_eof()
+            await in_metrics(asking, f"strobe_rejected_total {count}.0")
 
     served(scenario, tmp_path / "store")
 
