@@ -152,14 +152,11 @@ class BlobWriter:
             self._file.write(piece)
         self._appended += len(piece)
 
-    def finish(self, reusable: Mapping[str, BlobRef] | None = None) -> BlobRef:
+    def finish(self) -> BlobRef:
         """Return the blob, which has its name now; call `Blobs.sync` when all of the snapshot's are written."""
         assert self._appended == self.bytes, "all that was counted in was appended"
         ref = BlobRef(self._digest.hexdigest(), self.bytes, self._begin)
-        shared = (reusable or {}).get(ref.blake3)
         try:
-            if shared is not None and self._place.size(blob_name(shared)) == self.bytes:
-                return shared
             self._place.make_directory(blob_directory(self._begin))
             with self._place.faults(blob_name(ref), "write"):
                 created = self._file.finish(blob_name(ref), BLOB_STEPS)

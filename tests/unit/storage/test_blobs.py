@@ -6,7 +6,7 @@ import pytest
 from tests.storage.samples import begin, commit, large_blob_that_goes_once_its_size_is_known, sample
 
 from strobe.errors import SnapshotCorrupt, StoreCorrupt
-from strobe.protocol.log import Abort, BlobRef
+from strobe.protocol.log import Abort
 from strobe.storage import CommitStep, Store, collect, disk
 from strobe.storage.blobs import blob_name
 from strobe.storage.manifests import blobs_of
@@ -125,16 +125,6 @@ def test_pieces_may_be_hashed_ahead_of_those_that_are_appended_but_not_left_out(
     with pytest.raises(AssertionError, match="appended"):
         hasty.finish()
     hasty.abandon()
-
-
-def test_a_blob_written_piece_by_piece_is_shared_with_the_parent_where_it_is_the_same(store: Store) -> None:
-    begin(store, 1)
-    parent = store.write_blob(str(sample(1).id), b"the same bytes")
-    for reusable, begun in (({parent.blake3: parent}, 0), ({}, 9), (None, 9)):
-        writer = store.blobs.open(9)
-        writer.write(b"the same ")
-        writer.write(b"bytes")
-        assert writer.finish(reusable) == BlobRef(parent.blake3, parent.bytes, begun)
 
 
 def test_an_abandoned_blob_leaves_nothing_behind_and_one_under_way_is_not_collected(store: Store) -> None:
