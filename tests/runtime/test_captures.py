@@ -25,7 +25,7 @@ from strobe.protocol.coordination import (
 )
 from strobe.runtime import captures
 from strobe.runtime.control import FragmentStored, Recorded
-from strobe.storage.blobs import BlobWriter, blob_name
+from strobe.storage.blobs import BlobWriter, blob_name, digest_of
 
 
 async def heard_everything(node: LoneNode) -> None:
@@ -408,6 +408,43 @@ def test_E4_slices_are_made_while_the_disk_is_busy_and_do_not_pile_up(
             }
 
     run(scenario())
+
+
+def test_E4_large_values_are_hashed_beside_the_loop_and_everything_in_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E4: a value of many megabytes is one slice, and would hold the loop for as long as its hash takes."""
+    hashed: list[tuple[int, bool]] = []
+    appended: list[bytes] = []
+    hash_piece, append = BlobWriter.hash, BlobWriter.append
+
+    def watched_hash(blob: BlobWriter, piece: bytes) -> None:
+        hashed.append((len(piece), threading.current_thread() is threading.main_thread()))
+        hash_piece(blob, piece)
+
+    def watched_append(blob: BlobWriter, piece: bytes) -> None:
+        appended.append(piece)
+        append(blob, piece)
+
+    monkeypatch.setattr(BlobWriter, "hash", watched_hash)
+    monkeypatch.setattr(BlobWriter, "append", watched_append)
+    sizes = {number: 2_000_000 if number % 100 == 50 else 1000 for number in range(1000)}
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            state: KeyedState[bytes] = KeyedState(bytes)
+            state.update((number, bytes([number % 251]) * size) for number, size in sizes.items())
+            node.process.capture = lambda: state  # type: ignore[method-assign]
+            begun = await node.recorded(1)
+            node.source.mark(1)
+            ref = (await node.coordinator.stored("b", begun.snapshot)).record.state
+            data = bytes(node.coordinator.store.read_blob(ref))
+            assert (ref.blake3, data) == (digest_of([data]), b"".join(appended))
+            assert dict(KeyedState.from_segments([data], bytes)) == dict(state)
+
+    run(scenario())
+    assert [size for size, _ in hashed] == [len(piece) for piece in appended]
+    assert {(size > captures.HASHED_ON_LOOP_MAX, on_loop) for size, on_loop in hashed} == {(True, False), (False, True)}
 
 
 def test_S2_a_plain_state_that_has_not_changed_is_its_parents_blob(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@
 
 The loop only ever encodes and hashes a small slice at a time; writing and syncing happen in the node's one writer
 thread. Hashing a slice is short and lets go of the interpreter: in the thread, each was followed by a wait for it that
-took five times as long as the hash, and on the loop it is the moment in which the thread gets it.
+took five times as long as the hash, and on the loop it is the moment in which the thread gets it. A large value is one
+slice, which would hold the loop: that one is hashed in the thread.
 """
 
 import asyncio
@@ -44,6 +45,8 @@ logger = logging.getLogger("strobe.node")
 
 WRITING_MAX = 128
 """So many slices of a state wait for the disk while the next one is made: 32 MB."""
+HASHED_ON_LOOP_MAX = 1 << 20
+"""Half a millisecond's worth of hashing; only a value that is larger than that makes a larger slice."""
 
 
 class Captures:
@@ -256,7 +259,10 @@ class Captures:
         try:
             blob = await asyncio.wrap_future(opening)
             for piece in frozen.slices(since):
-                if piece:
+                if len(piece) > HASHED_ON_LOOP_MAX:
+                    # Waited for: what comes after it must not be hashed before it, nor such pieces pile up.
+                    await asyncio.wrap_future(thread.submit(blob.write, piece))
+                elif piece:
                     blob.hash(piece)
                     writing.append(thread.submit(blob.append, piece))
                 while writing and writing[0].done():
