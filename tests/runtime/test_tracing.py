@@ -633,6 +633,37 @@ class TestCommands:
         assert document["begins_at"] == snapshot
         assert document["holds"] is True
 
+    def test_verify_takes_all_epochs_of_a_run_or_the_one_that_is_named(self, epoch):
+        later = shutil.copytree(epoch, epoch.parent / "epoch-000002")
+        one = run("trace", "verify", epoch, "--json").document
+        result = run("trace", "verify", epoch.parent)
+        assert result.code == 0, result
+        assert [line for line in result.out.splitlines() if line.endswith(":")] == [f"{epoch}:", f"{later}:"]
+        assert result.out.count("they fit together") == 2
+        assert result.out.endswith("2 epochs: 2 in order, 0 not\n")
+        whole = run("trace", "verify", epoch.parent, "--json").document
+        assert (whole["trace"], whole["holds"]) == (str(epoch.parent), True)
+        assert whole["epochs"] == [one, one | {"trace": str(later)}]
+        assert run("trace", "verify", epoch.parent, "--epoch", "1", "--json").document == one
+        refused(run("trace", "verify", epoch.parent, "--epoch", "3"), "has no epoch 3; there are: epoch-000001, epoch")
+        refused(run("trace", "verify", epoch, "--epoch", "1"), "has no epochs in it; --epoch is for the directory")
+        refused(run("trace", "verify", epoch.parent, "--since", "x"), "say with --epoch N which one is to begin at x")
+
+    def test_an_epoch_that_does_not_fit_together_does_not_hide_the_others(self, epoch):
+        shutil.copytree(epoch, epoch.parent / "epoch-000002")
+        spoil(epoch / "a" / "000001.parquet", lambda rows: rows[-1].update(ordinal=999, kind="send", channel="a->b"))
+        (epoch.parent / "epoch-000003").mkdir()
+        result = run("trace", "verify", epoch.parent)
+        assert result.code == 2
+        assert "a/000001.parquet: a, position" in result.out
+        assert result.out.count("they fit together") == 1
+        assert "epoch-000003 has no segments of a trace" in result.out
+        assert result.out.endswith("3 epochs: 1 in order, 2 not\n")
+        result = run("trace", "verify", epoch.parent, "--json")
+        assert (result.code, result.document["holds"]) == (2, False)
+        assert [one["holds"] for one in result.document["epochs"]] == [False, True, False]
+        assert "a/000001.parquet: a, position" in result.document["epochs"][0]["error"]
+
     def test_verify_names_a_changed_ordinal(self, epoch):
         spoil(epoch / "a" / "000001.parquet", lambda rows: rows[-1].update(ordinal=999, kind="send", channel="a->b"))
         refused(run("trace", "verify", epoch), "a/000001.parquet: a, position")

@@ -1,6 +1,6 @@
 """`strobe trace`: what a recorded run says of itself."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -10,9 +10,10 @@ from strobe.causality.trace import Trace
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import Column, Progress, count, print_json, print_table, say
 from strobe.cli.trace_export import export
-from strobe.cli.trace_files import PathArgument, SinceOption, read_any
+from strobe.cli.trace_files import EpochOption, PathArgument, SinceOption, epochs_of, read_any
 from strobe.cli.trace_import import import_
 from strobe.cli.trace_lattice import lattice
+from strobe.errors import StrobeError, UsageError
 
 app = new_app("Check a recorded run: do its events fit together, are its cuts consistent?")
 
@@ -24,26 +25,91 @@ _ORPHANS_PRINTED_MAX = 10
 
 
 @app.command("verify")
-def verify_(path: PathArgument, since: SinceOption = None, json: JsonOption = False) -> int:
+def verify_(path: PathArgument, since: SinceOption = None, epoch: EpochOption = None, json: JsonOption = False) -> int:
     """Check every event of a trace, then whether each snapshot recorded in it is a consistent cut.
+
+    Of a live run that has rolled back, each epoch is a trace of its own; they are checked one after the other.
 
     \b
     Example:
       strobe simulate examples/bank.py:bank --trace run.jsonl
       strobe trace verify run.jsonl
-      strobe trace verify snapshots/run/trace/epoch-000001
+      strobe trace verify snapshots/run/trace
+      strobe trace verify snapshots/run/trace --epoch 2
     """
+    places = epochs_of(path, epoch)
+    if len(places) > 1 and since is not None:
+        raise UsageError(f"{path} has several epochs; say with --epoch N which one is to begin at {since}")
+    if places and epoch is None:
+        return _verify_each(path, places, since, json)
+    verified = _verify(places[0] if places else path, since)
+    if json:
+        print_json(verified.document())
+    else:
+        _print(verified)
+    return 0 if verified.holds else 1
+
+
+class _Verified(NamedTuple):
+    """A trace whose events fit together, and what its cuts are."""
+
+    trace: Trace
+    verdicts: list[CutVerdict]
+    left_out: dict[str, int]
+
+    @property
+    def holds(self) -> bool:
+        return all(verdict.verdict != VIOLATED for verdict in self.verdicts)
+
+    def document(self) -> dict[str, object]:
+        events, messages = _counts(self.trace)
+        return {
+            "trace": self.trace.name,
+            "begins_at": self.trace.header.start.snapshot,
+            "left_out": self.left_out,
+            "processes": self.trace.processes,
+            "events": events,
+            "messages": messages,
+            "holds": self.holds,
+            "cuts": self.verdicts,
+        }
+
+
+def _verify(path: str, since: str | None) -> _Verified:
     with Progress() as progress:
         progress.show(f"reading {path}", now=True)
         trace, left_out = read_any(path, since)
         progress.show(f"checking {len(trace):,} lines", now=True)
         trace.check()
-        verdicts = check_cuts(trace)
+        return _Verified(trace, check_cuts(trace), left_out)
+
+
+def _verify_each(path: str, places: list[str], since: str | None, json: bool) -> int:
+    """Verify every epoch; one that cannot be read, or does not fit together, does not keep the others from it."""
+    documents: list[dict[str, object]] = []
+    codes: list[int] = []
+    for place in places:
+        if not json:
+            say(f"{place}:")
+        try:
+            verified = _verify(place, since)
+        except StrobeError as error:
+            documents.append({"trace": place, "holds": False, "error": str(error)})
+            codes.append(error.exit_code)
+            if not json:
+                say(f"error: {error}")
+        else:
+            documents.append(verified.document())
+            codes.append(0 if verified.holds else 1)
+            if not json:
+                _print(verified)
+        if not json:
+            say()
     if json:
-        print_json(_document(trace, verdicts, left_out))
+        print_json({"trace": path, "holds": not any(codes), "epochs": documents})
     else:
-        _print(trace, verdicts, left_out)
-    return 1 if any(verdict.verdict == VIOLATED for verdict in verdicts) else 0
+        say(f"{count(len(places), 'epoch')}: {codes.count(0)} in order, {len(codes) - codes.count(0)} not")
+    return 1 if 1 in codes else max(codes)
 
 
 @app.command("replay")
@@ -84,7 +150,8 @@ def replay_(
     return 1 if found.problems else 0
 
 
-def _print(trace: Trace, verdicts: list[CutVerdict], left_out: dict[str, int]) -> None:
+def _print(verified: _Verified) -> None:
+    trace, verdicts, left_out = verified
     if verdicts:
         columns = [
             Column("snapshot", name=True),
@@ -126,17 +193,3 @@ def _row(trace: Trace, verdict: CutVerdict) -> list[str]:
 def _counts(trace: Trace) -> tuple[int, int]:
     events = sum(trace.event_count(process) - trace.first_count(process) for process in trace.processes)
     return events, sum(len(table.sends) for table in trace.tables.channels)
-
-
-def _document(trace: Trace, verdicts: list[CutVerdict], left_out: dict[str, int]) -> dict[str, object]:
-    events, messages = _counts(trace)
-    return {
-        "trace": trace.name,
-        "begins_at": trace.header.start.snapshot,
-        "left_out": left_out,
-        "processes": trace.processes,
-        "events": events,
-        "messages": messages,
-        "holds": all(verdict.verdict != VIOLATED for verdict in verdicts),
-        "cuts": verdicts,
-    }

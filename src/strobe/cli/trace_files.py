@@ -1,5 +1,7 @@
 """Reading the trace that a command line names: a file of JSON lines, or what live processes recorded."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,29 @@ SinceOption = Annotated[
 ]
 
 
+EpochOption = Annotated[
+    int | None, typer.Option("--epoch", metavar="N", help="Of a directory of epochs, only this one (default: each).")
+]
+
+
+def epochs_of(path: str, epoch: int | None) -> list[str]:
+    """Return the directories of epochs in `path`, or the one that is asked for; none where it is a trace itself."""
+    if not Path(path).is_dir():
+        found: list[Path] = []
+    else:
+        with _needs_live():
+            from strobe.traces.reading import epochs_in
+        found = epochs_in(path)
+    if epoch is None:
+        return [str(place) for place in found]
+    if not found:
+        raise UsageError(f"{path} has no epochs in it; --epoch is for the directory of all, STORE/run/trace")
+    asked = [str(place) for place in found if place.name == f"epoch-{epoch:06}"]
+    if not asked:
+        raise UsageError(f"{path} has no epoch {epoch}; there are: {', '.join(place.name for place in found)}")
+    return asked
+
+
 def read_any(path: str, since: str | None, among: frozenset[str] | None = None) -> tuple[Trace, dict[str, int]]:
     """Return a trace, and how many events of each process were left out at its end.
 
@@ -28,9 +53,15 @@ def read_any(path: str, since: str | None, among: frozenset[str] | None = None) 
                 f"{path} is one file, which begins where it does; --since is for the directory of an epoch"
             )
         return read_trace(path), {}
-    try:
+    with _needs_live():
         from strobe.traces.reading import read_live_trace
-    except ImportError as error:
-        raise MissingExtra("live", "the trace of a live run") from error
     live = read_live_trace(path, since, among)
     return live.trace, live.left_out
+
+
+@contextmanager
+def _needs_live() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra("live", "the trace of a live run") from error

@@ -66,11 +66,16 @@ def read_live_trace(
     return LiveTrace(trace, newest.epoch, newest.level, left_out)
 
 
+def epochs_in(directory: str | Path) -> list[Path]:
+    """Return the directories of epochs in `directory`, oldest first; none where it is that of one itself."""
+    return sorted(path for path in Path(directory).glob("epoch-*") if path.is_dir())
+
+
 def _epoch_directory(directory: Path) -> Path:
     """Return `directory`, or the one epoch in it."""
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; give that of an epoch: STORE/run/trace/epoch-NNNNNN")
-    epochs = sorted(path for path in directory.glob("epoch-*") if path.is_dir())
+    epochs = epochs_in(directory)
     if len(epochs) > 1:
         raise UsageError(f"{directory} has several epochs; name one of: {', '.join(str(path) for path in epochs)}")
     return epochs[0] if epochs else directory
