@@ -2,6 +2,8 @@
 
 import re
 from pathlib import Path
+from random import Random
+from unittest.mock import Mock
 
 import pytest
 from tests.cli.command_line import run, run_apart
@@ -15,6 +17,16 @@ def example():
 
 def test_the_bank_has_fifteen_lines():
     assert len(example().splitlines()) == 15
+
+
+def test_a_branch_whose_only_peer_has_left_keeps_its_money_and_goes_on():
+    names = {}
+    exec(compile(example(), "bank.py", "exec"), names)  # the README is ours
+    branch, ctx = names["Branch"](), Mock(outputs=(), random=Random(1))
+    branch.timer(ctx, "pay")
+    assert branch.account.amount == 100
+    ctx.send.assert_not_called()
+    ctx.set_timer.assert_called_once()
 
 
 def test_its_commands_run_as_printed(tmp_path, monkeypatch):
