@@ -2,7 +2,8 @@
 
 Faults are injected one after the other, and overlap. Now and then everything is undone that can be, and the system must
 come back: everybody running, and snapshots committed. Each complete snapshot is checked: its bytes, its proof, and that
-it has every message exactly once. In the end the released files must be, byte for byte, what states say.
+it has every message exactly once. In the end the released files must be, byte for byte, what states say, and what was
+damaged in the store must be found, and nothing else.
 
 The seed decides which faults come when. What the system makes of them depends on the machine: a violation need not come
 again with the same seed, but what it was is told, and everything it left is kept.
@@ -28,7 +29,11 @@ from tests.live.strangers import garbage, throw
 from strobe.causality.proof import verify
 from strobe.cli.child import COORDINATOR
 from strobe.errors import SnapshotError, StoreCorrupt, StrobeError
-from strobe.storage import Store
+from strobe.protocol.log import Pin
+from strobe.storage import Store, append_when
+from strobe.storage.blobs import blob_name
+from strobe.storage.levels import Level, StoreLevels
+from strobe.storage.manifests import blobs_of
 
 NAMES = ("a", "b", "c", "d")
 LINKS = [f"{p}->{q}" for p in NAMES for q in NAMES if p != q]
@@ -44,6 +49,8 @@ MEMORY_GROWTH_BYTES_MAX = 30_000_000
 DESCRIPTORS_MORE_MAX = 30
 RARE_S_MAX = 300.0
 """So much longer a run may take until there were enough faults of each kind."""
+NEWEST_UNHARMED = 10
+"""So many of the newest snapshots are not damaged: what is damaged must be one that nobody goes back to."""
 
 
 class Violation(AssertionError):
@@ -61,6 +68,7 @@ class Soak:
         self.injected = Counter()
         self.survived = Counter()
         self.checked = {}
+        self.damaged = set()
         self.messages = 0
         self.memory = []
         self._descriptors = {}
@@ -85,6 +93,7 @@ class Soak:
             self.fill_disk: (1, ["disks full"]),
             self.restore: (0.5, ["rollbacks asked for"]),
             self.leave_or_join: (2, ["leaves", "joins"]),
+            self.damage_blob: (0.5, ["blobs damaged"]),
         }
 
     @property
@@ -185,6 +194,36 @@ class Soak:
         else:
             self._ask("leaves", lambda: self.live.client.leave("d"))
 
+    def damage_blob(self):
+        """Change a byte of an old snapshot, which is pinned first: so it is there in the end, to be found."""
+        store = Store.open(self.live.store)
+        candidates = self._damageable(store)
+        if not candidates:
+            return
+        name, blob = self.chance.choice(candidates)
+        pin = Pin(name, True, time.time_ns() // 1000)
+        if append_when(store, lambda state: pin if name in state.committed else None) is None:
+            return  # retention has removed it meanwhile
+        with (self.live.store / blob).open("r+b") as file:
+            first = file.read(1)
+            file.seek(0)
+            file.write(bytes([first[0] ^ 1]))
+        self.damaged.add(blob)
+        self._count("blobs damaged", 1)
+
+    def _damageable(self, store):
+        """Return old snapshots, each with a blob that none shares which is new, under way or not checked yet.
+
+        Snapshots share blobs with their parents only, and those are the newest when they begin.
+        """
+        listed, state = store.list(), store.state()
+        newest = {name for _, name, _ in listed[-NEWEST_UNHARMED:]}
+        needed = [manifest for _, name, manifest in listed if name in newest or name not in self.checked]
+        needed += [parent for opened in state.open.values() if (parent := state.parent_of(opened)) is not None]
+        out = self.damaged | {blob_name(ref) for manifest in needed for ref in blobs_of(manifest)}
+        found = ((name, ref) for _, name, manifest in listed for ref in blobs_of(manifest) if ref.bytes)
+        return [(name, blob_name(ref)) for name, ref in found if blob_name(ref) not in out]
+
     # Coming back
 
     def settle(self):
@@ -245,12 +284,23 @@ class Soak:
         self.check_snapshots()
         self.lines = ledger.check_released(self.system, list(self.checked.values()), self.output)
         store = Store.open(self.live.store)
-        if problems := store.verify_bytes():
-            raise Violation(f"the store is damaged: {problems}")
+        self.check_damage(store)
         state = store.state()
         self.committed, self.aborted = len(state.committed) + len(state.removed), len(state.aborted)
         self.rollbacks = state.epoch - 1
         assert_nothing_left(self.live.store)
+
+    def check_damage(self, store):
+        """What was damaged is found, file by file and snapshot by snapshot, and everything else is as it was."""
+        problems = store.verify_bytes()
+        if {problem.place for problem in problems} != self.damaged:
+            raise Violation(f"damaged were {sorted(self.damaged)}, and found was: {problems}")
+        levels = StoreLevels(store)
+        for _, name, manifest in store.list():
+            harmed = self.damaged & {blob_name(ref) for ref in blobs_of(manifest)}
+            verified = levels.verify(name, Level.CAUSAL)
+            if verified.holds != (not harmed) or {finding.subject for finding in verified.findings} != harmed:
+                raise Violation(f"of {name}, {sorted(harmed)} were damaged, and found was: {verified.findings}")
 
     # How
 
