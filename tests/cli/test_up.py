@@ -503,8 +503,13 @@ def test_a_coordinator_that_takes_long_to_start_is_waited_for_and_people_are_tol
 
 def test_whoever_interrupts_before_all_is_started_does_not_wait():
     interrupted = SimpleNamespace(start=lambda _: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        Session(interrupted).run(None)
+    # Tests that run in the background of a shell were started with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Session(interrupted).run(None)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_options_given_again_take_the_place_of_those_before():
