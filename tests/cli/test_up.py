@@ -512,6 +512,15 @@ def test_whoever_interrupts_before_all_is_started_does_not_wait():
         signal.signal(signal.SIGINT, before)
 
 
+def test_what_is_started_again_does_not_join_anew_where_its_process_has_left(tmp_path):
+    said = "import sys; print('--returning' in sys.argv, flush=True); raise SystemExit(1)"
+    with Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c", said]) as supervisor:
+        supervisor.add_node("a", "127.0.0.1:1")
+        while supervisor.starts("a") < 3:
+            supervisor.tick()
+    assert (supervisor.logs / "a.log").read_text().splitlines()[:2] == ["False", "True"]
+
+
 def test_options_given_again_take_the_place_of_those_before():
     assert _with_options(["coordinator", "--listen", "a:0", "--json-logs"], {"--listen": "a:7", "--api": "a:8"}) == [
         *("coordinator", "--json-logs", "--listen", "a:7", "--api", "a:8")

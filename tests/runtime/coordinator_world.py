@@ -21,6 +21,8 @@ from strobe.runtime.control import Refused, Register
 from strobe.runtime.reception import Reception
 
 STEP_US_MAX = 20_000
+QUIET_US = 1_500_000
+"""So long there is output, and so long none: then snapshots that are older can be gone back to."""
 ROUNDS_MAX = 60
 STEPS_OF_A_ROUND = 150
 
@@ -93,8 +95,10 @@ class World:
             can += [partial(self._hear, node, line)] * 3
         elif line is None or line.is_over:
             can.append(partial(self._connect, node))
-        if node.sink and node.runs:
+        if node.sink and node.runs and self.outside.now_us // QUIET_US % 2 == 0:
             can.append(node.write)
+        if node.to_let_out is not None:
+            can.append(node.let_out)
         return can
 
     def _connect(self, node: Node) -> None:

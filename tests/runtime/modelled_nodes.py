@@ -57,6 +57,8 @@ class Node:
         self.written = 0
         # How far its output goes, once it leaves and all of that is durable.
         self.staged: int | None = None
+        # What it was told to let out after it left, and has not done yet.
+        self.to_let_out: LetGo | None = None
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
         self._parts: dict[SnapshotId, tuple[ProcessRecord, int]] = {}
         self._cuts: dict[SnapshotId, int] = {}
@@ -216,20 +218,24 @@ class Node:
 
     def _let_go(self, told: LetGo) -> None:
         if self.sink in told.sinks:
-            self._let_out(told.sinks[self.sink])
-            return  # it ends when it is told once more
+            self.to_let_out = told
+            return  # it ends when it has done so, and is told once more
         if self.sink and self.staged is not None and self.epoch == self.outside.epoch and self.released != self.staged:
             raise Wrong(f"{self.process} is let go with {self.released} out, but has written {self.staged} (R2)")
         self.outside.note(f"{self.process} is let go: {told.sinks}")
         self.has_ended = True
         self.hang_up()
 
-    def _let_out(self, position: int) -> None:
+    def let_out(self) -> None:
+        assert self.to_let_out is not None
+        assert self.sink is not None
+        position, view = self.to_let_out.sinks[self.sink], self.to_let_out.view
+        self.to_let_out = None
         durable = max(self.released, self.outside.staged[self.process, self.file])
         if position > durable:
             raise Wrong(f"{self.process} is to let out {position} into file {self.file}, which has only {durable} (R2)")
         self.outside.release(self.process, self.file, position)
-        self._say(Released(self.process))
+        self._say(Released(self.process, view))
 
     def _outcome(self, told: TellOutcome) -> None:
         self._ended.add(told.snapshot)

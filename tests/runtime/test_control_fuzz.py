@@ -94,7 +94,7 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
         SnapshotStarted(snapshot, "a", view.number),
         SnapshotWanted(("a",)),
         Drained("a", view.number),
-        Released("a"),
+        Released("a", 2),
         CannotRestore("a", 7, "it is damaged"),  # said of this epoch, it would rightly stop everything
         Failed("a", "it cannot go on"),
     ]

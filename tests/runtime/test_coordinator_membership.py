@@ -56,13 +56,54 @@ async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
     return a, b
 
 
+def test_R2_one_that_is_started_again_after_it_has_left_ends_and_one_that_is_started_anew_joins(tmp_path: Path) -> None:
+    """Killed between its last word and its end, it would undo the leave, or be refused for what it has let out."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            await left_with_output(coordinator)
+            returning = await coordinator.node("c", released=OUT, returning=True)
+            assert await returning.hear(LetGo) == LetGo("c")
+            await returning.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+            anew = await coordinator.node("c", released={"out": 0})
+            await anew.hear(TellView)
+
+    asyncio.run(scenario())
+
+
+def test_who_has_left_and_still_has_output_to_let_out_is_leaving_and_is_missed_when_it_is_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            await drained(a, b)
+            await drained(c, sinks=OUT)
+            await asyncio.gather(a.take_part(), b.take_part())
+            told = await c.hear(LetGo)
+            status = coordinator.service.status()
+            assert [(one.name, one.state) for one in status.processes][-1] == ("c", "leaving")
+            assert status.troubles == []
+            await c.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+            (trouble,) = coordinator.service.status().troubles
+            assert (trouble.kind, "process c has left, and has not said" in trouble.problem) == ("output", True)
+            again = await coordinator.node("c", returning=True)
+            assert await again.hear(LetGo) == told
+            again.say(Released("c", told.view))
+            assert await again.hear(LetGo) == LetGo("c")
+            assert coordinator.service.status().left == ["c"]
+
+    asyncio.run(scenario())
+
+
 async def leave_with_output(coordinator: Running, a: FakeNode, b: FakeNode, c: FakeNode) -> None:
     coordinator.coordinator.hear(LeaveWanted("c"))
     await drained(a, b)
     await drained(c, sinks=OUT)
     await asyncio.gather(a.take_part(), b.take_part())
-    await c.hear(LetGo)
-    c.say(Released("c"))
+    c.say(Released("c", (await c.hear(LetGo)).view))
+    assert await c.hear(LetGo) == LetGo("c")
     await c.close()
     await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
 

@@ -11,7 +11,7 @@ from tests.runtime.test_host import trio, without
 
 from strobe.outside import Sink
 from strobe.protocol.coordination import Drained, LetGo, Released, TellView
-from strobe.runtime import effects
+from strobe.runtime import effects, patience
 
 
 class Broker(Sink):
@@ -82,11 +82,57 @@ def test_R2_a_leaver_says_that_its_output_is_out_until_it_is_told_that_the_log_h
             await coordinator.started("a", "b", "c")
             link = coordinator.links["c"]
             for times in (1, 2):  # the first word is lost, and it has come back meanwhile
-                link.say(LetGo("c", {"out": 7}))
-                await until(lambda times=times: link.said(Released) == [Released("c")] * times)  # type: ignore[misc]
+                link.say(LetGo("c", {"out": 7}, 2))
+                await until(lambda times=times: link.said(Released) == [Released("c", 2)] * times)  # type: ignore[misc]
             assert sink.records == 7
             link.say(LetGo("c"))
             assert await coordinator.ended("c") == 0
+
+    run(scenario())
+
+
+def test_R2_one_whose_leave_was_undone_lets_out_its_output_when_it_leaves_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        sink = Broker("c")
+        async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
+            await coordinator.started("a", "b", "c")
+            link = coordinator.links["c"]
+            link.say(LetGo("c", {"out": 7}, 2))
+            assert await link.hear(Released) == Released("c", 2)
+            await coordinator.begin(["c"], epoch=2)  # all go back to before it left
+            assert sink.records == 0
+            link.say(LetGo("c", {"out": 9}, 4))
+            assert await link.hear(Released) == Released("c", 4)
+            assert sink.records == 9
+
+    run(scenario())
+
+
+def test_R2_output_that_cannot_be_let_out_at_once_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.001)
+
+    async def scenario() -> None:
+        sink = Broker("c")
+        async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
+            await coordinator.started("a", "b", "c")
+            sink.fails_in = "restore"
+            coordinator.links["c"].say(LetGo("c", {"out": 7}, 2))
+            await coordinator.links["c"].hear(Released)
+            assert sink.records == 7
+
+    run(scenario())
+    assert "process c cannot let out its output yet: the broker hung up; trying again" in caplog.text
+
+
+def test_R2_a_leaver_without_the_sink_that_it_had_says_which(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, trio(sinks={"out": Broker("c")})) as coordinator:
+            host = coordinator.run("c")
+            (await coordinator.registered("c")).say(LetGo("c", {"audit": 7}, 2))
+            assert await coordinator.ended("c") == 1
+            assert "process c has left with output of its sink audit, and has no such sink any more" in host.problem
 
     run(scenario())
 

@@ -20,7 +20,8 @@ def leave(
 ) -> int:
     """Let a process leave: it receives what is on its way to it, hands over what it holds, and ends.
 
-    It joins again when its node is started again: `strobe node SYSTEM --name NAME`.
+    It joins again when its node is started again: `strobe node SYSTEM --name NAME`. Where output of it was released, it
+    needs another file for that: who joins begins at the beginning.
 
     \b
     Example:

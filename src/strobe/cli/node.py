@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +53,12 @@ def node(
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sign this process's part of every snapshot with this key.")
     ] = None,
+    returning: Annotated[
+        bool,
+        typer.Option(
+            "--returning", help="It is started again after it ended: where the process has left, do not join anew."
+        ),
+    ] = False,
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object a line.")] = False,
 ) -> int:
     """Run one process of a system: connect to its coordinator, and live until the system is stopped.
@@ -67,7 +74,8 @@ def node(
     start_logging(json_logs, name)
     with open_system(system) as source:
         live = load_live(source)
-        host = _make_host(live, name, coordinator, listen, advertise, store, key, lambda: _renew(source, name))
+        renew = partial(_renew, source, name)
+        host = _make_host(live, name, coordinator, listen, advertise, store, key, renew, returning)
         return run_loop(_run(host))
 
 
@@ -80,6 +88,7 @@ def _make_host(
     store: str | None,
     key: Path | None,
     renew: Renew,
+    returning: bool,
 ) -> Host:
     process = live.system.processes.get(name)
     if process is None:
@@ -96,6 +105,7 @@ def _make_host(
         advertise=advertise,
         store=store,
         sign=_signer(key) if key is not None else None,
+        returning=returning,
     )
 
 

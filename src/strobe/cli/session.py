@@ -72,7 +72,7 @@ class Session:
     def _tell_others(self, left: Sequence[str], listen: str) -> None:
         """Tell of those who are not started."""
         for name in left:
-            note(f"{name} has left, and is not started; to join anew, start its node; its coordinator is {listen}")
+            note(f"{name} has left, and is not started; its node joins anew (strobe node), at the coordinator {listen}")
         for name in self._programs:
             if name not in left:
                 note(f"{name} is a program with its own loop: start it; its coordinator is {listen}")

@@ -87,7 +87,9 @@ class Supervisor:
         self._add_node(name, listen).start(self._lifeline)
 
     def _add_node(self, name: str, listen: str) -> Child:
-        return self._add(name, ["node", self.system, "--name", name, "--coordinator", listen, "--store", self.store])
+        child = self._add(name, ["node", self.system, "--name", name, "--coordinator", listen, "--store", self.store])
+        child.arguments_again = ["--returning"]
+        return child
 
     def tick(self) -> list[Gone]:
         """Start again what has ended and should not have; return what has ended since the last time."""

@@ -59,7 +59,7 @@ def _tell_obstacle(client: Client, progress: Progress) -> None:
 def _obstacle(status: Status) -> str:
     """Say what a snapshot waits for; empty where it just takes its time."""
     obstacles = [trouble.problem for trouble in status.troubles if trouble.kind != "missing"]
-    waiting = [process.name for process in status.processes if process.state != "running"]
+    waiting = [process.name for process in status.processes if process.state not in ("running", "leaving")]
     if waiting:
         obstacles.append(f"it waits for {', '.join(waiting)} to run")
     return "; ".join(obstacles) or ("a rollback is under way" if status.rolling_back else "")

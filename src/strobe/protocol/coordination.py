@@ -133,9 +133,10 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """All the output of a process that has left is out (R2); it waits for `LetGo` once more."""
+    """All the output of a process that has left with `view` is out (R2); it waits for `LetGo` once more."""
 
     process: str
+    view: int
 
 
 class EntryLogged(msgspec.Struct, frozen=True):
@@ -290,11 +291,13 @@ class Halt(msgspec.Struct, frozen=True):
 class LetGo(msgspec.Struct, frozen=True):
     """Tell a process that has left that its last messages were received: it may end.
 
-    A complete snapshot covers its output up to what `sinks` say: that is to be let out first, and said (R2).
+    A complete snapshot covers its output up to what `sinks` say: that is to be let out first, and said (R2). `view` is
+    then the one that it has left with.
     """
 
     process: str
     sinks: dict[str, int] = {}
+    view: int = 0
 
 
 class WakeAt(msgspec.Struct, frozen=True):

@@ -143,7 +143,7 @@ class Lifecycle:
             case Drained():
                 return self._drained(event)
             case Released():
-                return self._released(event.process, now_us)
+                return self._released(event, now_us)
             case EntryLogged():
                 return self._logged(event, now_us)
             case AppendLost():
@@ -258,8 +258,7 @@ class Lifecycle:
         """
         if self.rollback.pending or self.membership.unstaged:
             return []
-        departed, members = self.membership.covered(), self.view.members
-        joined = {process: view for process, view in self.membership.lives().items() if view and process in members}
+        departed, joined = self.membership.covered(), self.membership.joined_later()
         return [CommitSnapshot(snapshot, departed, joined) for snapshot in self.attempts.take_whole()]
 
     def _what_holds_commits(self) -> str:
@@ -350,7 +349,6 @@ class Lifecycle:
         else:
             self.rollback.committed(entry.snapshot, entry.manifest.view)
             free = self.membership.committed(entry.manifest)
-            self.rollback.present.difference_update(free)
         self.schedule.last_outcome_us = now_us
         self.outcomes.end(snapshot, committed)
         settled = self.outcomes.settled_below(self.open)
@@ -363,7 +361,7 @@ class Lifecycle:
         effects: list[CoordinatorEffect] = []
         for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
-        effects += [LetGo(process, self.membership.departed[process].sinks) for process in free]
+        effects += [self._let_out(process) for process in free]
         return effects + self._commit_what_is_whole()  # another writer's commit may be what others have waited for
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
@@ -499,15 +497,26 @@ class Lifecycle:
         self.rollback.present.difference_update(free)
         return [LetGo(process) for process in free] + self._commit_what_is_whole()
 
-    def _released(self, process: str, now_us: int) -> list[CoordinatorEffect]:
+    def _let_out(self, process: str) -> LetGo:
+        gone = self.membership.departed[process]
+        return LetGo(process, gone.sinks, gone.view)
+
+    def _released(self, event: Released, now_us: int) -> list[CoordinatorEffect]:
         """One that has left has let out all of its output. It ends when the log has that: nobody else could say so."""
-        if not self.membership.unreleased(process):
-            return [LetGo(process)]
-        return [Append(Release(process, self.membership.departed[process].view, now_us))]
+        gone = self.membership.departed.get(event.process)
+        if gone is not None and gone.view == event.view and self.membership.unreleased(event.process):
+            return [Append(Release(event.process, event.view, now_us))]
+        return self._let_end(event.process)
 
     def _release_logged(self, entry: Release) -> list[CoordinatorEffect]:
         waiting = self.membership.released(entry.process, entry.view)
-        return [LetGo(entry.process)] if waiting and not self.recovering else []
+        return self._let_end(entry.process) if waiting and not self.recovering else []
+
+    def _let_end(self, process: str) -> list[CoordinatorEffect]:
+        if self.membership.includes(process):
+            return []  # all went back to before it left: it was told so
+        self.rollback.present.discard(process)
+        return [LetGo(process)]
 
     def _change_view(self, now_us: int) -> list[CoordinatorEffect]:
         if self.beginning is not None or self.adopting or self.rollback.pending:

@@ -200,7 +200,15 @@ class Membership:
 
     def covered(self) -> dict[str, Departure]:
         """Return whose output a snapshot of this view covers beside that of the view's own processes."""
-        return self.departed | self.staged
+        out = {process for process in self.departed if not self.unreleased(process)}
+        departed = {
+            process: msgspec.structs.replace(gone, released=process in out) for process, gone in self.departed.items()
+        }
+        return departed | self.staged
+
+    def joined_later(self) -> dict[str, int]:
+        """Return the first view with each process of this view that was not there from the beginning."""
+        return {process: self.joined[process] for process in self.view.processes if self.joined.get(process)}
 
     def lives(self) -> dict[str, int]:
         """Return the first view with each of `everyone`; 0: it was there from the beginning."""
@@ -222,15 +230,11 @@ class Membership:
         return free
 
     def _depart(self, departed: Mapping[str, Departure]) -> None:
-        """Those have left, but for who is in the view again; that the output of one is out stays known."""
+        """Those have left, but for who is in the view again."""
         for process, gone in departed.items():
             if gone.released:
                 self._note_out(process, gone.view)
-        self.departed = {
-            process: msgspec.structs.replace(gone, released=gone.view <= self._out.get(process, -1))
-            for process, gone in departed.items()
-            if process not in self.view.members
-        }
+        self.departed = {process: gone for process, gone in departed.items() if process not in self.view.members}
 
     def _note_out(self, process: str, view: int) -> None:
         self._out[process] = max(view, self._out.get(process, view))
@@ -238,13 +242,12 @@ class Membership:
     def unreleased(self, process: str) -> dict[str, int]:
         """Return how far a process that has left still has to let out its output; empty: it has nothing to do."""
         gone = self.departed.get(process)
-        return gone.sinks if gone is not None and not gone.released else {}
+        return gone.sinks if gone is not None and gone.view > self._out.get(process, -1) else {}
 
     def released(self, process: str, view: int) -> bool:
         """All output of one that left with `view` is out; tell whether it had to be waited for."""
         waiting = bool(self.unreleased(process))
         self._note_out(process, view)
-        self._depart(self.departed)
         return waiting and not self.unreleased(process)
 
     def gone(self, process: str) -> bool:

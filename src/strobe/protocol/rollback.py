@@ -302,7 +302,10 @@ class Rollback:
         self.forked = entry.fork
 
     def _tell_everybody(self, epoch: int, leaving: Collection[str]) -> list[CoordinatorEffect]:
-        """Those of the view restore; who has joined since joins again; who has left by now may go."""
+        """Those of the view restore; who has joined since joins again; who has left by now may go.
+
+        Who had left by the snapshot, and has output to let out, is told that when it comes back from `TellBlank`.
+        """
         effects: list[CoordinatorEffect] = []
         for process in sorted(self.present):
             if process in self.epoch_view.processes:

@@ -15,7 +15,7 @@ may, whose output goes elsewhere.
 
 import copy
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -145,8 +145,12 @@ def _below_later(state: LogState, candidates: list[str], name: str) -> str | Non
     """
     this = state.committed[name]
     behind = [state.committed[one] for one in candidates]  # newest first
-    later = [one.manifest for one in behind if one.position > this.position]
-    pairs = [*pairwise([this.manifest, *reversed(later)]), *((this.manifest, newest) for newest in later[:1])]
+    later = [one for one in behind if one.position > this.position]
+    # Read one after the other: there may be many, and each may be long.
+    pairs = chain(
+        pairwise(one.manifest for one in (this, *reversed(later))),
+        ((this.manifest, newest.manifest) for newest in later[:1]),
+    )
     found = (below_released(before, after) for before, after in pairs)
     return next((problem for problem in found if problem is not None), None)
 

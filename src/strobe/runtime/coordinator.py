@@ -287,9 +287,9 @@ class Coordinator:
     def let_go(self, order: LetGo) -> None:
         """Let a process end that has left."""
         member = self.members.get(order.process)
-        if member is not None:
-            member.let_go = True
-        if not order.sinks:
+        if not order.sinks:  # else it is told once more when these have let out their output
+            if member is not None:
+                member.let_go = True
             self.log.say("left", process=order.process)
         self.tell(order.process, order)
 

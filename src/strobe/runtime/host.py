@@ -13,8 +13,9 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -64,6 +65,13 @@ class Ended(Exception):
     """The node has ended."""
 
 
+class _Releasing(NamedTuple):
+    """Output of a process that has left with `view`, on its way out."""
+
+    view: int
+    task: asyncio.Task[None]
+
+
 class Host:
     """Everything around one process. `run` returns the exit code."""
 
@@ -78,6 +86,7 @@ class Host:
         advertise: str | None = None,
         store: str | None = None,
         sign: Signer | None = None,
+        returning: bool = False,
     ) -> None:
         self.name = name
         self.application = application
@@ -104,6 +113,7 @@ class Host:
         self._store_given = store
         self._store = ""
         self._sign = sign
+        self._returning = returning
         self._link = ControlLink(coordinator, self._greeting, self.hear, self.fail)
         self._listener: Listener | None = None
         self._port = 0
@@ -111,7 +121,7 @@ class Host:
         self._held: list[Any] = []
         self._restoring: asyncio.Task[None] | None = None
         self._making: Timeline | None = None
-        self._releasing: asyncio.Task[None] | None = None
+        self._releasing: _Releasing | None = None
         self._settled = 0
         self._current = 0
         # Why the coordinator has not let it in, the last time that it asked.
@@ -195,6 +205,7 @@ class Host:
             socket.gethostname(),
             {name: self._released(name, sink) for name, sink in self.sinks.items()} if not self.epoch else {},
             self.system,
+            self._returning,
         )
 
     def _released(self, name: str, sink: Sink) -> int | None:
@@ -268,24 +279,36 @@ class Host:
     def _let_go(self, order: LetGo) -> None:
         if not order.sinks:
             self._has_left()
-        elif self._releasing is None:
-            self._releasing = asyncio.get_running_loop().create_task(self._release(order.sinks))
-        elif self._releasing.done():
-            self.say(Released(self.name))  # the word was lost
+        elif self._releasing is None or self._releasing.view != order.view:
+            self._stop_releasing()
+            task = asyncio.get_running_loop().create_task(self._release(order))
+            self._releasing = _Releasing(order.view, task)
+        elif self._releasing.task.done():
+            self.say(Released(self.name, order.view))  # the word was lost
 
-    async def _release(self, positions: dict[str, int]) -> None:
+    async def _release(self, order: LetGo) -> None:
         """Let out all the output of a process that has left, with its state or without (R2)."""
+        release = partial(self.writer.run, partial(self._release_all, order.sinks))
         try:
-            await self.writer.run(lambda: self._release_all(positions))
+            await Patience(self.name, "let out its output").until_done(release)
         except RAISED as error:  # it is done again when this node is started again
             self.fail(error)
         else:
-            self.say(Released(self.name))
+            self.say(Released(self.name, order.view))
 
     def _release_all(self, positions: dict[str, int]) -> None:
         epoch = max(self.epoch, self._current)
         for name, position in positions.items():
+            if name not in self.sinks:
+                problem = f"process {self.name} has left with output of its sink {name}, and has no such sink any more"
+                raise UsageError(f"{problem}; start it with that sink once more, so that it can let it out")
             self.sinks[name].restore(position, epoch=epoch, origin=epoch)
+
+    def _stop_releasing(self) -> None:
+        """Where all goes back to before this process left, it may leave again, with other output."""
+        if self._releasing is not None:
+            self._releasing.task.cancel()
+            self._releasing = None
 
     def _has_left(self) -> None:
         logger.info("process %s has left", self.name)
@@ -314,6 +337,7 @@ class Host:
             self.timeline.obey(TellView(self.name, order.view))  # asked once more: say that it is there
 
     def _end_timeline(self) -> None:
+        self._stop_releasing()
         if self._restoring is not None:
             self._restoring.cancel()
             self._restoring = None

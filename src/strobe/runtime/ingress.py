@@ -153,7 +153,8 @@ class IngressLog(Source):
 
     def _unreadable(self, error: OSError) -> StrobeError:
         return StrobeError(
-            f"ingress log {self.path} cannot be read: {error.strerror}; give the path of one, or of a new file"
+            f"ingress log {self.path} cannot be read: {error.strerror}; give the path of a file that this user may "
+            "read, or of a new one"
         )
 
     def _is_whole(self, durable: int, position: int) -> bool:

@@ -91,7 +91,9 @@ class _Now(Collector):
             yield GaugeMetricFamily(f"strobe_{name}", text, value=value(status))
         rollbacks = self._watch.coordinator.rollback_count
         yield CounterMetricFamily("strobe_rollbacks", "Rollbacks since the coordinator started.", value=rollbacks)
-        yield CounterMetricFamily("strobe_rejected", "Connections and messages turned away.", value=status.rejected)
+        yield CounterMetricFamily(
+            "strobe_rejected", "What came to the coordinator and is no message of a node's.", value=status.rejected
+        )
         yield from _processes(status)
         yield from _channels(status)
 

@@ -41,11 +41,12 @@ def may_pass(error: StrobeError | OSError) -> bool:
 
 
 class Patience:
-    """That of one process, while it is to begin. `waiting` is what it waits for; empty: nothing."""
+    """That of one process, while it is to do something. `waiting` is what it waits for; empty: nothing."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, to_do: str = "begin") -> None:
         self.waiting = ""
         self._name = name
+        self._to_do = to_do
 
     async def until_done(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Return what `attempt` returns, made again after longer and longer pauses while what it raises may pass."""
@@ -65,5 +66,5 @@ class Patience:
 
     def _note(self, problem: str) -> None:
         if problem != self.waiting:
-            logger.warning("process %s cannot begin yet: %s; trying again", self._name, problem)
+            logger.warning("process %s cannot %s yet: %s; trying again", self._name, self._to_do, problem)
         self.waiting = problem

@@ -109,7 +109,10 @@ class Reception:
     def _joins(self, register: Register) -> bool:
         membership = self.coordinator.brain.membership
         is_in = register.process in membership.everyone
-        return register.epoch == 0 and not is_in and not membership.unreleased(register.process)
+        has_left = membership.unreleased(register.process) or (
+            register.returning and register.process in membership.left
+        )
+        return register.epoch == 0 and not is_in and not has_left
 
     def _cannot_join(self, register: Register) -> Refused | None:
         """Have it join, or say why it cannot: whoever is in the view and cannot begin takes everybody back."""
@@ -195,9 +198,10 @@ class Reception:
             # The brain has been told, to see whether it can; and perhaps after that, that its former self is gone.
             coordinator.brain.rollback.present.add(process)
             return
-        unreleased = membership.unreleased(process) if process not in everyone else {}
-        if unreleased:
-            coordinator.let_go(LetGo(process, unreleased))  # it has left, and was lost with output still held back
+        if process not in everyone and membership.unreleased(process):
+            # It has left, and was lost with output still held back.
+            coordinator.brain.rollback.present.add(process)
+            coordinator.let_go(LetGo(process, membership.unreleased(process), membership.departed[process].view))
         elif process in membership.left or (process not in everyone and register.epoch == coordinator.brain.epoch):
             coordinator.let_go(LetGo(process))  # it has left, and missed the word
         elif register.epoch < coordinator.brain.epoch:

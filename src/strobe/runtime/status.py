@@ -95,6 +95,8 @@ def _state(coordinator: Coordinator, name: str, member: Member | None) -> str:
         return MISSING  # all wait for its output
     if name in membership.leaving or (member is not None and member.let_go):
         return LEAVING
+    if not absent and membership.unreleased(name):
+        return LEAVING
     if absent:
         return MISSING
     if name not in membership.view.processes:
@@ -148,6 +150,7 @@ def troubles(watch: Watch) -> list[Trouble]:
         for member in coordinator.members.connected()
         if member.heartbeat is not None and member.heartbeat.held_back
     ]
+    found += [Trouble("output", _unreleased(process)) for process in _gone_with_output(coordinator)]
     failing = coordinator.progress.failing()
     if len(failing) >= FAILING_MIN:
         newest = failing[-1]
@@ -181,6 +184,22 @@ def _missing(coordinator: Coordinator, process: ProcessStatus) -> str:
     if process.name in coordinator.system.processes:
         return problem
     return f"{problem}; the coordinator's system does not have it: start its node with the one that it joined by"
+
+
+def _gone_with_output(coordinator: Coordinator) -> Iterator[str]:
+    """Yield who has left with output that it has not let out, and is not there to do so."""
+    membership = coordinator.brain.membership
+    for process in membership.departed:
+        member = coordinator.members.get(process)
+        if membership.unreleased(process) and (member is None or not member.connected):
+            yield process
+
+
+def _unreleased(process: str) -> str:
+    return (
+        f"process {process} has left, and has not said that all of its output is out; start its node once more, with "
+        "the sinks that it had"
+    )
 
 
 def _refused(coordinator: Coordinator) -> Iterator[tuple[Member, str, str]]:

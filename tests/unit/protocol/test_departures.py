@@ -2,13 +2,15 @@
 
 import msgspec
 import pytest
-from tests.unit.protocol.desk import Desk, those
+from tests.unit.protocol.desk import Desk, those, to
 from tests.unit.protocol.playbook import snapshot_id, view
 
+from strobe.protocol import SnapshotId
 from strobe.protocol.coordination import (
     Append,
     AppendLost,
     ChooseSnapshot,
+    CoordinatorEffect,
     Drained,
     EntryLogged,
     JoinWanted,
@@ -21,6 +23,7 @@ from strobe.protocol.coordination import (
     RestoreWanted,
     SnapshotChosen,
     SnapshotWanted,
+    TellBlank,
     TellRestore,
 )
 from strobe.protocol.log import Abort, Commit, Departure, EpochStart, Release
@@ -75,7 +78,7 @@ def test_R2_a_leaver_is_let_go_with_its_output_when_a_snapshot_without_it_is_com
     desk = leaving()
     assert those(desk.hears(Drained("r", 2, OUT)), LetGo) == []
     assert len(desk.begun()) == 1, "the snapshot that it waits for is taken without anybody asking"
-    assert complete(desk) == [LetGo("r", OUT)]
+    assert complete(desk) == [LetGo("r", OUT, 2)]
     assert departed(desk) == {"r": Departure(OUT, view=2)}
     assert desk.brain.membership.everyone == ("p", "q")
 
@@ -84,7 +87,7 @@ def test_snapshots_go_on_saying_who_has_left_and_whether_its_output_is_out() -> 
     desk = leaving()
     staged(desk)
     complete(desk)
-    for events, released in (((), False), ((Released("r"),), True)):
+    for events, released in (((), False), ((Released("r", 2),), True)):
         desk.hears(*events, SnapshotWanted())
         assert complete(desk) == []
         assert departed(desk) == {"r": Departure(OUT, released, 2)}
@@ -93,7 +96,7 @@ def test_snapshots_go_on_saying_who_has_left_and_whether_its_output_is_out() -> 
 def test_output_that_is_out_stays_out_where_a_snapshot_is_logged_that_was_ordered_before() -> None:
     desk = gone_and_one_begun_on_a_slow_log()
     complete(desk)  # its commit is on its way
-    desk.hears(Released("r"))
+    desk.hears(Released("r", 2))
     desk.write()
     assert departed(desk) == {"r": Departure(OUT, view=2)}
     assert desk.brain.membership.unreleased("r") == {}
@@ -108,7 +111,7 @@ def test_a_leaver_that_is_lost_with_durable_output_takes_nobody_back_and_lets_it
     staged(desk)
     effects = desk.hears(ProcessFailed("r"), ProcessBlank("r"))
     assert those(effects, ChooseSnapshot) == []
-    assert complete(desk) == [LetGo("r", OUT)]
+    assert complete(desk) == [LetGo("r", OUT, 2)]
     assert desk.brain.membership.unreleased("r") == OUT
 
 
@@ -143,7 +146,7 @@ def test_E7_the_next_coordinator_waits_for_the_leaver_to_say_again_how_far_its_o
     desk.drained(2, "p", "q")
     assert not desk.brain.settled
     desk.hears(ProcessReturned("r"), Drained("r", 2, OUT))
-    assert complete(desk) == [LetGo("r", OUT)]
+    assert complete(desk) == [LetGo("r", OUT, 2)]
 
 
 def test_E7_the_next_coordinator_remembers_a_leaver_of_an_earlier_view_that_nothing_covers() -> None:
@@ -171,7 +174,7 @@ def test_who_has_left_has_nothing_more_to_let_out_and_is_in_no_view_since() -> N
     assert membership.left == ()
     complete(desk)
     assert membership.left == (), "its output is still to be let out"
-    desk.hears(Released("r"), SnapshotWanted())
+    desk.hears(Released("r", 2), SnapshotWanted())
     complete(desk)
     assert membership.left == ("r",)
     desk.restart()
@@ -193,7 +196,7 @@ def test_one_that_joins_again_has_not_left_any_more() -> None:
     desk = leaving()
     staged(desk)
     complete(desk)
-    desk.hears(Released("r"))
+    desk.hears(Released("r", 2))
     desk.brain.membership.logged(view("p>q", "q>r", "r>p", number=3), recovering=False)
     assert desk.brain.membership.covered() == {}
 
@@ -206,7 +209,7 @@ def test_R2_a_coordinator_that_comes_back_commits_nothing_before_a_leaver_has_sa
     desk.hears(ProcessReturned("p"), ProcessReturned("q"))
     desk.drained(2, "p", "q")
     assert complete(desk) == []
-    assert those(desk.hears(ProcessReturned("r"), Drained("r", 2, OUT)), LetGo) == [LetGo("r", OUT)]
+    assert those(desk.hears(ProcessReturned("r"), Drained("r", 2, OUT)), LetGo) == [LetGo("r", OUT, 2)]
     assert departed(desk) == {"r": Departure(OUT, view=2)}
 
 
@@ -241,11 +244,11 @@ def test_R2_who_had_left_by_a_snapshot_that_is_restored_has_left_whatever_was_me
     membership = desk.brain.membership
     left = membership.departed
     if known:
-        desk.hears(Released("r"))
+        desk.hears(Released("r", 2))
     else:
         membership.departed = {}  # as where all had gone to another timeline by then
     desk.hears(EntryLogged(EpochStart(2, 0, str(S1), msgspec.structs.replace(desk.brain.view, number=3)), left))
-    assert membership.departed == {"r": Departure(OUT, known, 2)}
+    assert membership.covered() == {"r": Departure(OUT, known, 2)}
     assert membership.unreleased("r") == ({} if known else OUT)
 
 
@@ -271,12 +274,12 @@ def test_who_leaves_twice_has_left_with_two_views() -> None:
     desk = leaving()
     staged(desk)
     complete(desk)
-    desk.hears(Released("r"), JoinWanted("r", RING.channels[1:]))
+    desk.hears(Released("r", 2), JoinWanted("r", RING.channels[1:]))
     desk.drained(3, "p", "q", "r")
     desk.hears(LeaveWanted("r"))
     desk.drained(4, "p", "q")
     desk.hears(Drained("r", 4, OUT))
-    assert complete(desk) == [LetGo("r", OUT)]
+    assert complete(desk) == [LetGo("r", OUT, 4)]
     assert departed(desk) == {"r": Departure(OUT, view=4, joined=3)}
 
 
@@ -285,7 +288,7 @@ def gone_and_let_out() -> Desk:
     desk = leaving()
     staged(desk)
     complete(desk)
-    desk.hears(Released("r"))
+    desk.hears(Released("r", 2))
     return desk
 
 
@@ -302,10 +305,10 @@ def test_R2_a_leaver_ends_when_the_log_has_that_its_output_is_out() -> None:
     staged(desk)
     complete(desk)
     desk.slow = True
-    assert those(desk.hears(Released("r")), LetGo) == []
+    assert those(desk.hears(Released("r", 2)), LetGo) == []
     assert those(desk.write(), LetGo) == [LetGo("r")]
     assert desk.log[-1] == Release("r", 2, desk.now_us)
-    assert those(desk.hears(Released("r")), LetGo) == [LetGo("r")], "it had missed the word"
+    assert those(desk.hears(Released("r", 2)), LetGo) == [LetGo("r")], "it had missed the word"
 
 
 def test_E7_the_next_coordinator_knows_that_output_is_out_before_any_snapshot_says_so() -> None:
@@ -335,7 +338,7 @@ def test_R2_one_that_joined_again_joins_once_more_where_all_go_back_to_before_th
         desk.restart()
     membership = desk.brain.membership
     assert desk.brain.view.processes == ("p", "q")
-    assert membership.departed == {"r": Departure(OUT, True, 2)}
+    assert membership.covered() == {"r": Departure(OUT, True, 2)}
     desk.drained(4, "p", "q")
     desk.hears(JoinWanted("r", RING.channels[1:]))
     assert desk.brain.view.processes == ("p", "q", "r")
@@ -362,3 +365,51 @@ def test_R2_snapshots_say_which_life_of_a_process_they_have(restarts: bool) -> N
         desk.restart()
     desk.drained(4, "p", "q", "r")
     assert desk.brain.membership.lives() == {"p": 0, "q": 0, "r": 3}
+
+
+def restored(desk: Desk, before: SnapshotId) -> list[CoordinatorEffect]:
+    """Have everybody go back to a snapshot that r is in."""
+    desk.hears(RestoreWanted(str(before), "because"))
+    return desk.hears(SnapshotChosen(str(before), RING))
+
+
+def let_go_after_a_snapshot_with_it() -> Desk:
+    """A desk where r was in a snapshot, has left since, and was told to let out its output."""
+    desk = Desk(RING, outputs=("r",))
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "q", "r")
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q")
+    staged(desk)
+    complete(desk)
+    return desk
+
+
+@pytest.mark.parametrize("said", ["never", "before", "after"])
+def test_R1_one_that_lets_out_its_output_is_told_where_all_go_back_to_before_it_left(said: str) -> None:
+    """Whether it has said that all is out or not; it lives, and is not let go for that."""
+    desk = let_go_after_a_snapshot_with_it()
+    desk.slow = True
+    effects = desk.hears(Released("r", 2)) if said == "before" else []
+    effects += restored(desk, S1)
+    effects += desk.write()
+    if said == "after":
+        effects += desk.hears(Released("r", 2))
+    effects += desk.write()
+    if said == "before":
+        assert those(effects, LetGo) == [LetGo("r")], "the log had it before all went back"
+        assert [order.process for order in those(effects, TellRestore)] == ["p", "q"]
+    else:
+        assert those(effects, LetGo) == []
+        assert [order.process for order in those(effects, TellRestore)] == ["p", "q", "r"]
+
+
+def test_R1_one_that_lets_out_its_output_begins_anew_with_that_where_all_go_back_to_after_it_left() -> None:
+    desk = let_go_after_a_snapshot_with_it()
+    newest = [entry for entry in desk.log if isinstance(entry, Commit)][-1]
+    desk.hears(RestoreWanted(None, "because"))
+    effects = desk.hears(SnapshotChosen(newest.snapshot, newest.manifest.view))
+    assert [order.process for order in those(effects, TellRestore)] == ["p", "q"]
+    assert to(effects, "r") == [TellBlank("r")]
+    assert desk.brain.membership.unreleased("r") == OUT
+    assert those(desk.hears(Released("r", 2)), LetGo) == [LetGo("r")]
