@@ -512,13 +512,15 @@ def test_whoever_interrupts_before_all_is_started_does_not_wait():
         signal.signal(signal.SIGINT, before)
 
 
-def test_what_is_started_again_does_not_join_anew_where_its_process_has_left(tmp_path):
-    said = "import sys; print('--returning' in sys.argv, flush=True); raise SystemExit(1)"
+def test_what_is_started_again_says_that_it_belongs_to_what_was_started_before(tmp_path):
+    said = "import sys; print(sys.argv[sys.argv.index('--run') + 1], flush=True); raise SystemExit(1)"
     with Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c", said]) as supervisor:
         supervisor.add_node("a", "127.0.0.1:1")
-        while supervisor.starts("a") < 3:
+        supervisor.add_node("b", "127.0.0.1:1")
+        while supervisor.starts("a") < 3 or supervisor.starts("b") < 2:
             supervisor.tick()
-    assert (supervisor.logs / "a.log").read_text().splitlines()[:2] == ["False", "True"]
+    runs = {name: (supervisor.logs / f"{name}.log").read_text().split() for name in "ab"}
+    assert runs["a"][0] == runs["a"][1] != runs["b"][0]
 
 
 def test_options_given_again_take_the_place_of_those_before():

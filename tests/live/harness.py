@@ -1,6 +1,7 @@
 """A live system for tests: real processes, watched over the coordinator's API. Waiting is polling with a deadline."""
 
 import os
+import secrets
 import signal
 import sys
 import time
@@ -169,8 +170,11 @@ class Live:
         self._child(name).ended = True
 
     def start_again(self, name):
-        """Start a program that was ended."""
-        self._child(name).ended = False
+        """Start a program that was ended: another run of it, which joins where its process has left."""
+        child = self._child(name)
+        if name != COORDINATOR:
+            child.arguments[child.arguments.index("--run") + 1] = secrets.token_hex(8)
+        child.ended = False
 
     @contextmanager
     def replaced(self, name):

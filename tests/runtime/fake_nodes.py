@@ -77,9 +77,9 @@ class Running:
         await node.connect(**how)
         return node
 
-    async def living(self, process: str) -> "FakeNode":
+    async def living(self, process: str, **how: Any) -> "FakeNode":
         """Connect a blank node, and let it do what it is told: start, and say so."""
-        node = await self.node(process)
+        node = await self.node(process, **how)
         await node.start_as_told()
         return node
 

@@ -37,8 +37,8 @@ def with_sink(directory: Path) -> System:
     return System({name: Quiet() for name in NAMES}, channels, sinks={"out": FileSink(directory / "out.jsonl", "c")})
 
 
-async def all_alive(coordinator: Running) -> list[FakeNode]:
-    nodes = [await coordinator.living(name) for name in NAMES]
+async def all_alive(coordinator: Running, **how: Any) -> list[FakeNode]:
+    nodes = [await coordinator.living(name, **how) for name in NAMES]
     await coordinator.until(lambda: coordinator.coordinator.brain.settled)
     return nodes
 
@@ -61,13 +61,19 @@ def test_R2_one_that_is_started_again_after_it_has_left_ends_and_one_that_is_sta
 
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
-            await left_with_output(coordinator)
-            returning = await coordinator.node("c", released=OUT, returning=True)
-            assert await returning.hear(LetGo) == LetGo("c")
-            await returning.close()
+            a, b, c = await all_alive(coordinator, run="first")
+            await leave_with_output(coordinator, a, b, c)
+            again = await coordinator.node("c", released=OUT, run="first")
+            assert await again.hear(LetGo) == LetGo("c")
+            await again.close()
             await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
-            anew = await coordinator.node("c", released={"out": 0})
+            anew = await coordinator.node("c", released={"out": 0}, run="second")
             await anew.hear(TellView)
+            # Killed before it has begun, it may still join when it is started again.
+            assert coordinator.coordinator.members.lived["c"] == "first"
+            await drained(a, b)
+            anew.say(Drained("c", coordinator.coordinator.brain.view.number))
+            await coordinator.until(lambda: coordinator.coordinator.members.lived["c"] == "second")
 
     asyncio.run(scenario())
 
@@ -88,7 +94,7 @@ def test_who_has_left_and_still_has_output_to_let_out_is_leaving_and_is_missed_w
             await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
             (trouble,) = coordinator.service.status().troubles
             assert (trouble.kind, "process c has left, and has not said" in trouble.problem) == ("output", True)
-            again = await coordinator.node("c", returning=True)
+            again = await coordinator.node("c")
             assert await again.hear(LetGo) == told
             again.say(Released("c", told.view))
             assert await again.hear(LetGo) == LetGo("c")

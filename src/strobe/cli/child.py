@@ -52,8 +52,6 @@ class Child:
         self.name = name
         self.program = list(program)
         self.arguments = list(arguments)
-        # What is said besides where it was started before.
-        self.arguments_again: list[str] = []
         self.log = log
         self.starts = 0
         self.failed_returns = 0
@@ -75,7 +73,7 @@ class Child:
         with self.log.open("ab") as log:
             self._log_begin = log.tell()
             self.process = subprocess.Popen(
-                [*self.program, *self.arguments, *(self.arguments_again if self.starts else ())],
+                [*self.program, *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -53,12 +53,8 @@ def node(
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sign this process's part of every snapshot with this key.")
     ] = None,
-    returning: Annotated[
-        bool,
-        typer.Option(
-            "--returning", help="It is started again after it ended: where the process has left, do not join anew."
-        ),
-    ] = False,
+    # From who starts it again when it ends, such as `strobe up`.
+    run: Annotated[str, typer.Option("--run", hidden=True)] = "",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object a line.")] = False,
 ) -> int:
     """Run one process of a system: connect to its coordinator, and live until the system is stopped.
@@ -75,7 +71,7 @@ def node(
     with open_system(system) as source:
         live = load_live(source)
         renew = partial(_renew, source, name)
-        host = _make_host(live, name, coordinator, listen, advertise, store, key, renew, returning)
+        host = _make_host(live, name, coordinator, listen, advertise, store, key, renew, run)
         return run_loop(_run(host))
 
 
@@ -88,7 +84,7 @@ def _make_host(
     store: str | None,
     key: Path | None,
     renew: Renew,
-    returning: bool,
+    run: str,
 ) -> Host:
     process = live.system.processes.get(name)
     if process is None:
@@ -105,7 +101,7 @@ def _make_host(
         advertise=advertise,
         store=store,
         sign=_signer(key) if key is not None else None,
-        returning=returning,
+        run=run,
     )
 
 

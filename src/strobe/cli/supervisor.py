@@ -8,6 +8,7 @@ find its port taken, or its store out of reach, when it is started again: that m
 
 import contextlib
 import os
+import secrets
 import signal
 import sys
 import time
@@ -87,9 +88,10 @@ class Supervisor:
         self._add_node(name, listen).start(self._lifeline)
 
     def _add_node(self, name: str, listen: str) -> Child:
-        child = self._add(name, ["node", self.system, "--name", name, "--coordinator", listen, "--store", self.store])
-        child.arguments_again = ["--returning"]
-        return child
+        place = ["--coordinator", listen, "--store", self.store]
+        # So that one that is killed while it ends, after it has left, does not join anew when it is started again.
+        run = ["--run", secrets.token_hex(8)]
+        return self._add(name, ["node", self.system, "--name", name, *place, *run])
 
     def tick(self) -> list[Gone]:
         """Start again what has ended and should not have; return what has ended since the last time."""

@@ -42,8 +42,8 @@ class Register(msgspec.Struct, frozen=True):
 
     `address` is where its peers reach it. `channels` are those of its description of the system that it is an end of,
     and `released` is how far output is out in its sinks, where they can tell: these count where it joins. `system` is
-    the one that has let it in before, if one has: it obeys no other. One that is `returning` was started again because
-    it had ended: where its process has left by then, it does not join anew.
+    the one that has let it in before, if one has: it obeys no other. `run` is the same for all instances that somebody
+    starts again after another: where the process has left in it, none of these joins anew.
     """
 
     version: int
@@ -57,7 +57,7 @@ class Register(msgspec.Struct, frozen=True):
     host: str = ""
     released: dict[str, int | None] = {}
     system: str = ""
-    returning: bool = False
+    run: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True):

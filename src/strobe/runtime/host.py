@@ -86,7 +86,7 @@ class Host:
         advertise: str | None = None,
         store: str | None = None,
         sign: Signer | None = None,
-        returning: bool = False,
+        run: str = "",
     ) -> None:
         self.name = name
         self.application = application
@@ -113,7 +113,7 @@ class Host:
         self._store_given = store
         self._store = ""
         self._sign = sign
-        self._returning = returning
+        self._run = run
         self._link = ControlLink(coordinator, self._greeting, self.hear, self.fail)
         self._listener: Listener | None = None
         self._port = 0
@@ -205,7 +205,7 @@ class Host:
             socket.gethostname(),
             {name: self._released(name, sink) for name, sink in self.sinks.items()} if not self.epoch else {},
             self.system,
-            self._returning,
+            self._run,
         )
 
     def _released(self, name: str, sink: Sink) -> int | None:

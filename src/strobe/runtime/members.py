@@ -35,6 +35,7 @@ class Member:
         self.epoch = register.epoch
         self.pid = register.pid
         self.host = register.host
+        self.run = register.run
         self.connection: Sending | None = None
         self.heard_s = 0.0
         self.heartbeat: Heartbeat | None = None
@@ -83,6 +84,8 @@ class Members:
         self.by_process: dict[str, Member] = {}
         # What each said, or what was said of it, when it was last lost.
         self.last_words: dict[str, str] = {}
+        # In which run of its program each process that is looked after was last seen in the view.
+        self.lived: dict[str, str] = {}
         self._replaced: dict[str, deque[str]] = {}
 
     def __iter__(self) -> Iterator[Member]:

@@ -109,10 +109,13 @@ class Reception:
     def _joins(self, register: Register) -> bool:
         membership = self.coordinator.brain.membership
         is_in = register.process in membership.everyone
-        has_left = membership.unreleased(register.process) or (
-            register.returning and register.process in membership.left
-        )
-        return register.epoch == 0 and not is_in and not has_left
+        return register.epoch == 0 and not is_in and not self._has_left(register)
+
+    def _has_left(self, register: Register) -> bool:
+        """Tell whether it is one that has left: it has output to let out, or was killed before it had ended."""
+        membership, process = self.coordinator.brain.membership, register.process
+        same_run = bool(register.run) and self.members.lived.get(process) == register.run
+        return bool(membership.unreleased(process)) or (same_run and process in membership.left)
 
     def _cannot_join(self, register: Register) -> Refused | None:
         """Have it join, or say why it cannot: whoever is in the view and cannot begin takes everybody back."""
@@ -244,6 +247,8 @@ class Reception:
             case Failed():
                 member.trouble = message.reason
             case Drained() | Released() | CannotRestore() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
+                if isinstance(message, Drained) and member.process in self.coordinator.brain.view.members:
+                    self.members.lived[member.process] = member.run
                 self.coordinator.hear(message)
             case RecordingFailed():
                 self.log.say(
