@@ -34,6 +34,7 @@ class Gauge:
     def __init__(self, name: str, folder: Path | None = None) -> None:
         self._memory = _map((folder or given_folder()) / f"{name}.gauge", _FORMAT.size)
         self._number = 0
+        self._begun = False
 
     def write(self, messages: int, value: float = 0.0) -> None:
         """Write a reading. Asking for the processor time is a call of the system: not to be done for every frame."""
@@ -45,7 +46,9 @@ class Gauge:
         """Return the last reading, if there has been one."""
         while True:
             before, messages, at_s, cpu_s, value, after = _FORMAT.unpack_from(self._memory)
-            if before == after:
+            # A reading is cleared before it is written: nothing but zeros is none, once there has been one.
+            if before == after and (after or not self._begun):
+                self._begun = after > 0
                 return Reading(messages, at_s, cpu_s, value) if after else None
 
 
