@@ -97,7 +97,7 @@ class World:
             can.append(partial(self._connect, node))
         if node.sink and node.runs and self.outside.now_us // QUIET_US % 2 == 0:
             can.append(node.write)
-        if node.to_let_out is not None:
+        if node.to_let_out:
             can.append(node.let_out)
         return can
 

@@ -57,8 +57,9 @@ class Node:
         self.written = 0
         # How far its output goes, once it leaves and all of that is durable.
         self.staged: int | None = None
-        # What it was told to let out after it left, and has not done yet.
-        self.to_let_out: LetGo | None = None
+        # What it was told to let out after it left, and whether that is still to be done.
+        self.told_to_let_out: LetGo | None = None
+        self.to_let_out = False
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
         self._parts: dict[SnapshotId, tuple[ProcessRecord, int]] = {}
         self._cuts: dict[SnapshotId, int] = {}
@@ -178,6 +179,10 @@ class Node:
 
     def _undone(self) -> None:
         """All went back to before it joined, or on to where it had left already, with all of the output that is out."""
+        if self.told_to_let_out is not None:
+            if not self.to_let_out:
+                self._say(Released(self.process, self.told_to_let_out.view))
+            return  # it has left
         if self.released > self.outside.staged[self.process, self.file]:
             raise Wrong(f"all went back to before {self.process} joined: {self.released} of its output is out (R2)")
         self._forget()
@@ -218,7 +223,7 @@ class Node:
 
     def _let_go(self, told: LetGo) -> None:
         if self.sink in told.sinks:
-            self.to_let_out = told
+            self.told_to_let_out, self.to_let_out = told, True
             return  # it ends when it has done so, and is told once more
         if self.sink and self.staged is not None and self.epoch == self.outside.epoch and self.released != self.staged:
             raise Wrong(f"{self.process} is let go with {self.released} out, but has written {self.staged} (R2)")
@@ -227,15 +232,14 @@ class Node:
         self.hang_up()
 
     def let_out(self) -> None:
-        assert self.to_let_out is not None
+        assert self.told_to_let_out is not None
         assert self.sink is not None
-        position, view = self.to_let_out.sinks[self.sink], self.to_let_out.view
-        self.to_let_out = None
+        position, self.to_let_out = self.told_to_let_out.sinks[self.sink], False
         durable = max(self.released, self.outside.staged[self.process, self.file])
         if position > durable:
             raise Wrong(f"{self.process} is to let out {position} into file {self.file}, which has only {durable} (R2)")
         self.outside.release(self.process, self.file, position)
-        self._say(Released(self.process, view))
+        self._say(Released(self.process, self.told_to_let_out.view))
 
     def _outcome(self, told: TellOutcome) -> None:
         self._ended.add(told.snapshot)

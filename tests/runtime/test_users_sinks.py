@@ -10,7 +10,7 @@ from tests.runtime.scripted import pair
 from tests.runtime.test_host import trio, without
 
 from strobe.outside import Sink
-from strobe.protocol.coordination import Drained, LetGo, Released, TellView
+from strobe.protocol.coordination import Drained, LetGo, Released, TellBlank, TellView
 from strobe.runtime import effects, patience
 
 
@@ -104,6 +104,24 @@ def test_R2_one_whose_leave_was_undone_lets_out_its_output_when_it_leaves_again(
             link.say(LetGo("c", {"out": 9}, 4))
             assert await link.hear(Released) == Released("c", 4)
             assert sink.records == 9
+
+    run(scenario())
+
+
+def test_R2_one_that_has_left_and_lets_out_its_output_does_not_join_again_for_a_rollback(tmp_path: Path) -> None:
+    """Its word that all is out may cross the one that all have gone back: it is said once more, and ends it."""
+
+    async def scenario() -> None:
+        async with coordinating(tmp_path, trio(sinks={"out": Broker("c")})) as coordinator:
+            await coordinator.started("a", "b", "c")
+            link = coordinator.links["c"]
+            link.say(LetGo("c", {"out": 7}, 2))
+            await link.hear(Released)
+            link.say(TellBlank("c"))
+            await link.hear(Released)
+            link.say(LetGo("c"))
+            assert await coordinator.ended("c") == 0
+            assert coordinator.links["c"] is link
 
     run(scenario())
 

@@ -304,7 +304,8 @@ class Rollback:
     def _tell_everybody(self, epoch: int, leaving: Collection[str]) -> list[CoordinatorEffect]:
         """Those of the view restore; who has joined since joins again; who has left by now may go.
 
-        Who had left by the snapshot, and has output to let out, is told that when it comes back from `TellBlank`.
+        Who had left by the snapshot is told, when it comes back from `TellBlank`, what it still has to let out. One
+        that is doing so makes nothing of the word, and is let go when it is done.
         """
         effects: list[CoordinatorEffect] = []
         for process in sorted(self.present):

@@ -415,7 +415,11 @@ class Host:
             self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
 
     def _become_blank(self) -> None:
-        """The system was rolled back to before this process joined: join again."""
+        """The system was rolled back to before this process joined: join again; but not where it has left since."""
+        if self._releasing is not None:
+            if self._releasing.task.done():
+                self.say(Released(self.name, self._releasing.view))  # it is let go for that
+            return
         self._end_timeline()
         self.epoch = 0
         self._instance = secrets.token_hex(8)
