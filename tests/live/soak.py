@@ -231,7 +231,8 @@ class Soak:
         while self._undoing:
             self._undo_next()
         self.live.wait_running()
-        self.live.wait_committed(2)
+        # A rollback that was asked for may come only now, and need somebody who has left since.
+        self.live.wait_committed(2, between=self.live.status)
         self.survived = self.injected.copy()
         # Who was killed is started again; who ends by itself must have been asked to, or it is a fault of ours.
         if odd := [(name, code) for name, code in self.live.gone if code not in (0, -signal.SIGKILL)]:
