@@ -41,6 +41,17 @@ def leaving() -> Desk:
     return desk
 
 
+def leaving_after_a_snapshot_with_it() -> Desk:
+    """A desk where r was in a snapshot, leaves, and has made its output durable."""
+    desk = Desk(RING, outputs=("r",))
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "q", "r")
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q")
+    staged(desk)
+    return desk
+
+
 def departed(desk: Desk) -> dict[str, Departure]:
     """Return whom the newest complete snapshot says to have left."""
     return [entry for entry in desk.log if isinstance(entry, Commit)][-1].manifest.departed
@@ -123,12 +134,7 @@ def test_a_leaver_that_is_lost_before_its_output_is_durable_takes_everybody_back
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_after_a_rollback_to_before_it_left_it_is_there_again_and_leaves_again(lost: bool) -> None:
-    desk = Desk(RING, outputs=("r",))
-    desk.hears(SnapshotWanted())
-    desk.fragments(S1, "p", "q", "r")
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q")
-    staged(desk)
+    desk = leaving_after_a_snapshot_with_it()
     if lost:
         desk.hears(ProcessFailed("r"), ProcessBlank("r"))
     desk.hears(RestoreWanted(str(S1), "because"))
@@ -375,12 +381,7 @@ def restored(desk: Desk, before: SnapshotId) -> list[CoordinatorEffect]:
 
 def let_go_after_a_snapshot_with_it() -> Desk:
     """A desk where r was in a snapshot, has left since, and was told to let out its output."""
-    desk = Desk(RING, outputs=("r",))
-    desk.hears(SnapshotWanted())
-    desk.fragments(S1, "p", "q", "r")
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q")
-    staged(desk)
+    desk = leaving_after_a_snapshot_with_it()
     complete(desk)
     return desk
 
