@@ -258,8 +258,11 @@ class Lifecycle:
         """
         if self.rollback.pending or self.membership.unstaged:
             return []
-        departed, joined = self.membership.covered(), self.membership.joined_later()
-        return [CommitSnapshot(snapshot, departed, joined) for snapshot in self.attempts.take_whole()]
+        # Asked with every fragment: what goes through all processes is for those that are whole only.
+        return [
+            CommitSnapshot(snapshot, self.membership.covered(), self.membership.joined_later())
+            for snapshot in self.attempts.take_whole()
+        ]
 
     def _what_holds_commits(self) -> str:
         """Return what a snapshot that has all of its fragments waits for."""
@@ -361,7 +364,7 @@ class Lifecycle:
         effects: list[CoordinatorEffect] = []
         for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
-        effects += [self._let_out(process) for process in free]
+        effects += [self.let_out(process) for process in free]
         return effects + self._commit_what_is_whole()  # another writer's commit may be what others have waited for
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
@@ -497,7 +500,8 @@ class Lifecycle:
         self.rollback.present.difference_update(free)
         return [LetGo(process) for process in free] + self._commit_what_is_whole()
 
-    def _let_out(self, process: str) -> LetGo:
+    def let_out(self, process: str) -> LetGo:
+        """Return the word to one that has left with output that it has still to let out."""
         gone = self.membership.departed[process]
         return LetGo(process, gone.sinks, gone.view)
 

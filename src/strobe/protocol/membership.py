@@ -200,9 +200,9 @@ class Membership:
 
     def covered(self) -> dict[str, Departure]:
         """Return whose output a snapshot of this view covers beside that of the view's own processes."""
-        out = {process for process in self.departed if not self.unreleased(process)}
         departed = {
-            process: msgspec.structs.replace(gone, released=process in out) for process, gone in self.departed.items()
+            process: msgspec.structs.replace(gone, released=not self.unreleased(process))
+            for process, gone in self.departed.items()
         }
         return departed | self.staged
 

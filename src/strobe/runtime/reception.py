@@ -204,7 +204,7 @@ class Reception:
         if process not in everyone and membership.unreleased(process):
             # It has left, and was lost with output still held back.
             coordinator.brain.rollback.present.add(process)
-            coordinator.let_go(LetGo(process, membership.unreleased(process), membership.departed[process].view))
+            coordinator.let_go(coordinator.brain.let_out(process))
         elif process in membership.left or (process not in everyone and register.epoch == coordinator.brain.epoch):
             coordinator.let_go(LetGo(process))  # it has left, and missed the word
         elif register.epoch < coordinator.brain.epoch:
