@@ -8,9 +8,9 @@ from types import FrameType
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.runtime.user_code import RAISED, STROBE, place_of, summary_of
 from strobe.simulation.node import Node
 from strobe.simulation.world import World
+from strobe.user_code import RAISED, STROBE, place_of, summary_of
 
 _RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.MsgspecError)
 """What our own code raises when a process does something wrong: an unknown channel, a value without an encoding."""

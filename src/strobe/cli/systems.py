@@ -15,7 +15,7 @@ from strobe.errors import UsageError
 from strobe.process import System
 from strobe.protocol.systems import first_view
 from strobe.runtime.system_file import read_system_file
-from strobe.runtime.user_code import is_users, loading
+from strobe.user_code import is_users, loading
 
 _FORMS = "name a system as file.py:name, module:name or system.toml"
 

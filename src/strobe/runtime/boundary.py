@@ -9,7 +9,7 @@ from strobe.errors import UsageError
 from strobe.outside import Sink, Source
 from strobe.runtime.application import SLICE_S
 from strobe.runtime.restoring import Restored
-from strobe.runtime.user_code import RAISED, explain
+from strobe.user_code import RAISED, explain
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline

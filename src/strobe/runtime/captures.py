@@ -31,12 +31,12 @@ from strobe.runtime.capture import Base, Capture
 from strobe.runtime.control import FragmentStored, Recorded, SnapshotBegun
 from strobe.runtime.giving_way import GivingWay
 from strobe.runtime.restoring import Restored
-from strobe.runtime.user_code import RAISED, explain
 from strobe.storage.blobs import Blobs, BlobWriter
 from strobe.storage.channel_frames import pack_frames
 from strobe.storage.manifests import frontier_records
 from strobe.storage.segments import takes_delta
 from strobe.storage.states import encode_captured
+from strobe.user_code import RAISED, explain
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline

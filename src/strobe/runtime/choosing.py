@@ -27,10 +27,10 @@ from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
 from strobe.protocol.log import EpochStart, Manifest
 from strobe.runtime.commits import prove
 from strobe.runtime.restoring import Unrestorable, fit_in_flight, fit_state
-from strobe.runtime.user_code import RAISED
 from strobe.storage import LogState, Store
 from strobe.storage.manifests import blobs_of
 from strobe.storage.resolution import LATEST
+from strobe.user_code import RAISED
 
 
 class Topology(msgspec.Struct, frozen=True):

@@ -24,8 +24,8 @@ from strobe.protocol.effects import (
 )
 from strobe.protocol.events import DepartureReady
 from strobe.runtime.boundary import STAGE_AGAIN_S
-from strobe.runtime.user_code import RAISED, explain
 from strobe.runtime.wire import marker_frame, view_frame
+from strobe.user_code import RAISED, explain
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline

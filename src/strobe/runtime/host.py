@@ -49,10 +49,10 @@ from strobe.runtime.restoring import Restored, Unrestorable, find, load_part
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
-from strobe.runtime.user_code import FAILURES, RAISED, explain, text_of
 from strobe.runtime.writer_thread import WriterThread
 from strobe.storage import Store
 from strobe.storage.locating import canonical_url, run_directory
+from strobe.user_code import FAILURES, RAISED, explain, text_of
 
 logger = logging.getLogger("strobe.node")
 

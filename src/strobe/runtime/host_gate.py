@@ -7,8 +7,8 @@ from strobe.protocol.events import Marker
 from strobe.runtime.inlet import Inlet
 from strobe.runtime.links import refuse_hello
 from strobe.runtime.timeline import Timeline
-from strobe.runtime.user_code import FAILURES
 from strobe.runtime.wire import FrameRejected, Hello, Refusal
+from strobe.user_code import FAILURES
 
 if TYPE_CHECKING:
     from strobe.runtime.host import Host

@@ -29,7 +29,7 @@ from strobe.runtime.addresses import parse_address
 from strobe.runtime.host import Host
 from strobe.runtime.program import Capture, Delivery, Program, Restore, Stretch
 from strobe.runtime.system_file import parse_system_file, read_system_file
-from strobe.runtime.user_code import explain
+from strobe.user_code import explain
 
 
 class Node:

@@ -18,7 +18,7 @@ from strobe.errors import (
     StrobeError,
     UsageError,
 )
-from strobe.runtime.user_code import text_of
+from strobe.user_code import text_of
 
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5.0

@@ -11,10 +11,10 @@ from strobe.keyed_state import KeyedState
 from strobe.protocol import PROTOCOLS, Endpoint, Fragment, LocalState, View
 from strobe.protocol.log import EntryRef, Manifest, ProcessRecord
 from strobe.runtime.application import Decode, decode_frame
-from strobe.runtime.user_code import FAILURES, explain
 from strobe.storage import Store
 from strobe.storage.manifests import to_snapshot
 from strobe.storage.states import decode_captured, encoding_of, require_state
+from strobe.user_code import FAILURES, explain
 
 WAY_OUT = "restore a snapshot of the same program, or run the program that took this one"
 

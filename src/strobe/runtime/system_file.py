@@ -47,7 +47,7 @@ from strobe.runtime.ingress import IngressLog
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
 from strobe.runtime.sinks import FileSink
 from strobe.runtime.sources import FileSource
-from strobe.runtime.user_code import loading
+from strobe.user_code import loading
 
 
 class ProcessTable(msgspec.Struct, forbid_unknown_fields=True):

@@ -45,8 +45,8 @@ from strobe.runtime.outbox import Outbox
 from strobe.runtime.outlet import Outlet
 from strobe.runtime.recordings import Recordings
 from strobe.runtime.restoring import Restored, becoming, new_endpoint
-from strobe.runtime.user_code import FAILURES
 from strobe.runtime.wire import Hello, Refusal
+from strobe.user_code import FAILURES
 
 if TYPE_CHECKING:
     from strobe.runtime.host import Host

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from strobe.errors import MissingExtra
 from strobe.protocol import ChannelSpec, Fragment
-from strobe.runtime.user_code import summary_of
 from strobe.traces.notes import Lead, Notes, Recorded, Sent, trace_name
+from strobe.user_code import summary_of
 
 if TYPE_CHECKING:
     from strobe.runtime.host import Host

@@ -20,12 +20,12 @@ from strobe.protocol import LocalState, Snapshot
 from strobe.protocol.fragment import KEYED, MSGPACK
 from strobe.protocol.systems import first_view
 from strobe.protocol.view import ChannelSpec
-from strobe.runtime.user_code import FAILURES
 from strobe.storage import Store
 from strobe.storage.difference import compare_keyed
 from strobe.storage.levels import HOLDS, VIOLATED, Check, Level, StoreLevels, Verified
 from strobe.storage.states import decode_captured, encode_captured, encoding_of, require_state
 from strobe.storage.values import CHANGED, FieldChange, changed_fields
+from strobe.user_code import FAILURES
 
 LoadSystem = Callable[[], System]
 """Returns the system with processes newly made: a trial changes them."""

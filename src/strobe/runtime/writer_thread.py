@@ -6,9 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from strobe.runtime.user_code import explain
 from strobe.storage import Store
 from strobe.storage.blobs import Blobs, BlobWriter
+from strobe.user_code import explain
 
 Result = TypeVar("Result")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from strobe.errors import UsageError
-from strobe.runtime.user_code import explain
+from strobe.user_code import explain
 
 
 class Unspeakable(Exception):

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import strobe
 from strobe.errors import StrobeError, UsageError
 
-STROBE = f"{Path(strobe.__file__).parent}/"
+STROBE = f"{Path(__file__).parent}/"
 RAISED = (Exception, SystemExit)
 """What a user's code may raise. One that calls `sys.exit` has failed: nobody has asked its node to end."""
 FAILURES = (*RAISED, asyncio.CancelledError)
