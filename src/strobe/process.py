@@ -102,6 +102,9 @@ class Context(ABC):
 class Process:
     """A process: a state, and handlers that run one at a time, to completion.
 
+    A rollback undoes what `capture` returns, and nothing else: variables of a module stay as they are. Before the first
+    snapshot, everybody goes back to a copy of the process, made before it ran.
+
     `must_stay` says why it may not leave the system, where that is so: whoever asks for that is refused with it.
     """
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from strobe.process import Process, System
-from strobe.protocol import SnapshotId, View
+from strobe.process import System
+from strobe.protocol import LocalState, SnapshotId, View
 from strobe.protocol.coordination import AskToRecord, Drained, TellOutcome, TellRestore
 from strobe.protocol.log import Begin, Manifest, ProcessRecord
 from strobe.protocol.systems import first_view
-from strobe.runtime.application import Application, Decode, ProcessApplication
+from strobe.runtime.application import Application, ProcessApplication
 from strobe.runtime.control import (
     FROM_NODE,
     LENGTH,
@@ -34,6 +34,7 @@ from strobe.runtime.control import (
 )
 from strobe.runtime.host import Host
 from strobe.runtime.settings import NodeSettings
+from strobe.runtime.timeline import Timeline
 from strobe.storage import Store
 
 PATIENCE_S = 20.0
@@ -247,13 +248,18 @@ async def coordinating(directory: Path, system: System, **settings: Any) -> Asyn
 
 
 def application_of(system: System, name: str) -> ProcessApplication:
-    """Return what runs process `name`; where it starts once more, another one of its kind takes its place."""
+    """Return what runs process `name`; the system always has the process that runs now."""
+    return _Shown(system, name)
 
-    def renew() -> tuple[Process, Decode]:
-        system.processes[name] = type(system.processes[name])()
-        return system.processes[name], system.decoder.decode
 
-    return ProcessApplication(name, system.processes[name], system.decoder.decode, renew)
+class _Shown(ProcessApplication):
+    def __init__(self, system: System, name: str) -> None:
+        super().__init__(name, system.processes[name], system.decoder.decode)
+        self._system = system
+
+    def begin(self, timeline: Timeline, local: LocalState | None, state: Any) -> None:
+        super().begin(timeline, local, state)
+        self._system.processes[self.name] = self.process
 
 
 async def _message(reader: asyncio.StreamReader) -> Any:

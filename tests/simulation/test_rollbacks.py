@@ -1,6 +1,7 @@
 """Runs in which crashes take the state of processes with them: everybody goes back, and no checker complains (R1)."""
 
 import random
+import threading
 
 import msgspec
 import pytest
@@ -64,6 +65,13 @@ def test_R1_nothing_is_lost_and_nothing_applied_twice_whatever_happens_beside_th
 @pytest.mark.parametrize("shape", SHAPES)
 def test_R1_every_shape_is_rolled_back(protocol, shape):
     assert len(epochs(run(players(shape, protocol), 2, "delays,rollbacks", 20))) > 1
+
+
+def test_a_process_that_cannot_be_copied_is_refused_by_name():
+    system = players("pair", "chandy-lamport")
+    system.processes["a"].lock = threading.Lock()
+    with pytest.raises(UsageError, match=r"process 'a' cannot be copied.*__deepcopy__"):
+        World(system, 1, faults=Faults.parse("rollbacks"))
 
 
 def test_rollbacks_go_to_the_beginning_to_the_newest_and_to_older_snapshots_and_into_frames(monkeypatch):

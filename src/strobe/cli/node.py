@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +13,10 @@ from strobe.cli.commands import new_app
 from strobe.cli.lifeline import follow_lifeline
 from strobe.cli.live import LiveSystem, SystemArgument, load_live
 from strobe.cli.logs import start_logging
-from strobe.cli.systems import SystemSource, open_system
+from strobe.cli.systems import open_system
 from strobe.errors import UsageError
-from strobe.process import Process
 from strobe.runtime.addresses import is_anywhere, parse_address
-from strobe.runtime.application import Decode, ProcessApplication, Renew
+from strobe.runtime.application import ProcessApplication
 from strobe.runtime.host import Host, Signer
 from strobe.runtime.loops import run_loop
 from strobe.runtime.system_file import ProgramWithOwnLoop
@@ -70,8 +68,7 @@ def node(
     start_logging(json_logs, name)
     with open_system(system) as source:
         live = load_live(source)
-        renew = partial(_renew, source, name)
-        host = _make_host(live, name, coordinator, listen, advertise, store, key, renew, run)
+        host = _make_host(live, name, coordinator, listen, advertise, store, key, run)
         return run_loop(_run(host))
 
 
@@ -83,7 +80,6 @@ def _make_host(
     advertise: str | None,
     store: str | None,
     key: Path | None,
-    renew: Renew,
     run: str,
 ) -> Host:
     process = live.system.processes.get(name)
@@ -91,7 +87,7 @@ def _make_host(
         raise UsageError(f"the system has no process {name!r}; there are: {', '.join(live.system.processes)}")
     if isinstance(process, ProgramWithOwnLoop):
         raise UsageError(f"process {name!r} has no class: it is a program of its own, which joins by Node.connect")
-    application = ProcessApplication(name, process, live.system.decoder.decode, renew, live.system.message_rules)
+    application = ProcessApplication(name, process, live.system.decoder.decode, live.system.message_rules)
     return Host(
         name,
         live.system,
@@ -116,11 +112,6 @@ def _coordinator_at(given: str | None, listens: str) -> tuple[str, int]:
             port,
         )
     return host, port
-
-
-def _renew(source: SystemSource, name: str) -> tuple[Process, Decode]:
-    system = source.load()
-    return system.processes[name], system.decoder.decode
 
 
 def _signer(path: Path) -> Signer:

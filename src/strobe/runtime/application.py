@@ -21,6 +21,7 @@ from strobe.errors import UNREADABLE, ProtocolViolation, UsageError
 from strobe.process import Context, Process, Random
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.events import Breakpoint
+from strobe.runtime.beginning import Beginning
 from strobe.runtime.wire import FrameRejected
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ being written wait for the next."""
 _LOOK_AFTER_MAX = 32  # messages: the clock is not looked at after each
 
 Decode = Callable[[Any], list[Any]]
-Renew = Callable[[], tuple[Process, Decode]]
-"""Makes the process anew, as it is in the beginning, and what decodes its messages."""
 
 
 class Captured(msgspec.Struct):
@@ -211,13 +210,12 @@ class ProcessApplication(Application):
         name: str,
         process: Process,
         decode: Decode,
-        renew: Renew | None = None,
         rules: tuple[MessageRule, ...] = (),
     ) -> None:
         self.name = name
         self.process = process
         self.decode = decode
-        self._renew = renew
+        self._beginning = Beginning(name, process)
         self._rules = rules
         self._used = False
         self.context = LiveContext(self, name)
@@ -255,8 +253,8 @@ class ProcessApplication(Application):
         context.at_s = None
         used, self._used = self._used, True
         if local is None:
-            if used and self._renew is not None:
-                self.process, self.decode = self._renew()  # all that it has become is undone
+            if used:
+                self.process = self._beginning.again(self.process)  # all that it has become is undone
             self.position = 0
             context.random = Random(f"{timeline.system}/{self.name}")
             self._run("start", lambda: self.process.start(context))

@@ -38,7 +38,7 @@ class Rollbacks:
             )
         self.world = world
         self.store = store
-        self.templates = {name: deepcopy(process) for name, process in world.system.processes.items()}
+        self.templates = {name: _copy(name, process) for name, process in world.system.processes.items()}
         self.snapshots: dict[str, Snapshot] = {}
         # The newest complete snapshot of the current timeline, and before each the one that lay behind it.
         self.newest: str | None = None
@@ -186,3 +186,14 @@ class Rollbacks:
         node = self.world.nodes[name]
         assert isinstance(node, RestorableNode)
         return node
+
+
+def _copy(name: str, process: Process) -> Process:
+    try:
+        return deepcopy(process)
+    except Exception as error:  # the user's own objects, such as a lock
+        kind = type(process).__name__
+        raise UsageError(
+            f"process {name!r} cannot be copied, and in a run with rollbacks every crash needs a new one "
+            f"({type(error).__name__}: {error}); give {kind} a __deepcopy__, or leave out the rollbacks"
+        ) from error
