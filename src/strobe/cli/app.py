@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from strobe import __version__
 from strobe.cli.commands import LazyGroup, new_app
-from strobe.cli.output import print_error, print_json, say
+from strobe.cli.output import note_lines, print_error, print_json, say, say_lines
 from strobe.errors import StrobeError
 
 EXIT_USAGE = 2
@@ -52,7 +52,7 @@ def strobe(
       strobe demo
     """
     if ctx.invoked_subcommand is None:
-        say(ctx.get_help())
+        say_lines(ctx.get_help())
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +82,7 @@ def _run(words: list[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 -- the last resort: whatever arrives here is a bug, and is shown as one
-        traceback.print_exc()
+        note_lines(traceback.format_exc().rstrip())
         summary = f"{type(error).__name__}: {error}".splitlines()[0]
         problem = f"this is a bug in Strobe ({summary}); please report it with the lines above"
         return _fail(words, error, problem, EXIT_BUG)

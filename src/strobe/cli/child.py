@@ -137,7 +137,9 @@ class Child:
     def report(self) -> str:
         """Return why it has stopped the whole system, as it has logged that; else the end of its log."""
         last = self.last_error()
-        return last.removeprefix(_HALTED).removesuffix('"') if last.startswith(_HALTED) else self.tail()
+        if not last.startswith(_HALTED):
+            return self.tail()
+        return last.removeprefix(_HALTED).removesuffix('"').replace('\\"', '"')
 
     def _logged(self) -> list[str]:
         """Return the last lines since it was last started, as many as people can be expected to look at."""

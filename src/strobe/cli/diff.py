@@ -7,7 +7,7 @@ import typer
 
 from strobe.cli.commands import JsonOption, StoreOption
 from strobe.cli.freeze_frame import time_text, value_text
-from strobe.cli.output import Column, count, print_json, print_table, say, size_text
+from strobe.cli.output import Cell, Column, count, print_json, print_table, say, size_text
 from strobe.outside import shown_position
 from strobe.storage import Store
 from strobe.storage.difference import Change, ChannelDifference, Difference, KeyedChange, ProcessDifference, compare
@@ -78,10 +78,10 @@ def _print_channels(channels: list[ChannelDifference]) -> None:
     say(f"{count(len(moved), 'channel')} moved, {still:,} did not")
 
 
-def _state_cells(one: ProcessDifference) -> list[str]:
+def _state_cells(one: ProcessDifference) -> list[Cell]:
     """How the size changed, and what did."""
     size = f"{'-' if one.state_bytes.by < 0 else '+'}{size_text(abs(one.state_bytes.by))}" if one.state_bytes.by else ""
-    return [size, "\n".join([*_state_lines(one), *_position_lines(one)])]
+    return [size, [*_state_lines(one), *_position_lines(one)]]
 
 
 def _state_lines(one: ProcessDifference) -> Iterator[str]:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from importlib.resources import files
 
-import msgspec
-
+from strobe.plain_text import json_of
 from strobe.simulation.explanations import Scene
 
 _PLACE = "/* scenes */ []"
@@ -12,6 +11,6 @@ _PLACE = "/* scenes */ []"
 
 def page(scenes: Sequence[Scene]) -> str:
     """Return the whole page; scenes are embedded as data, and drawn in the browser."""
-    # "</" would end the script element early, whatever stands in a text.
-    data = msgspec.json.encode(list(scenes)).decode().replace("</", "<\\/")
+    # "</" would end the script element early, and "<!--" begin a comment, whatever stands in a text.
+    data = json_of(list(scenes), str).replace("<", "\\u003c")
     return files("strobe.cli").joinpath("explain.html").read_text(encoding="utf-8").replace(_PLACE, data)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from strobe.causality.proof import Verdict
-from strobe.cli.output import Column, count, print_table, say, size_text
+from strobe.cli.output import Cell, Column, count, print_table, say, size_text
 from strobe.declarations import Declared
 from strobe.outside import shown_position
 from strobe.protocol import ChannelSpec, Fragment, InFlight, LocalState, Snapshot
@@ -208,14 +208,14 @@ def _print_proof(verdict: Verdict) -> None:
 
 
 def _print_channels(found: list[Channel]) -> None:
-    rows = [
+    rows: list[list[Cell]] = [
         [
             channel.channel if channel.kind == "fifo" else f"{channel.channel} ({channel.kind})",
             f"{channel.sent:,}",
             f"{channel.received:,}",
             f"{len(channel.in_flight):,}",
             size_text(channel.in_flight_bytes) if channel.in_flight_bytes else "",
-            _messages_text(channel.in_flight),
+            _messages_lines(channel.in_flight),
         ]
         for channel in found
     ]
@@ -252,8 +252,8 @@ def _outside(process: Process) -> str:
     return ", ".join(read + [f"{name} written to {position:,}" for name, position in process.sinks.items()])
 
 
-def _messages_text(messages: list[Message]) -> str:
+def _messages_lines(messages: list[Message]) -> list[str]:
     lines = [f"#{message.ordinal} {value_text(message.payload)}" for message in messages[:MESSAGES_MAX]]
     if len(messages) > MESSAGES_MAX:
         lines.append(f"and {len(messages) - MESSAGES_MAX:,} more; --json has all")
-    return "\n".join(lines)
+    return lines

@@ -2,6 +2,7 @@
 
 import logging
 
+from strobe.cli.output import note
 from strobe.runtime.event_log import ERROR, INFO, WARNING, EventLog
 
 
@@ -17,6 +18,13 @@ class _Told(logging.Handler):
         level = ERROR if record.levelno >= logging.ERROR else WARNING if record.levelno >= logging.WARNING else INFO
         trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
         self._events.say(record.getMessage(), level, process=self._process, traceback=trace)
+
+
+class Noted(logging.Handler):
+    """Prints what the logging module gets as a line beside the result of a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
 
 
 def start_logging(as_json: bool, process: str) -> EventLog:

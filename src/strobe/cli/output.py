@@ -1,14 +1,24 @@
-"""What people and programs see: text and tables on stdout, errors and progress on stderr, or one JSON document."""
+"""What people and programs see: text and tables on stdout, errors and progress on stderr, or one JSON document.
+
+Everything that a command prints goes through here, and so through `plain_text`: names and reasons from elsewhere reach
+a terminal without control characters, and are never markup.
+"""
 
 import shutil
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
+
+from strobe.plain_text import json_of, plain, plain_lines
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 WIDTH_ELSEWHERE = 100
 """How wide lines are where they do not go to a terminal."""
@@ -16,28 +26,48 @@ _PROGRESS_EVERY_S = 0.1
 _TEXT_WIDTH_MIN = 16
 _COMMAND = "    "
 _CLEAR_LINE = "\r\x1b[K"
+_LINES_LENGTH_MAX = 100_000
 
 
 def say(text: str = "") -> None:
     """Print a line of the result."""
-    sys.stdout.write(f"{text}\n")
+    _write(plain(text), sys.stdout)
+
+
+def say_lines(text: str) -> None:
+    """Print several lines of our own."""
+    _write(plain_lines(text), sys.stdout)
 
 
 def note(text: str) -> None:
     """Print a line beside the result."""
-    sys.stderr.write(f"{text}\n")
+    _write(plain(text), sys.stderr)
+
+
+def note_lines(text: str) -> None:
+    """Print several lines beside the result, such as a traceback."""
+    _write(plain_lines(text, _LINES_LENGTH_MAX), sys.stderr)
 
 
 def say_wrapped(text: str, indent: str = "  ") -> None:
     """Print one line of the result; on a terminal it is broken between words, and goes on behind `indent`."""
-    say(_wrap(text, indent, sys.stdout) if sys.stdout.isatty() else text)
+    line = plain(text)
+    _write(_wrap(line, indent, sys.stdout) if sys.stdout.isatty() else line, sys.stdout)
 
 
 def print_json(document: Any) -> None:
     """Print the one document of `--json`."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document, enc_hook=repr), indent=2).decode() + "\n")
+    _write(msgspec.json.format(json_of(document, repr), indent=2), sys.stdout)
+
+
+def _write(text: str, stream: TextIO, end: str = "\n") -> None:
+    try:
+        stream.write(f"{text}{end}")
+    except UnicodeEncodeError:  # the locale has fewer characters than the text
+        known = stream.encoding or "ascii"
+        stream.write(f"{text}{end}".encode(known, "backslashreplace").decode(known))
 
 
 @contextmanager
@@ -52,8 +82,9 @@ def beside_document(json: bool) -> Iterator[None]:
 
 def print_error(problem: str, label: str = "error: ") -> None:
     """Print what went wrong as a paragraph on stderr. Lines stay lines, and commands (indented by four) stay whole."""
-    lines = f"{label}{problem}".splitlines()
-    note("\n".join(line if line.startswith(_COMMAND) else _wrap(line, "  ", sys.stderr) for line in lines))
+    lines = plain_lines(f"{label}{problem}").split("\n")
+    shown = (line if line.startswith(_COMMAND) else _wrap(line, "  ", sys.stderr) for line in lines)
+    _write("\n".join(shown), sys.stderr)
 
 
 def _wrap(line: str, indent: str, stream: TextIO) -> str:
@@ -91,31 +122,52 @@ class Column(NamedTuple):
 _STYLES = {"holds": "green", "violated": "bold red", "corrupt": "bold red", "undecided": "yellow", "aborted": "yellow"}
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+Cell = str | list[str]
+"""Text, or several lines of it."""
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
     """Print a table that fits the width; verdicts are coloured on a terminal."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    console = Console(file=sys.stdout, width=max(width(), _width_min(columns, rows)), highlight=False)
+    with console.capture() as printed:
+        console.print(table(columns, ([cell_of(cell) for cell in row] for row in rows)))
+    for line in printed.get().splitlines():
+        _write(line.rstrip(), sys.stdout)
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence["Text"]]) -> "Table":
+    """Return a table to be drawn, of cells made by `cell_of`."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(
+        made.add_column(
             column.title, justify="right" if column.number else "left", no_wrap=column.number or column.name
         )
     for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell.split(" ")[0], ""), overflow="fold") for cell in row))
-    console = Console(file=sys.stdout, width=max(width(), _width_min(columns, rows)), highlight=False)
-    with console.capture() as printed:
-        console.print(table)
-    for line in printed.get().splitlines():
-        say(line.rstrip())
+        made.add_row(*row)
+    return made
 
 
-def _width_min(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+def cell_of(cell: Cell, style: str | None = None) -> "Text":
+    """Return text to be drawn as it stands: brackets in a name are no markup. Verdicts have a style of their own."""
+    from rich.text import Text
+
+    text = _cell_text(cell)
+    return Text(text, _STYLES.get(text.split(" ")[0], "") if style is None else style, overflow="fold")
+
+
+def _cell_text(cell: Cell) -> str:
+    return plain(cell) if isinstance(cell, str) else "\n".join(map(plain, cell))
+
+
+def _width_min(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
     """Return what the table needs: a name that is cut off cannot be pasted. On a narrow terminal, lines run over."""
     total = 2 * len(columns)
     for place, column in enumerate(columns):
-        cells = [column.title, *(row[place] for row in rows)]
+        cells = [column.title, *(_cell_text(row[place]) for row in rows)]
         total += max(map(len, cells)) if column.number or column.name else min(max(map(len, cells)), _TEXT_WIDTH_MIN)
     return total
 
@@ -157,12 +209,12 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Print a line that stays, also where stderr is not a terminal."""
-        note(f"{_CLEAR_LINE if self._shown else ''}{text}")
+        _write(f"{_CLEAR_LINE if self._shown else ''}{plain(text)}", sys.stderr)
 
     def show(self, text: str, *, now: bool = False) -> None:
         """Replace the line, at most ten times a second unless `now`."""
         time_s = time.monotonic()
         if self._shown and (now or time_s - self._last_s >= _PROGRESS_EVERY_S):
             self._last_s = time_s
-            sys.stderr.write(f"{_CLEAR_LINE}{text[: width(sys.stderr) - 1]}")
+            _write(f"{_CLEAR_LINE}{plain(text)[: width(sys.stderr) - 1]}", sys.stderr, end="")
             sys.stderr.flush()

@@ -3,13 +3,14 @@
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from strobe.causality.predicates import Predicate
 from strobe.cli.commands import JsonOption, KeysOption, StoreOption, ViewOption, new_app
 from strobe.cli.interrupts import interruptible
+from strobe.cli.logs import Noted
 from strobe.cli.output import Column, Progress, beside_document, count, note, print_json, print_table, say, say_wrapped
 from strobe.cli.verification import read_view
 from strobe.errors import UsageError
@@ -225,8 +226,6 @@ def _quiet_logs() -> None:
     logging.getLogger("py4j").propagate = False
     # When it is interrupted, py4j prints its stack by way of the root, unless that has somewhere to put it.
     logging.getLogger().addHandler(logging.NullHandler())
-    ours: Any = logging.StreamHandler()
-    ours.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("strobe.pipeline")
-    logger.handlers[:] = [ours]
+    logger.handlers[:] = [Noted()]
     logger.propagate = False

@@ -3,10 +3,11 @@
 import re
 import sys
 from collections import deque
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from strobe.cli.output import note, size_text
+from strobe.cli.output import Column, cell_of, note, size_text, table
 from strobe.runtime.documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
 
 EVENTS_SHOWN = 6
@@ -114,57 +115,46 @@ def snapshot_text(finished: FinishedSnapshot) -> str:
 
 def _picture(status: Status, events: list[str]) -> Any:
     from rich.console import Group
-    from rich.text import Text
 
     head = (
         f"epoch {status.epoch}, view {status.view} · {status.committed:,} snapshots, {status.aborted:,} aborted · "
         f"log {status.log_position:,} · {status.api}"
     )
-    lines = [Text(event, overflow="fold") for event in events]
-    return Group(Text(head, style="bold"), _processes(status.processes), _snapshots(status), *lines)
+    lines = [cell_of(event, "") for event in events]
+    return Group(cell_of(head, "bold"), _processes(status.processes), _snapshots(status), *lines)
 
 
 def _processes(processes: list[ProcessStatus]) -> Any:
-    from rich.text import Text
+    def cells(one: ProcessStatus) -> Iterator[str]:
+        yield str(one.pid or "")
+        yield f"{one.events_per_s:,.0f}"
+        yield f"{one.position:,}"
+        yield size_text(one.backlog_bytes)
+        yield size_text(one.memory_bytes)
+        yield f"{one.cpu_s:,.1f}"
 
-    table = _table("process", "state", "pid", "events/s", "events", "backlog", "memory", "cpu s")
-    for one in processes:
-        table.add_row(
-            Text(one.name),
-            Text(one.state, style=_STATE_STYLES.get(one.state, "")),
-            str(one.pid or ""),
-            f"{one.events_per_s:,.0f}",
-            f"{one.position:,}",
-            size_text(one.backlog_bytes),
-            size_text(one.memory_bytes),
-            f"{one.cpu_s:,.1f}",
-        )
-    return table
+    titles = ("process", "state", "pid", "events/s", "events", "backlog", "memory", "cpu s")
+    states = (cell_of(one.state, _STATE_STYLES.get(one.state, "")) for one in processes)
+    rows = zip(processes, states, strict=True)
+    return _table(titles, [[cell_of(one.name, ""), state, *map(cell_of, cells(one))] for one, state in rows])
 
 
 def _snapshots(status: Status) -> Any:
-    from rich.text import Text
-
-    table = _table("snapshot", "outcome", "ms", "state", "in flight", "messages", "slowest")
-    for one in status.finished[-SNAPSHOTS_SHOWN:]:
+    def cells(one: FinishedSnapshot) -> Iterator[str]:
         stored = [part for part in one.parts if part.stored]
         slowest = max(stored, key=lambda part: part.duration_us, default=None)
-        table.add_row(
-            Text(one.id),  # as text: names of processes are no markup, whatever they have in brackets
-            one.outcome,
-            f"{one.duration_us / 1000:,.0f}",
-            size_text(one.state_bytes),
-            size_text(one.in_flight_bytes),
-            f"{one.in_flight_messages:,}",
-            Text(f"{slowest.process} {slowest.duration_us / 1000:,.0f} ms" if slowest else ""),
-        )
-    return table
+        yield one.id
+        yield one.outcome
+        yield f"{one.duration_us / 1000:,.0f}"
+        yield size_text(one.state_bytes)
+        yield size_text(one.in_flight_bytes)
+        yield f"{one.in_flight_messages:,}"
+        yield f"{slowest.process} {slowest.duration_us / 1000:,.0f} ms" if slowest else ""
+
+    titles = ("snapshot", "outcome", "ms", "state", "in flight", "messages", "slowest")
+    rows = status.finished[-SNAPSHOTS_SHOWN:]
+    return _table(titles, [[cell_of(cell, "") for cell in cells(one)] for one in rows])
 
 
-def _table(*titles: str) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in titles:
-        table.add_column(title, no_wrap=True, justify="left" if title in _WORDS else "right")
-    return table
+def _table(titles: Sequence[str], rows: list[list[Any]]) -> Any:
+    return table([Column(title, number=title not in _WORDS, name=title in _WORDS) for title in titles], rows)

@@ -7,11 +7,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-import msgspec
+from strobe.plain_text import LENGTH_MAX, json_of, plain, plain_lines, shortened
 
 INFO = "info"
 WARNING = "warning"
 ERROR = "error"
+_TRACEBACK = "traceback"
+"""The one fact with lines of its own."""
+_TRACEBACK_LENGTH_MAX = 100_000
 
 
 class EventLog:
@@ -24,7 +27,7 @@ class EventLog:
 
     def say(self, event: str, level: str = INFO, /, **facts: Any) -> None:
         """Tell that `event` has happened. Facts that are None or empty are left out."""
-        told = {name: value for name, value in facts.items() if value is not None and value != "" and value != {}}
+        told = {name: value for name, value in facts.items() if value not in (None, "", {})}
         line = self._json(event, level, told) if self._as_json else self._text(event, level, told)
         stream = self._stream or sys.stderr
         with suppress(OSError, ValueError):
@@ -33,19 +36,35 @@ class EventLog:
 
     def _json(self, event: str, level: str, facts: dict[str, Any]) -> str:
         moment = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
-        document = {"at": moment, "level": level, "event": event, **facts}
-        return msgspec.json.encode(document, enc_hook=str).decode()
+        bounded = {name: _bounded(name, value) for name, value in facts.items()}
+        return json_of({"at": moment, "level": level, "event": event, **bounded}, str)
 
     def _text(self, event: str, level: str, facts: dict[str, Any]) -> str:
         moment = datetime.fromtimestamp(self._clock(), UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
         mark = "" if level == INFO else f"{level}: "
-        words = (f"{name}={_word(value)}" for name, value in facts.items())
-        return " ".join((moment, f"{mark}{event}", *words))
+        trace = facts.pop(_TRACEBACK, None)
+        words = [f"{name}={_word(value)}" for name, value in facts.items()]
+        if trace is not None:
+            words.append(f'{_TRACEBACK}="{_indented(str(trace))}"')
+        return " ".join((moment, f"{mark}{plain(event)}", *words))
+
+
+def _bounded(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return shortened(value, _TRACEBACK_LENGTH_MAX if name == _TRACEBACK else LENGTH_MAX)
 
 
 def _word(value: Any) -> str:
     if isinstance(value, str):
-        return f'"{value}"' if any(character.isspace() for character in value) or not value else value
+        text = plain(value)
+        quoted = any(character.isspace() for character in text) or not text
+        return '"{}"'.format(text.replace('"', '\\"')) if quoted else text
     if isinstance(value, int | float | bool):
         return str(value)
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    return json_of(value, str)
+
+
+def _indented(lines: str) -> str:
+    """Return lines of which none but the first can be taken for a line of the log, whatever they contain."""
+    return plain_lines(lines, _TRACEBACK_LENGTH_MAX).replace("\n", "\n    ")

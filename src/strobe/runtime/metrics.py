@@ -6,11 +6,14 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
+from strobe.plain_text import plain
 from strobe.runtime.documents import ABORTED, COMMITTED, FinishedSnapshot, Status
 from strobe.runtime.watch import Watch
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LABEL_LENGTH_MAX = 500
 DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -86,6 +89,11 @@ class _Now(Collector):
         return []  # so that registering does not ask for the status
 
     def collect(self) -> Iterator[Metric]:
+        for metric in self._metrics():
+            metric.samples = [_with_plain_labels(sample) for sample in metric.samples]
+            yield metric
+
+    def _metrics(self) -> Iterator[Metric]:
         status = self._status()
         for name, text, value in _SYSTEM:
             yield GaugeMetricFamily(f"strobe_{name}", text, value=value(status))
@@ -96,6 +104,10 @@ class _Now(Collector):
         )
         yield from _processes(status)
         yield from _channels(status)
+
+
+def _with_plain_labels(sample: Sample) -> Sample:
+    return sample._replace(labels={name: plain(value, _LABEL_LENGTH_MAX) for name, value in sample.labels.items()})
 
 
 def _processes(status: Status) -> Iterator[Metric]:

@@ -30,6 +30,7 @@ import msgspec
 from blake3 import blake3
 
 from strobe.errors import UsageError
+from strobe.plain_text import json_of
 
 ATTEMPTS = 3
 PAUSE_S = 0.5
@@ -169,7 +170,7 @@ class _Sending:
 
     def _problem_of(self, alert: Alert) -> str | None:
         """Deliver one; say why that cannot be done."""
-        body = msgspec.json.encode(alert) + b"\n"
+        body = json_of(alert, str).encode() + b"\n"
         problem = ""
         for attempt in range(ATTEMPTS):
             time.sleep(PAUSE_S * (2**attempt - 1))

@@ -5,7 +5,6 @@ what is connected from above to below happened before. Recorded cuts are drawn a
 """
 
 import html
-import re
 
 import msgspec
 
@@ -13,6 +12,7 @@ from strobe.causality.cuts import VIOLATED, CutVerdict, check_cuts
 from strobe.causality.trace import EventRef, Trace, TracedEvent
 from strobe.causality.trace_lines import Receive
 from strobe.errors import UsageError
+from strobe.plain_text import plain
 from strobe.traces.descriptions import describe, log_line
 
 EVENTS_MAX = 20_000
@@ -35,12 +35,9 @@ _STYLE = """
 """
 
 
-# What XML has no way to say: logs have colours in them.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
 def escape(text: str) -> str:
-    return html.escape(_FORBIDDEN.sub("\ufffd", text))
+    """Return `text` for XML. Logs have colours in them, which XML has no way to write."""
+    return html.escape(plain(text))
 
 
 class _Layout(msgspec.Struct, frozen=True):
