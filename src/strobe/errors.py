@@ -17,6 +17,7 @@
     │   │   └── StoreMissing          there is no store here, or none any more
     │   ├── StoreCorrupt          a log entry or the header is damaged
     │   └── LogConflict           another writer has created this log entry first
+    ├── TakenOver             another coordinator leads the store: this one must stop
     └── MissingComponent      an extra or a program that this needs is not installed
         └── MissingExtra
 
@@ -42,6 +43,7 @@ __all__ = [
     "StoreFormatError",
     "StoreMissing",
     "StrobeError",
+    "TakenOver",
     "TransportError",
     "UsageError",
 ]
@@ -147,6 +149,26 @@ class LogConflict(StoreError):
     def __init__(self, url: str, position: int) -> None:
         super().__init__(url, f"log entry {position} was written by another writer; read the log again")
         self.position = position
+
+
+class TakenOver(StrobeError):
+    """Another coordinator has started on the store at `url` (S1). Whoever started this one must not start it again."""
+
+    exit_code = 5
+
+    def __init__(self, url: str, own_term: int, term: int, coordinator: str) -> None:
+        super().__init__(url, own_term, term, coordinator)
+        self.url = url
+        self.own_term = own_term
+        self.term = term
+        self.coordinator = coordinator
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.url}: another coordinator has taken over ({self.coordinator}, term {self.term}); this one, "
+            f"of term {self.own_term}, has stopped and writes nothing more; to run the system here, stop the other one "
+            "first, then start this one again"
+        )
 
 
 class MissingComponent(StrobeError):

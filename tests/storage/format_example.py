@@ -9,7 +9,7 @@ from tests.storage.samples import commit, frame, sample_id, snapshot_of
 
 from strobe.protocol.fragment import MSGPACK, OPAQUE, LocalState, Snapshot
 from strobe.protocol.frames import Frontier, InFlight, extend_fifo, seed_hash
-from strobe.protocol.log import BlobRef, Manifest
+from strobe.protocol.log import BlobRef, Manifest, Term
 from strobe.protocol.view import ChannelSpec, View
 from strobe.storage import Store
 
@@ -45,6 +45,7 @@ def example_snapshot() -> Snapshot:
 
 def build(root: Path) -> Manifest:
     store = Store.create(root, identity="00112233445566778899aabbccddeeff")
+    store.append(Term(1, "alpha pid 4711", at_us=5), 0)
     snapshot = commit(store, example_snapshot())
     return store.state().committed[snapshot].manifest
 
@@ -54,7 +55,7 @@ def render() -> str:
         root = Path(directory) / "store"
         manifest = build(root)
         lines = [TITLE, *_story(), ""]
-        for name in ("strobe.json", "log/00000000000000000000.json", "log/00000000000000000001.json"):
+        for name in ("strobe.json", *(f"log/{position:020d}.json" for position in range(3))):
             lines += [f"`{name}`:", "```json", (root / name).read_text().rstrip("\n"), "```"]
         lines += _blobs(root, manifest) + _proof(manifest)
         return "\n".join(lines) + "\n"
@@ -62,6 +63,7 @@ def render() -> str:
 
 def _story() -> list[str]:
     return [
+        "A coordinator has started, and has taken one snapshot.",
         "Two processes and one fifo channel `a->b`. a has sent three messages in two frames, `[1, 2]` and `['x']`. b",
         "was stopped by a breakpoint after the first message: both are channel state, the first with `consumed` 1.",
         "These files are written by `tests/storage/format_example.py`, and a test compares them with this page.",
@@ -87,7 +89,7 @@ def _blobs(root: Path, manifest: Manifest) -> list[str]:
     assert rows[-1][1] == len(frames)
     return [
         "",
-        "The blobs, in `blobs/00000000000000000000/`:",
+        "The blobs, in `blobs/00000000000000000001/`:",
         "```",
         *(
             f"{ref.blake3}  {_bytes(root, ref).hex(' ')}  {what}"

@@ -39,18 +39,21 @@ def read_log(root):
         if document["position"] != position or document["previous"] != previous:
             raise Wrong(f"{name}: chain")
         previous = checksum
-        yield position, document["entry"]
+        yield position, document["entry"], document.get("term", 0)
 
 
 def complete_snapshots(root):
-    epoch, opened, ended, complete, pinned = 0, set(), set(), {}, set()
+    term, epoch, opened, ended, complete, pinned = 0, 0, set(), set(), {}, set()
 
     def end(snapshots):
         ended.update(snapshots)
         opened.difference_update(snapshots)
 
-    for _, entry in read_log(root):
+    for _, entry, written_in in read_log(root):
+        if written_in < term:
+            continue
         kind, snapshot = entry["type"], entry.get("snapshot")
+        term = max(written_in, entry["term"]) if kind == "term" else written_in
         if kind == "begin" and snapshot not in opened | ended:
             (opened if epoch_of(snapshot) >= epoch else ended).add(snapshot)
         elif kind == "commit" and snapshot in opened and entry["manifest"]["epoch"] == epoch_of(snapshot):

@@ -3,7 +3,7 @@
 import msgspec
 
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Departure, Entry, EntryRef
+from strobe.protocol.log import Departure, Entry, EntryRef, ReadEntry
 from strobe.protocol.view import ChannelSpec, View
 
 
@@ -145,7 +145,7 @@ class EntryLogged(msgspec.Struct, frozen=True):
     Where it starts an epoch from a snapshot, `departed` and `joined` are what the manifest of that says.
     """
 
-    entry: Entry
+    entry: ReadEntry
     departed: dict[str, Departure] = {}
     joined: dict[str, int] = {}
 

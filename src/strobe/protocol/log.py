@@ -1,8 +1,9 @@
 """The entries of the store's log: the one record that decides everything (S1).
 
 The coordinator keeps no truth of its own. It appends these, and after a restart it reads them again. The first outcome
-(commit or abort) for a snapshot wins; later ones have no effect. Ids are printed ones, so that the log can be read
-without Strobe.
+(commit or abort) for a snapshot wins; later ones have no effect. Each start of a coordinator is an entry, its term, and
+every entry is written in a term: those of a coordinator that another one has replaced have no effect. Ids are printed
+ones, so that the log can be read without Strobe.
 """
 
 import msgspec
@@ -177,4 +178,24 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     at_us: int
 
 
-Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove | Release
+class Term(msgspec.Struct, frozen=True, tag="term"):
+    """A coordinator has started, and leads from here on; every coordinator of a lower term must stop.
+
+    `coordinator` says for people where it runs.
+    """
+
+    term: int
+    coordinator: str
+    at_us: int
+
+
+Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term
+
+
+class Void(msgspec.Struct, frozen=True):
+    """What a reader is given for an entry that has no effect, with the reason. It is never written."""
+
+    reason: str
+
+
+ReadEntry = Entry | Void

@@ -30,7 +30,7 @@ from strobe.protocol.coordination import (
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.log import Begin, EpochStart, Manifest
+from strobe.protocol.log import Begin, EpochStart, Manifest, Void
 from strobe.protocol.rollback import NEWEST, Goal
 from strobe.protocol.systems import first_view, who_must_stay
 from strobe.runtime.choosing import Topology
@@ -189,6 +189,9 @@ class Coordinator:
             self.origin = told.origin
         self.state.apply(position, entry)
         self.foreign += told.foreign
+        if isinstance(entry, Void):
+            self.log.say("ignored an entry of the log", WARNING, position=position, reason=entry.reason)
+            return
         if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
             self.chronicle.begun(position, entry)
         origin = told.origin

@@ -19,7 +19,19 @@ from strobe.errors import LogConflict, StoreError, StrobeError
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Commit, Departure, Entry, EntryRef, EpochStart, Manifest, Pin, Remove
+from strobe.protocol.log import (
+    Commit,
+    Departure,
+    Entry,
+    EntryRef,
+    EpochStart,
+    Manifest,
+    Pin,
+    ReadEntry,
+    Remove,
+    Term,
+    Void,
+)
 from strobe.runtime.choosing import Topology, below_released, choose
 from strobe.runtime.commits import CommitOrder, assemble, prove
 from strobe.runtime.patience import may_pass
@@ -52,7 +64,7 @@ class Logged(msgspec.Struct, frozen=True):
     Where it starts an epoch from a snapshot, `origin` is that.
     """
 
-    entry: Entry
+    entry: ReadEntry
     foreign: bool
     origin: Origin | None = None
 
@@ -194,7 +206,7 @@ class LogDesk:
         told: list[Told] = []
         try:
             for _, entry in islice(self.store.read_log(self.position), entries_max):
-                foreign = not isinstance(entry, Pin | Remove)
+                foreign = not isinstance(entry, Pin | Remove | Term | Void)
                 told.append(self._take(entry, foreign))
                 self.foreign += foreign
         except StoreError:
@@ -210,7 +222,7 @@ class LogDesk:
         restored = entry.restored if isinstance(entry, EpochStart) else None
         return restored is None or restored in self._patiently(self.store.state).committed
 
-    def _take(self, entry: Entry, foreign: bool) -> Logged:
+    def _take(self, entry: ReadEntry, foreign: bool) -> Logged:
         """Take in the next entry. StoreError: it is still the next one."""
         logged = Logged(entry, foreign, self._origin(entry))
         self.position += 1
@@ -218,7 +230,7 @@ class LogDesk:
             self.starts.setdefault(entry.epoch, entry)
         return logged
 
-    def _origin(self, entry: Entry) -> Origin | None:
+    def _origin(self, entry: ReadEntry) -> Origin | None:
         restored = entry.restored if isinstance(entry, EpochStart) else None
         complete = self.store.known.committed.get(restored) if restored is not None else None
         if complete is None:

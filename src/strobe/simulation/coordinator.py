@@ -28,7 +28,7 @@ from strobe.protocol.coordination import (
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.log import Commit, Entry, EpochStart, Manifest
+from strobe.protocol.log import Commit, Entry, EpochStart, Manifest, ReadEntry
 from strobe.storage import Store
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class MemoryLog:
         self.log.append(entry)
         self.on_step("after the entry")
 
-    def entries(self, start: int) -> Iterator[Entry]:
+    def entries(self, start: int) -> Iterator[ReadEntry]:
         yield from self.log[start:]
 
     def write(self, snapshot: Snapshot) -> Manifest:
@@ -90,7 +90,7 @@ class StoreLog:
         self.writing = type(entry).__name__
         self.store.append(entry, position)
 
-    def entries(self, start: int) -> Iterator[Entry]:
+    def entries(self, start: int) -> Iterator[ReadEntry]:
         for _, entry in self.store.read_log(start):
             yield entry
 

@@ -33,7 +33,7 @@ from strobe.protocol.coordination import (
     TellSettled,
     TellView,
 )
-from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, ViewChange
+from strobe.protocol.log import Abort, Begin, Commit, EpochStart, ReadEntry, ViewChange
 from strobe.protocol.systems import first_view
 from strobe.simulation.coordinator import Coordinator, MemoryLog, StoreLog
 from strobe.simulation.faults import Faults
@@ -253,7 +253,7 @@ class World:
         elif process in self.coordinator.instances:
             self.network.control_down(process, (self.coordinator.instances[process], effect))
 
-    def logged(self, entry: Entry) -> None:
+    def logged(self, entry: ReadEntry) -> None:
         """The coordinator has read this entry, for the first time or again after a restart."""
         match entry:
             case Begin():

@@ -8,7 +8,7 @@ or not at all.
 from collections.abc import Callable
 
 from strobe.errors import LogConflict
-from strobe.protocol.log import Entry
+from strobe.protocol.log import Entry, Term
 from strobe.storage.log_state import LogState
 from strobe.storage.store import Store
 
@@ -31,3 +31,14 @@ def append_when(store: Store, decide: Decide) -> int | None:
         except LogConflict:
             continue
         return position
+
+
+def begin_term(store: Store, coordinator: str, at_us: int) -> int:
+    """Begin a new term, as a coordinator does before it writes anything else, and return it; the last to do so leads.
+
+    `coordinator` says for people where it runs. After a StoreError it can be tried again: a term that was begun and is
+    not led by anybody does no harm.
+    """
+    append_when(store, lambda _: Term(store.term + 1, coordinator, at_us))
+    store.lead(store.term)
+    return store.term

@@ -1,4 +1,4 @@
-"""One file of the log: an entry, its position, and the checksum of the entry before it (S1, S2).
+"""One file of the log: an entry, its position and term, and the checksum of the entry before it (S1, S2).
 
 Every file names its predecessor by checksum, so a missing, swapped or replaced entry is found by whoever reads past it.
 Entry 0 names the header of the store: the entries of one store do not fit into another.
@@ -6,13 +6,25 @@ Entry 0 names the header of the store: the entries of one store do not fit into 
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from strobe.errors import StoreCorrupt, StoreFormatError, UsageError
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Release, Remove, ViewChange
+from strobe.protocol.log import (
+    Abort,
+    Begin,
+    Commit,
+    Entry,
+    EpochStart,
+    Manifest,
+    Pin,
+    Release,
+    Remove,
+    Term,
+    ViewChange,
+)
 from strobe.protocol.view import View
 from strobe.storage.sealed import UNSEALED, check_seal, seal
 
@@ -21,7 +33,7 @@ LOG = "log"
 _NAME = re.compile(r"(\d{20})\.json")
 _COMMIT = re.compile(
     rb'\{"blake3":"[0-9a-f]{64}","position":(\d+),"previous":"([0-9a-f]{64})",'
-    rb'"entry":\{"type":"commit","snapshot":"([^"\\]+)","manifest":\{'
+    rb'(?:"term":(\d+),)?"entry":\{"type":"commit","snapshot":"([^"\\]+)","manifest":\{'
     rb'"protocol":"[^"\\]*","initiators":\[[^\]\\]*\],"view":\{"number":(\d+),'
 )
 # With the comma before it, this is in no string: a quotation mark within one has a backslash before it. The view, which
@@ -29,10 +41,11 @@ _COMMIT = re.compile(
 _EPOCH = re.compile(rb',"epoch":(\d+),')
 
 
-class _Document(msgspec.Struct, frozen=True):
+class _Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blake3: str
     position: int
     previous: str
+    term: int = 0
     entry: Entry
 
 
@@ -55,11 +68,20 @@ class _CommitOutline(msgspec.Struct, frozen=True, tag="commit"):
         return Commit(self.snapshot, Manifest("", (), view, self.manifest.epoch, 0, 0, {}), self.at_us)
 
 
-class _DocumentOutline(msgspec.Struct, frozen=True):
+class _DocumentOutline(msgspec.Struct, frozen=True, kw_only=True):
     blake3: str
     position: int
     previous: str
-    entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove | Release
+    term: int = 0
+    entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term
+
+
+class Decoded(NamedTuple):
+    """An entry, the checksum of its file, and the highest term that its writer had read."""
+
+    entry: Entry
+    checksum: str
+    term: int
 
 
 _decoder = msgspec.json.Decoder(_Document)
@@ -77,11 +99,12 @@ def entry_position(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def encode_entry(entry: Entry, position: int, previous: str) -> tuple[bytes, str]:
+def encode_entry(entry: Entry, position: int, previous: str, term: int = 0) -> tuple[bytes, str]:
     """Return the bytes of the file, and its checksum; raise UsageError where the entry could not be read back."""
     _check_id(entry)
+    document = _Document(blake3=UNSEALED, position=position, previous=previous, term=term, entry=entry)
     try:
-        raw, checksum = seal(msgspec.json.encode(_Document(UNSEALED, position, previous, entry)) + b"\n")
+        raw, checksum = seal(msgspec.json.encode(document) + b"\n")
         # One entry that nobody can read would make the whole log unreadable for good. JSON has no infinite number.
         if _decoder.decode(raw).entry == entry:
             return raw, checksum
@@ -90,17 +113,17 @@ def encode_entry(entry: Entry, position: int, previous: str) -> tuple[bytes, str
     raise UsageError(f"log entry {position} cannot be written as JSON without changing it: {entry}")
 
 
-def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> tuple[Entry, str]:
-    """Return the entry and its checksum; `previous` None leaves the chain unchecked."""
+def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> Decoded:
+    """Return the entry; `previous` None leaves the chain unchecked."""
     document, checksum = decode_document(_decoder.decode, raw, url, position, previous)
-    return document.entry, checksum
+    return Decoded(document.entry, checksum, document.term)
 
 
-def decode_outline(raw: bytes, url: str, position: int, previous: str | None) -> tuple[Entry, str]:
+def decode_outline(raw: bytes, url: str, position: int, previous: str | None) -> Decoded:
     """Do as `decode_entry` does, but leave out of a commit all that the log does not decide by: most of its bytes."""
     document, checksum = decode_document(_find_outline, raw, url, position, previous)
     entry = document.entry
-    return entry.commit() if isinstance(entry, _CommitOutline) else entry, checksum
+    return Decoded(entry.commit() if isinstance(entry, _CommitOutline) else entry, checksum, document.term)
 
 
 def _find_outline(raw: bytes) -> _DocumentOutline:
@@ -112,9 +135,15 @@ def _find_outline(raw: bytes) -> _DocumentOutline:
     epoch = _EPOCH.search(raw, begin.end()) if begin else None
     if begin is None or epoch is None:
         return _outline_decoder.decode(raw)
-    manifest = _ManifestOutline(int(epoch[1]), _ViewOutline(int(begin[4])))
-    # When it was committed is at the end, and decides nothing.
-    return _DocumentOutline("", int(begin[1]), begin[2].decode(), _CommitOutline(begin[3].decode(), manifest, 0))
+    position, previous, term, snapshot, view = begin.groups()
+    return _DocumentOutline(
+        blake3="",
+        position=int(position),
+        previous=previous.decode(),
+        term=int(term or 0),
+        # When it was committed is at the end, and decides nothing.
+        entry=_CommitOutline(snapshot.decode(), _ManifestOutline(int(epoch[1]), _ViewOutline(int(view))), 0),
+    )
 
 
 def decode_document(

@@ -26,6 +26,7 @@ from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import check_seal, stated_checksum
 from strobe.storage.shared_decoding import CommitDecoder
+from strobe.storage.terms import Terms
 
 _BLOB_BYTES = re.compile(rb'"blake3":"[0-9a-f]{64}","bytes":(\d+),"begin":')
 _WEIGHED_BYTES_MAX = 64 << 10
@@ -111,6 +112,7 @@ class Follower:
         self._header = header.blake3
         self._before: str | None = self._header
         self._state = LogState()
+        self._terms = Terms()
         self._followed: list[Followed] = []
         self._damaged: set[int] = set()
         self._listed = False
@@ -180,11 +182,12 @@ class Follower:
     def _take(self, raw: bytes) -> None:
         position = self.end
         try:
-            entry, checksum = decode_outline(raw, self.url, position, self._before)
+            decoded = decode_outline(raw, self.url, position, self._before)
         except (StoreCorrupt, StoreFormatError) as error:
             self._pass_over(error.problem.removeprefix(f"{entry_name(position)}: "))
             return
-        self._before = checksum
+        self._before = decoded.checksum
+        entry = self._terms.take(position, decoded)
         if isinstance(entry, Commit):
             self._take_commit(position, entry, raw)
         else:
@@ -213,7 +216,7 @@ class Follower:
 
     def _began_at_damage(self, raw: bytes) -> bool:
         try:
-            entry, _ = decode_entry(raw, self.url, self.end, None)
+            entry = decode_entry(raw, self.url, self.end, None).entry
         except StoreFormatError:
             return False
         return isinstance(entry, Commit) and any(ref.begin in self._damaged for ref in blobs_of(entry.manifest))

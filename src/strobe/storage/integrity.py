@@ -18,6 +18,7 @@ from strobe.storage.header import DIRECTORIES, HEADER, RUN, read_header
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.place import Place
+from strobe.storage.terms import Terms
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ def verify_bytes(place: Place) -> list[Problem]:
 
 def _check_log(place: Place, header: str | None, problems: list[Problem]) -> LogState | None:
     """Add what is wrong with the log to `problems`; return its state, or None where it cannot be known."""
-    state = LogState()
+    state, terms = LogState(), Terms()
     previous = header
     next_position = 0
     damaged = header is None
@@ -63,14 +64,15 @@ def _check_log(place: Place, header: str | None, problems: list[Problem]) -> Log
             previous, damaged = None, True
         next_position = position + 1
         try:
-            entry, previous = decode_entry(_read_entry(place, position), place.url, position, previous)
+            decoded = decode_entry(_read_entry(place, position), place.url, position, previous)
         except StoreError as error:
             problems.append(_problem(entry_name(position), error))
             # The next entry is checked by itself: it is not to blame for what it follows.
             previous, damaged = None, True
             continue
+        previous = decoded.checksum
         if not damaged:
-            state.apply(position, entry)
+            state.apply(position, terms.take(position, decoded))
     return None if damaged else state
 
 

@@ -3,16 +3,20 @@
 Whoever creates entry n has decided what n is; nobody can decide it again. A writer that finds its place taken reads
 what was written there, and decides anew. Checksums of entries once read are remembered (32 bytes each), so reading on
 costs only what is new, and an entry replaced behind our back is noticed.
+
+A coordinator leads in a term of its own. Once it has read that another one has started since, nothing can be read or
+appended here any more: every attempt raises TakenOver.
 """
 
 from collections.abc import Iterator
 
-from strobe.errors import LogConflict, StoreCorrupt
-from strobe.protocol.log import Entry, EntryRef
-from strobe.storage.entries import LOG, decode_entry, encode_entry, entry_name, entry_position
+from strobe.errors import LogConflict, StoreCorrupt, TakenOver
+from strobe.protocol.log import Entry, EntryRef, ReadEntry
+from strobe.storage.entries import LOG, Decoded, decode_entry, encode_entry, entry_name, entry_position
 from strobe.storage.place import Place
 from strobe.storage.sealed import DIGITS, stated_checksum
 from strobe.storage.steps import ENTRY_STEPS, CommitStep
+from strobe.storage.terms import Terms
 
 _BYTES = DIGITS // 2
 
@@ -24,15 +28,29 @@ class Log:
         self._place = place
         self._header_checksum = header_checksum
         self._checksums = _Checksums()
+        self._terms = Terms()
+        self._led: int | None = None
         self._durable = 0
         self._listed = False
 
-    def read(self, start: int = 0) -> Iterator[tuple[int, Entry]]:
+    @property
+    def term(self) -> int:
+        """The highest term of what was read: the one that the next entry is written in."""
+        return self._terms.current
+
+    def lead(self, term: int) -> None:
+        """Work for the coordinator of `term`."""
+        self._led = term
+
+    def read(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
         """Yield every entry from `start` on with its position; raise StoreCorrupt at the first damaged one."""
+        self._require_lead()
         position = min(start, len(self._checksums))
         while (raw := self._present(position)) is not None:
-            entry, checksum = decode_entry(raw, self._place.url, position, self._before(position))
-            self._remember(position, checksum)
+            decoded = decode_entry(raw, self._place.url, position, self._before(position))
+            self._remember(position, decoded.checksum)
+            entry = self._terms.take(position, decoded)
+            self._require_lead()
             if position >= start:
                 yield position, entry
             position += 1
@@ -41,23 +59,29 @@ class Log:
 
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
+        self._require_lead()
         if position > len(self._checksums):
             list(self.read(position))  # whatever lies before has to be read, and remembered, first
         if position != len(self._checksums):
             raise self._conflict(position)
         self._check_predecessor(position)
         self._sync_predecessors(position)
-        raw, checksum = encode_entry(entry, position, self._before(position))
+        raw, checksum = encode_entry(entry, position, self._before(position), self.term)
         if not self._place.create(entry_name(position), [raw], ENTRY_STEPS):
             raise LogConflict(self._place.url, position)
         self._place.sync_directory(LOG)
         self._place.step(CommitStep.ENTRY_DURABLE, entry_name(position))
         self._checksums.append(checksum)
+        self._terms.take(position, Decoded(entry, checksum, self.term))
         self._durable = len(self._checksums)
 
     def ref(self, position: int) -> EntryRef:
         """Return what an entry that was read is known by."""
         return EntryRef(position, self._checksums[position])
+
+    def _require_lead(self) -> None:
+        if self._led is not None and self.term > self._led:
+            raise TakenOver(self._place.url, self._led, self.term, self._terms.coordinator)
 
     def _before(self, position: int) -> str:
         return self._checksums[position - 1] if position else self._header_checksum

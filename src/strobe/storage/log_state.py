@@ -3,7 +3,8 @@
 - The first outcome of a snapshot wins: a commit or an abort counts only while the snapshot is open, that is, begun and
   without an outcome. So a commit without a begin, a second outcome and a second begin have no effect.
 - A new epoch aborts whatever is open of an older one, and what an older epoch begins after that is aborted at once: a
-  stale coordinator cannot commit. Epochs and views only ever go up.
+  stale coordinator cannot commit. Epochs, views and terms only ever go up.
+- An entry of an older term than the log is in has no effect (terms.py).
 - A parent counts only if it is complete when the begin is logged. From then on its blobs are kept until the child has
   an outcome, even if the parent is removed (S2).
 - A pinned snapshot is not removed.
@@ -20,7 +21,21 @@ import msgspec
 
 from strobe.errors import SnapshotError, SnapshotIncomplete, SnapshotNotFound
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Release, Remove, ViewChange
+from strobe.protocol.log import (
+    Abort,
+    Begin,
+    Commit,
+    Entry,
+    EpochStart,
+    Manifest,
+    Pin,
+    ReadEntry,
+    Release,
+    Remove,
+    Term,
+    ViewChange,
+    Void,
+)
 from strobe.protocol.view import View
 from strobe.storage.ended_ids import EndedIds
 from strobe.storage.manifests import blobs_of
@@ -97,6 +112,8 @@ class LogState:
 
     def __init__(self, read_manifest: ReadManifest | None = None, manifests_kept: int | None = None) -> None:
         self.next_position = 0
+        self.term: Term | None = None
+        """The start of the coordinator that leads."""
         self.epoch = 0
         self.view: View | None = None
         self.open: dict[str, Opened] = {}
@@ -115,7 +132,7 @@ class LogState:
     def newest_complete(self) -> str | None:
         return next(reversed(self.committed), None)
 
-    def apply(self, position: int, entry: Entry) -> None:
+    def apply(self, position: int, entry: ReadEntry) -> None:
         """Take in the entry at `position`, which is the next one."""
         assert position == self.next_position, f"entry {position} was applied after {self.next_position - 1}"
         self.next_position += 1
@@ -135,7 +152,10 @@ class LogState:
                 self._pin(entry)
             case Remove():
                 self._remove(entry)
-            case Release():
+            case Term():
+                if self.term is None or entry.term > self.term.term:
+                    self.term = entry
+            case Release() | Void():
                 pass  # of no concern to snapshots
             case _:
                 assert_never(entry)

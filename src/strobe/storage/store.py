@@ -15,7 +15,7 @@ from pathlib import Path
 from strobe.errors import SnapshotCorrupt, StoreCorrupt, UsageError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest
+from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest, ReadEntry
 from strobe.storage.blobs import Blobs, blob_name
 from strobe.storage.entries import decode_entry, entry_name
 from strobe.storage.header import HEADER, create_header, read_header
@@ -78,13 +78,25 @@ class Store:
     def on_step(self, on_step: OnStep | None) -> None:
         self.place.on_step = on_step
 
+    @property
+    def term(self) -> int:
+        """The highest term of the log as far as it was read."""
+        return self._log.term
+
+    def lead(self, term: int) -> None:
+        """Work for the coordinator of `term`: once a higher term is read, reading and appending raise TakenOver."""
+        self._log.lead(term)
+
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position` of the log; raise LogConflict where it exists, or the log ends before it."""
         self._log.append(entry, position)
         self._take_in(position, entry)
 
-    def read_log(self, start: int = 0) -> Iterator[tuple[int, Entry]]:
-        """Yield (position, entry) from `start` to the end of the log, verified; raise StoreCorrupt at damage."""
+    def read_log(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
+        """Yield (position, entry) from `start` to the end of the log, verified; raise StoreCorrupt at damage.
+
+        An entry of an older term than the log was in by then is given as `Void`.
+        """
         for position, entry in self._log.read(start):
             self._take_in(position, entry)
             yield position, entry
@@ -176,7 +188,7 @@ class Store:
         """Check every byte of every file, referenced or not, and return what is wrong, file by file."""
         return verify_bytes(self.place)
 
-    def _take_in(self, position: int, entry: Entry) -> None:
+    def _take_in(self, position: int, entry: ReadEntry) -> None:
         """Whoever reads or writes the log brings the state up to date: no entry is read twice for that."""
         if position == self._state.next_position:
             self._state.apply(position, entry)
@@ -185,7 +197,7 @@ class Store:
         raw = self.place.read(entry_name(position))
         if raw is None:
             raise StoreCorrupt(self.url, entry_name(position), "is missing; restore it from a copy of the store")
-        entry, checksum = decode_entry(raw, self.url, position, None)
+        entry, checksum, _ = decode_entry(raw, self.url, position, None)
         if not isinstance(entry, Commit):
             raise StoreCorrupt(self.url, entry_name(position), "is no commit: it was replaced")
         return entry, checksum

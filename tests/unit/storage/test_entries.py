@@ -16,7 +16,12 @@ ENTRY = Abort(str(sample_id(1)), "process b crashed: naïve «reason»", 7)
 
 def test_an_entry_comes_back_as_it_was() -> None:
     raw, checksum = encode_entry(ENTRY, 5, PREVIOUS)
-    assert decode_entry(raw, "store", 5, PREVIOUS) == (ENTRY, checksum)
+    assert decode_entry(raw, "store", 5, PREVIOUS) == (ENTRY, checksum, 0)
+
+
+def test_the_term_of_an_entry_comes_back() -> None:
+    raw, checksum = encode_entry(ENTRY, 5, PREVIOUS, term=3)
+    assert decode_entry(raw, "store", 5, PREVIOUS) == (ENTRY, checksum, 3)
 
 
 def test_every_flipped_bit_is_found() -> None:
@@ -56,7 +61,7 @@ def test_an_entry_of_an_unknown_type_is_a_matter_of_format_not_of_damage() -> No
 def test_members_that_a_later_strobe_adds_are_ignored() -> None:
     raw, _ = encode_entry(ENTRY, 5, PREVIOUS)
     extended, checksum = seal(raw.replace(raw[11:75], b"0" * 64).replace(b'"at_us":7', b'"at_us":7,"colour":"red"'))
-    assert decode_entry(extended, "store", 5, PREVIOUS) == (ENTRY, checksum)
+    assert decode_entry(extended, "store", 5, PREVIOUS) == (ENTRY, checksum, 0)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_any_snapshot_comes_back_from_its_entry_and_blobs_as_it_was(snapshot: Sn
 
     entry = Commit(str(snapshot.id), to_manifest(snapshot, None, write), at_us=0)
     raw, _ = encode_entry(entry, 1, "previous")
-    decoded, _ = decode_entry(raw, "store", 1, "previous")
+    decoded, *_ = decode_entry(raw, "store", 1, "previous")
     assert decoded == entry
     loaded = to_snapshot(str(snapshot.id), decoded.manifest, lambda ref: memoryview(blobs[ref]))
     assert loaded == snapshot
