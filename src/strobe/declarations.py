@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.handlers import check_finished
 
 
 class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,7 +102,10 @@ class Declaring(Protocol):
 
 def declare(name: str, process: Declaring, rules: tuple[MessageRule, ...]) -> Declared | None:
     """Return what `process` declares now; None where that is nothing."""
-    waits, references, active = process.waits_for(), process.references(), bool(process.active())
+    waits, references, active = process.waits_for(), process.references(), process.active()
+    check_finished(f"waits_for() of process {name!r}", waits)
+    check_finished(f"active() of process {name!r}", active)
+    active = bool(active)
     if waits is None and references == {} and active and not rules:
         return None
     if waits is not None:

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.handlers import call, handler_finished
 from strobe.keyed_state import KeyedState
-from strobe.process import Context, Process, Waits
+from strobe.process import Context, Process, Waits, check_process
 from strobe.protocol.dijkstra_scholten import (
     AnnounceTermination,
     DetectionEvent,
@@ -55,6 +56,7 @@ class Detecting(Process):
         back: Mapping[str, str] | None = None,
         detector: type[DijkstraScholten] = DijkstraScholten,
     ) -> None:
+        check_process(f"process under {type(self).__name__}", process)
         self.process = process
         self.detector = detector("", root)
         self.timers: list[str] = []
@@ -73,7 +75,7 @@ class Detecting(Process):
                 raise UsageError(
                     f"process {ctx.name!r} has no channel {back!r} to signal back what comes on {channel!r}"
                 )
-        self.process.start(watched)
+        call(self.process, "start", watched)
         self._end(watched)
 
     def receive(self, ctx: Context, channel: str, message: Any) -> None:
@@ -83,13 +85,13 @@ class Detecting(Process):
         else:
             if channel in ctx.inputs:  # else it comes from a source, which wants no answer
                 self._tell(watched, WorkReceived(channel))
-            self.process.receive(watched, channel, message)
+            call(self.process, "receive", watched, channel, message)
         self._end(watched)
 
     def timer(self, ctx: Context, name: str) -> None:
         self.timers.remove(name)
         watched = self._watch(ctx)
-        self.process.timer(watched, name)
+        call(self.process, "timer", watched, name)
         self._end(watched)
 
     def leave(self, ctx: Context) -> None:
@@ -99,12 +101,13 @@ class Detecting(Process):
         state = self.process.capture()
         if state is None:
             raise UsageError(f"capture() of {type(self.process).__name__} returned None; return a struct or bytes")
+        handler_finished(self.process, "capture", state)
         if isinstance(state, KeyedState):
             raise UsageError("a process with a KeyedState cannot be wrapped in Detecting; return a struct or bytes")
         return Detected(msgspec.Raw(msgspec.msgpack.encode(state)), self.detector.state, self.timers)
 
     def restore(self, state: Detected) -> None:
-        self.process.restore(msgspec.msgpack.decode(state.state, type=type(self.process.capture())))
+        call(self.process, "restore", msgspec.msgpack.decode(state.state, type=type(self.process.capture())))
         self.detector.state, self.timers = state.engagement, state.timers
 
     def waits_for(self) -> Waits | None:

@@ -9,6 +9,19 @@ import msgspec
 
 from strobe.declarations import Waits, message_rules
 from strobe.errors import UsageError
+from strobe.handlers import (
+    CONSERVED,
+    DECLARING,
+    PROCESS,
+    SINK,
+    SINK_PROPERTIES,
+    SOURCE,
+    SOURCE_PROPERTIES,
+    check_finished,
+    check_function,
+    check_methods,
+    check_properties,
+)
 from strobe.outside import Sink, Source
 
 __all__ = ["Channel", "Context", "Process", "Random", "System", "Waits"]
@@ -205,20 +218,34 @@ class System:
         for name, process in self.processes.items():
             if not isinstance(process, Process):
                 raise UsageError(f"process {name!r} is a {type(process).__name__}; subclass strobe.Process")
+            check_process(f"process {name!r}", process)
+        if conserved is not None:
+            check_function(f"`conserved` ({_name_of(conserved)})", conserved, CONSERVED)
         self.decoder = _decoder(self.messages)
         self.message_rules = message_rules(self.messages)
         self._check_outside()
+
+    def conserved_value(self, states: Mapping[str, Any], messages: Sequence[Any]) -> Any:
+        """Return what `conserved` makes of all states and all messages in flight."""
+        assert self.conserved is not None, "the caller has looked"
+        value = self.conserved(states, messages)
+        check_finished("the function `conserved` of the system", value)
+        return value
 
     def _check_outside(self) -> None:
         """Raise UsageError where a source or sink is none, or belongs to nobody."""
         channels = {channel.id for channel in self.channels}
         for name, source in self.sources.items():
             self._check_end(f"source {name!r}", source, Source)
+            check_methods(f"source {name!r}", source, SOURCE)
+            check_properties(f"source {name!r}", source, SOURCE_PROPERTIES)
             if name in channels:
                 raise UsageError(f"{name!r} is both a source and a channel; rename the source")
         emitters: dict[str, str] = {}
         for name, sink in self.sinks.items():
             self._check_end(f"sink {name!r}", sink, Sink)
+            check_methods(f"sink {name!r}", sink, SINK)
+            check_properties(f"sink {name!r}", sink, SINK_PROPERTIES)
             if sink.process in emitters:
                 first = emitters[sink.process]
                 raise UsageError(f"process {sink.process!r} has the sinks {first!r} and {name!r}; it can have one")
@@ -232,6 +259,16 @@ class System:
         if end.process not in self.processes:
             known = ", ".join(self.processes)
             raise UsageError(f"{what} belongs to the process {end.process!r}, which does not exist; there are: {known}")
+
+
+def check_process(what: str, process: Process) -> None:
+    """Raise UsageError if a handler of `process`, which is `what` to people, cannot be called as handlers are (E13)."""
+    check_methods(what, process, PROCESS)
+    check_methods(what, process, DECLARING)
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__name__
 
 
 def _decoder(messages: tuple[type, ...]) -> "msgspec.msgpack.Decoder[list[Any]]":

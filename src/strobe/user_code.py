@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType
 
 from strobe.errors import StrobeError, UsageError
 
@@ -40,6 +41,11 @@ def place_of(error: BaseException) -> str | None:
                 function = "" if frame.name.startswith("<") else f", in {frame.name}()"
                 return f"{_short(frame.filename)}:{frame.lineno}{function}"
     return None
+
+
+def place_of_code(code: CodeType) -> str:
+    """Return the file and line at which a function begins."""
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}"
 
 
 def text_of(error: BaseException) -> str:

@@ -79,6 +79,21 @@ def test_a_message_that_is_too_long_or_has_no_channel_is_refused_and_nothing_is_
     run(scenario())
 
 
+def test_a_handler_that_returns_a_coroutine_ends_the_node_and_is_named(tmp_path: Path) -> None:
+    async def later() -> None:
+        pass
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            node.process.receive = lambda ctx, channel, message: later()  # type: ignore[method-assign, assignment]
+            node.source.send(1)
+            failed = await node.link.hear(Failed)
+            assert failed.reason.startswith("Scripted.receive returned a coroutine of ")
+            assert "later (tests/runtime/test_application.py:" in failed.reason
+
+    run(scenario())
+
+
 def test_time_is_the_same_for_the_whole_of_an_event(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:

@@ -469,6 +469,35 @@ def test_whoever_waits_for_room_goes_on_when_the_epoch_ends(tmp_path: Path) -> N
     run(scenario())
 
 
+@pytest.mark.parametrize("argument", ["capture", "restore"])
+def test_an_async_capture_or_restore_is_refused_at_once(tmp_path: Path, argument: str) -> None:
+    async def wrong(*_: Any) -> None:
+        pass
+
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair()) as coordinator:
+            with pytest.raises(UsageError, match=f"node b: `{argument}` is async .*test_node_program.py:"):
+                connect(coordinator, Adder(), **{argument: wrong})
+            with pytest.raises(UsageError, match=rf"node b: `{argument}` takes \(one, two\).*Strobe calls {argument}"):
+                connect(coordinator, Adder(), **{argument: lambda one, two: None})
+
+    run(scenario())
+
+
+def test_a_restore_that_returns_a_coroutine_ends_the_node_with_the_reason(tmp_path: Path) -> None:
+    async def later() -> None:
+        pass
+
+    async def scenario() -> None:
+        async with own_loop(tmp_path) as own:
+            own.program._restore = lambda state: later()
+            own.roll_back()
+            failed = await own.link.hear(Failed)
+            assert failed.reason.startswith("the `restore` of node b returned a coroutine of ")
+
+    run(scenario())
+
+
 def test_a_restore_that_fails_ends_the_node_with_the_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:

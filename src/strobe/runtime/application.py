@@ -18,6 +18,7 @@ import msgspec
 
 from strobe.declarations import Declared, MessageRule, declare
 from strobe.errors import UNREADABLE, ProtocolViolation, UsageError
+from strobe.handlers import call, handler_finished
 from strobe.process import Context, Process, Random
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.events import Breakpoint
@@ -261,7 +262,7 @@ class ProcessApplication(Application):
             return
         self.position = local.position
         context.random = Random(local.random or 0)
-        self.process.restore(state)
+        call(self.process, "restore", state)
         for name, left_s in local.timers:
             self.set_timer(name, left_s)
 
@@ -302,13 +303,15 @@ class ProcessApplication(Application):
     def _hand_over(self, delivery: Delivery) -> None:
         """Run the handler for one message after the other: to the end, or until the loop has to turn."""
         channel, left = delivery.channel, delivery.left
-        context, receive, outbox = self.context, self.process.receive, self.timeline.outbox
+        context, outbox = self.context, self.timeline.outbox
+        receive: Callable[..., object] = self.process.receive
         requested = context.requested
         touched = outbox.touched  # always empty where there is no trace
         until_s, some = perf_counter() + SLICE_S, 1
         while True:
             for message in islice(left, some):
-                receive(context, channel, message)
+                if (returned := receive(context, channel, message)) is not None:
+                    handler_finished(self.process, "receive", returned)
                 if touched:
                     outbox.next_event()
                 if requested:
@@ -338,14 +341,14 @@ class ProcessApplication(Application):
         self.end()
         then()
 
-    def _run(self, name: str, handler: Callable[[], None], record: Any = None) -> None:
+    def _run(self, name: str, handler: Callable[[], object], record: Any = None) -> None:
         """Run a handler that no message caused."""
         self.position += 1
         self.context.at_s = None
         tracer = self.timeline.tracer
         if tracer is not None:
             tracer.event(self.position, name, self.context.now(), record)
-        handler()
+        handler_finished(self.process, name, handler())
         if tracer is not None:
             self.timeline.outbox.next_event()
         if self.context.requested:

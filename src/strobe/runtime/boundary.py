@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UsageError
+from strobe.handlers import call
 from strobe.outside import Sink, Source
 from strobe.runtime.application import SLICE_S
 from strobe.runtime.restoring import Restored
@@ -55,7 +56,7 @@ class Boundary:
         for name, sink in self._sinks.items():
             position = local.sinks.get(name, 0) if local is not None else 0
             fork = self._restored is not None and self._restored.fork
-            sink.restore(position, epoch=self._timeline.epoch, origin=origin, fork=fork)
+            call(sink, "restore", position, epoch=self._timeline.epoch, origin=origin, fork=fork)
 
     def start(self) -> None:
         if self._sources and not self._stopped:
@@ -85,7 +86,7 @@ class Boundary:
                 "`sinks` of the system, or as [sink.NAME] in system.toml"
             )
         for name, sink in self._sinks.items():
-            sink.emit(record)
+            call(sink, "emit", record)
             if sink.buffered_bytes >= self._staged_from[name]:
                 self._stage(name, sink)
 
@@ -101,7 +102,7 @@ class Boundary:
 
         def stage() -> None:
             try:
-                sink.prepare(position)
+                call(sink, "prepare", position)
             except RAISED as error:
                 call_soon(self._not_staged, name, explain(error))
                 raise
@@ -188,10 +189,10 @@ class Boundary:
     async def prepare(self, positions: dict[str, int]) -> None:
         """Make what was emitted up to a cut durable, before its snapshot may commit."""
         for name, sink in self._sinks.items():
-            await self._timeline.host.writer.run(partial(sink.prepare, positions[name]))
+            await self._timeline.host.writer.run(partial(call, sink, "prepare", positions[name]))
             self._staged(name, positions[name])
 
     def release(self, positions: dict[str, int]) -> None:
         """A snapshot committed: let out what it covers."""
         for name, sink in self._sinks.items():
-            self._timeline.host.writer.later(partial(sink.release, positions[name]))
+            self._timeline.host.writer.later(partial(call, sink, "release", positions[name]))

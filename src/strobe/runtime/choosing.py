@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from strobe.errors import SnapshotError, StoreCorrupt
+from strobe.handlers import call
 from strobe.process import Process, System
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
@@ -250,7 +251,7 @@ def _refusal(process: Process, state: object) -> str | None:
     except RAISED:  # the user's own objects
         return None
     try:
-        twin.restore(state)
+        call(twin, "restore", state)
     except RAISED as error:  # the user's own code
         return f"{type(error).__name__}: {error}"
     return None

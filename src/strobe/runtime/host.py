@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from strobe.errors import StrobeError, TransportError, UsageError
+from strobe.handlers import call
 from strobe.outside import Sink
 from strobe.process import System
 from strobe.protocol import ChannelSpec, View
@@ -302,7 +303,7 @@ class Host:
             if name not in self.sinks:
                 problem = f"process {self.name} has left with output of its sink {name}, and has no such sink any more"
                 raise UsageError(f"{problem}; start it with that sink once more, so that it can let it out")
-            self.sinks[name].restore(position, epoch=epoch, origin=epoch)
+            call(self.sinks[name], "restore", position, epoch=epoch, origin=epoch)
 
     def _stop_releasing(self) -> None:
         """Where all goes back to before this process left, it may leave again, with other output."""

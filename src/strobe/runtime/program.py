@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.declarations import Declaring, declare
 from strobe.errors import TransportError, UsageError
+from strobe.handlers import DECLARING, Shape, check_finished, check_function, check_methods
 from strobe.process import Process, System
 from strobe.protocol import Frame, LocalState
 from strobe.runtime.application import Application, Captured, decode_frame, unpack_frame
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from strobe.runtime.tracing import Tracer
 
 Capture = Callable[[], Any]
-Restore = Callable[[Any], None]
+Restore = Callable[[Any], object]
 Delivery = tuple[str, list[Any]]
 
 
@@ -37,6 +38,10 @@ class Program(Application):
     def __init__(
         self, name: str, system: System, capture: Capture, restore: Restore, declaring: Declaring | None = None
     ) -> None:
+        check_function(f"node {name}: `capture`", capture, Shape("capture"))
+        check_function(f"node {name}: `restore`", restore, Shape("restore", ("state",)))
+        if declaring is not None:
+            check_methods(f"node {name}", declaring, DECLARING)
         self.name = name
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
@@ -92,10 +97,13 @@ class Program(Application):
         first = self._initial is None
         encoding, data = self._initial = self._initial or encode_captured(self.name, self._capture())
         if local is not None:
-            self._restore(state)
+            self._become(state)
         elif not first:  # everybody begins anew, and this program is not made anew for that
-            self._restore(decode_captured(self._capture(), LocalState(0, encoding, data)))
+            self._become(decode_captured(self._capture(), LocalState(0, encoding, data)))
         self.living.set()
+
+    def _become(self, state: Any) -> None:
+        check_finished(f"the `restore` of node {self.name}", self._restore(state))
 
     def end(self) -> None:
         self.timeline = None

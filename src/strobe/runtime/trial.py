@@ -15,6 +15,7 @@ import msgspec
 
 from strobe.causality.proof import Finding
 from strobe.errors import UNREADABLE, SnapshotNotFound
+from strobe.handlers import call
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
 from strobe.protocol.fragment import KEYED, MSGPACK
@@ -106,12 +107,11 @@ class TrialLevels:
 
 def conserved_value(system: System, snapshot: Snapshot) -> tuple[Any, list[Finding]]:
     """Return what the system's `conserved` makes of `snapshot`, or why it makes nothing of it."""
-    assert system.conserved is not None, "the caller has looked"
     decoded = decode(system, snapshot)
     if decoded.findings:
         return None, decoded.findings
     try:
-        return system.conserved(decoded.states, decoded.messages), []
+        return system.conserved_value(decoded.states, decoded.messages), []
     except FAILURES as error:  # the user's own code, whatever it raises
         return None, [Finding("invariant", "conserved", f"fails with {_summary(error)}")]
 
@@ -161,7 +161,7 @@ def _decode_state(name: str, process: Process, local: LocalState) -> Any:
 def _round_trip(name: str, process: Process, local: LocalState, state: Any) -> str | None:
     """Restore one process and capture it again; return how what it captures differs, or None."""
     try:
-        process.restore(state)
+        call(process, "restore", state)
     except FAILURES as error:  # the user's own code
         return f"restore() fails with {_summary(error)}"
     try:

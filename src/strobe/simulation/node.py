@@ -5,12 +5,14 @@ every event; recordings, captured states and finished fragments do not. Those th
 `restorable`.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from strobe.declarations import declare
 from strobe.errors import ProtocolViolation
+from strobe.handlers import handler_finished
 from strobe.process import Process, Random
 from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
 from strobe.protocol.coordination import (
@@ -280,7 +282,8 @@ class Node:
     def _deliver(self, effect: DeliverFrame) -> None:
         channel, frame, consumed = effect.channel, effect.frame, effect.consumed
         self.frames_delivered += 1
-        receive, context = self.process.receive, self.context
+        receive: Callable[..., object] = self.process.receive
+        context = self.context
         journal = self.received_journals[channel]
         received_at, applied = journal.received_at, self.applied
         ordinal, count = frame.first_ordinal + consumed, frame.count
@@ -293,7 +296,8 @@ class Node:
                 applied.append(Applied(channel, journal.spec.incarnation, ordinal, self.taking_epoch))
             if recorder is not None:
                 recorder.received(self, channel, ordinal)
-            receive(context, channel, message)
+            if (returned := receive(context, channel, message)) is not None:
+                handler_finished(self.process, "receive", returned)
             if context.outbox or context.requested:
                 self._end_event(Breakpoint(channel, place) if place < count else None)
             ordinal += 1
@@ -305,7 +309,7 @@ class Node:
         self.world.events += 1
         if self.world.recorder is not None:
             self.world.recorder.internal(self, name)
-        handler()
+        handler_finished(self.process, name, handler())
         self._end_event(None)
 
     def _end_event(self, inside: Breakpoint | None) -> None:

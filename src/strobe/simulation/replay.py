@@ -16,6 +16,7 @@ from strobe.causality.reordering import reorder
 from strobe.causality.trace import EventRef, Trace, TracedEvent
 from strobe.causality.trace_lines import Receive, Sight
 from strobe.errors import StrobeError, UsageError
+from strobe.handlers import call
 from strobe.keyed_state import KeyedState
 from strobe.process import Context, Random, System
 from strobe.protocol import ChannelSpec, LocalState, Snapshot
@@ -137,7 +138,7 @@ class Replay:
             fragment = begun.fragments.get(self.process_of[name])
             local = fragment.state if fragment is not None else None
             if local is not None and local.position == self.trace.first_count(name):
-                process.restore(decode_state(process, local))
+                call(process, "restore", decode_state(process, local))
                 self.positions[name] = local.position
         for channel, spec in self.trace.channels.items():
             pending = set(self.trace.tables.channels[self.trace.tables.channel_names[channel]].pending())
@@ -167,16 +168,17 @@ class Replay:
         if isinstance(lead, Receive):
             payload = self.channels[lead.channel].pop(lead.ordinal)
             channel = channel_id(self.trace.channels[lead.channel])
-            process.receive(context, channel, system.decoder.decode(frame_body([payload]))[0])
+            message = system.decoder.decode(frame_body([payload]))[0]
+            call(process, "receive", context, channel, message)
             return
         cause = (lead.name if lead is not None else None) or ""
         if cause.startswith("timer "):
-            process.timer(context, cause.removeprefix("timer "))
+            call(process, "timer", context, cause.removeprefix("timer "))
         elif cause.startswith("source "):
             source = cause.removeprefix("source ")
-            process.receive(context, source, self._from_outside(system, source, record))
+            call(process, "receive", context, source, self._from_outside(system, source, record))
         elif cause in ("start", "leave"):
-            getattr(process, cause)(context)
+            call(process, cause, context)
 
     def _from_outside(self, system: System, source: str, record: msgspec.Raw) -> Any:
         """Return a record as its source gave it."""

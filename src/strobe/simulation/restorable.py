@@ -8,6 +8,7 @@ until the node has got there, as a connection does that is refused for now.
 from collections import deque
 from typing import TYPE_CHECKING
 
+from strobe.handlers import call
 from strobe.process import Process, Random
 from strobe.protocol import Fragment, InFlight, LocalState, View
 from strobe.protocol.coordination import CoordinatorEffect, Drained, LetGo, TellBlank, TellRestore
@@ -113,7 +114,7 @@ class RestorableNode(Node):
 
     def take_state(self, former: "RestorableNode", restored: str, state: LocalState) -> None:
         """Give the process, which is a new one, the state it had."""
-        self.process.restore(decode_state(self.process, state))
+        call(self.process, "restore", decode_state(self.process, state))
         self.applied = self.rollbacks.applied_at(restored, self.name)
 
     def take_position(self, state: LocalState) -> None:

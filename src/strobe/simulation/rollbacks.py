@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from strobe.causality.proof import verify
 from strobe.errors import UsageError
+from strobe.handlers import call
 from strobe.process import Process, Random
 from strobe.protocol import Snapshot, SnapshotId, View
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen, TellRestore
@@ -158,7 +159,7 @@ class Rollbacks:
         """
         node.process = deepcopy(self.templates[node.name])
         if node.away_with is not None:
-            node.process.restore(decode_state(node.process, node.away_with))
+            call(node.process, "restore", decode_state(node.process, node.away_with))
         node.down, node.waiting = True, False
         self.world.remove(node.name)
 

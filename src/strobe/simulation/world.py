@@ -126,7 +126,7 @@ class World:
         self.converged = False
         self._traced: set[SnapshotId] = set()
         initial = {name: process.capture() for name, process in system.processes.items()}
-        self.conserved_at_start = system.conserved(initial, []) if system.conserved is not None else None
+        self.conserved_at_start = system.conserved_value(initial, []) if system.conserved is not None else None
         view = first_view(system)
         self.protocol_class = protocol_class or PROTOCOLS[system.protocol]
         self.views = {1: view}

@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from strobe.errors import UsageError
+from strobe.handlers import Shape, check_function
 from strobe.spark import columns as c
 from strobe.spark.mishaps import java_problem
 from strobe.spark.snapshot_tables import SnapshotTables, empty_tables
@@ -155,6 +156,8 @@ def _read_python(path: Path, text: str) -> list[Invariant]:
         raise UsageError(f"{path}:{error.lineno}: {error.msg}") from error
     except Exception as error:
         raise UsageError(f"{path}:{_line_in(error, str(path))}: {problem_of(error)}") from error
+    for name, function in functions.items():
+        check_function(f"{path}: the invariant {name}", function, Shape(name, ("tables",)))
     return [
         Invariant(getattr(function, _MARK), _first_line(function.__doc__), str(path), text, name)
         for name, function in functions.items()

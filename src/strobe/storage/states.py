@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.handlers import check_finished
 from strobe.keyed_state import KeyedState
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
@@ -27,6 +28,7 @@ def require_state(process: str, captured: Any) -> None:
         raise UsageError(
             f"capture() of process {process} returned None; return its state: a msgspec struct, a KeyedState or bytes"
         )
+    check_finished(f"capture() of process {process}", captured)
 
 
 def encode_captured(process: str, captured: Any) -> tuple[str, bytes]:

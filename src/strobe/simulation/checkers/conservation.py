@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 def conserved_value(system: System, snapshot: Snapshot) -> Any:
     """Return the conserved quantity as `snapshot` has it."""
-    assert system.conserved is not None
-    return system.conserved(*decode_snapshot(system, snapshot))
+    return system.conserved_value(*decode_snapshot(system, snapshot))
 
 
 class Conservation(Checker):

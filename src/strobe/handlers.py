@@ -1,0 +1,163 @@
+"""Checks that a user's methods and functions can be called the way Strobe calls them (E13).
+
+Strobe calls them and uses what they return. It awaits nothing and iterates over nothing. A coroutine function or a
+generator function therefore runs none of its body: its messages would be lost without an error. Such a function, and
+one with other parameters, is refused when the `System` is built. What only shows when it is called, such as a lambda
+around a coroutine function, is refused at the call.
+"""
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from types import FunctionType, MethodType
+from typing import Any
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.user_code import place_of_code
+
+_LAYERS_MAX = 32
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How a method is called: with which arguments. One that `may_yield` may be a generator function."""
+
+    name: str
+    parameters: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    may_yield: bool = False
+
+    def call(self, *first: str) -> str:
+        """Return the call as it is written, with `first` before the arguments."""
+        keywords = ("*", *self.keywords) if self.keywords else ()
+        return f"{self.name}({', '.join((*first, *self.parameters, *keywords))})"
+
+
+PROCESS = (
+    Shape("start", ("ctx",)),
+    Shape("receive", ("ctx", "channel", "message")),
+    Shape("timer", ("ctx", "name")),
+    Shape("leave", ("ctx",)),
+    Shape("capture"),
+    Shape("restore", ("state",)),
+)
+DECLARING = (Shape("waits_for"), Shape("references", may_yield=True), Shape("active"))
+CONSERVED = Shape("conserved", ("states", "messages"))
+SOURCE = (
+    Shape("open", ("position",)),
+    Shape("poll", ("records_max",)),
+    Shape("position_after", ("count",)),
+    Shape("stop_reading"),
+    Shape("close"),
+)
+SOURCE_PROPERTIES = ("position",)
+SINK = (
+    Shape("restore", ("position",), ("epoch", "origin", "fork")),
+    Shape("emit", ("record",)),
+    Shape("prepare", ("position",)),
+    Shape("release", ("position",)),
+    Shape("close"),
+)
+SINK_PROPERTIES = ("position", "buffered_bytes", "released")
+
+
+def check_methods(what: str, owner: object, shapes: tuple[Shape, ...]) -> None:
+    """Raise UsageError if a method of `owner`, which is `what` to people, cannot be called as its shape says."""
+    for shape in shapes:
+        name = f"{type(owner).__name__}.{shape.name}"
+        check_function(f"{what}: {name}", getattr(owner, shape.name, None), shape, is_method=True)
+
+
+def check_properties(what: str, owner: object, names: tuple[str, ...]) -> None:
+    """Raise UsageError if what must be read as an attribute is a method, or a property that nothing is read from."""
+    for name in names:
+        found = inspect.getattr_static(type(owner), name, None)
+        function = found.fget if isinstance(found, property) else found
+        told = f"{what}: {type(owner).__name__}.{name}"
+        if isinstance(found, (FunctionType, staticmethod, classmethod)):
+            raise UsageError(f"{told} is a method{_at(function)}; Strobe reads it as an attribute: add @property")
+        if isinstance(found, property):
+            _check_runs(told, function, Shape(name), f"write def {name}(self)")
+
+
+def check_function(told: str, found: Any, shape: Shape, is_method: bool = False) -> None:
+    """Raise UsageError if `found` cannot be called as `shape` says; `told` names it."""
+    remedy = f"write def {shape.call('self') if is_method else shape.call()}"
+    if not callable(found):
+        kind = "nothing" if found is None else f"a {type(found).__name__}"
+        rename = f"; Strobe calls {shape.name}(): give the attribute another name" if is_method else ""
+        raise UsageError(f"{told} is {kind}, not something that can be called{rename}")
+    _check_runs(told, found, shape, remedy)
+    try:
+        signature = inspect.signature(found, follow_wrapped=False)
+    except (TypeError, ValueError):  # of a builtin: it has none that can be read
+        return
+    try:
+        signature.bind(*shape.parameters, **dict.fromkeys(shape.keywords))
+    except TypeError:
+        raise UsageError(f"{told} takes {signature}{_at(found)}; Strobe calls {shape.call()}: {remedy}") from None
+
+
+def check_finished(told: str, returned: Any) -> None:
+    """Raise UsageError if a function returned a coroutine or a generator: nothing of that has run."""
+    if not isinstance(returned, (Awaitable, Generator, AsyncIterator)):
+        return
+    kind = type(returned).__name__.replace("_", " ")
+    name = getattr(returned, "__qualname__", "")
+    code = next(
+        (getattr(returned, name) for name in ("cr_code", "gi_code", "ag_code") if hasattr(returned, name)), None
+    )
+    if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
+        returned.close()  # else Python warns that it was never awaited, at some later time
+    what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}{f' of {name}' if name else ''}"
+    where = f" ({place_of_code(code)})" if code is not None else ""
+    problem = f"{told} returned {what}{where}, which Strobe does not run: its effects would be lost"
+    raise UsageError(f"{problem}; do the work in the call itself")
+
+
+def handler_finished(process: object, event: str, returned: Any) -> None:
+    """Check what the handler of `process` for an event, such as "timer NAME", returned, as `check_finished` does."""
+    if returned is not None:
+        kind = event.partition(" ")[0]
+        check_finished(f"{type(process).__name__}.{'receive' if kind == 'source' else kind}", returned)
+
+
+def call(owner: object, method: str, *arguments: Any, **keywords: Any) -> None:
+    """Call a method of a user's object that returns nothing; raise UsageError if it has only begun its work."""
+    handler_finished(owner, method, getattr(owner, method)(*arguments, **keywords))
+
+
+def _check_runs(told: str, found: Any, shape: Shape, remedy: str) -> None:
+    """Raise UsageError if calling `found` runs none of its body."""
+    for layer, is_wrapped in _layers(found):
+        if inspect.iscoroutinefunction(layer) or inspect.isasyncgenfunction(layer):
+            problem = f"is async{_at(layer)}, and Strobe does not await it: nothing in it would run"
+            raise UsageError(f"{told} {problem}; {remedy}, without async")
+        # A wrapper around a generator function may well run it, for example to send what it yields.
+        if inspect.isgeneratorfunction(layer) and not is_wrapped and not shape.may_yield:
+            problem = f"has a yield in it{_at(layer)}, so that calling it runs nothing of it"
+            raise UsageError(f"{told} {problem}; {remedy}, without yield")
+
+
+def _layers(found: Any) -> Iterator[tuple[Any, bool]]:
+    """Yield a callable and those it stands for, each with whether a wrapper of the user's lies around it."""
+    is_wrapped = False
+    for _ in range(_LAYERS_MAX):
+        yield found, is_wrapped
+        if isinstance(found, functools.partial):
+            found = found.func
+        elif isinstance(found, (MethodType, staticmethod, classmethod)):
+            found = found.__func__
+        elif hasattr(found, "__wrapped__"):
+            found, is_wrapped = found.__wrapped__, True
+        elif isinstance(called := inspect.getattr_static(type(found), "__call__", None), FunctionType):
+            found = called  # of an object that can be called
+        else:
+            return
+
+
+def _at(found: Any) -> str:
+    """Return where a callable was written, in brackets; nothing if that is not known."""
+    codes = [code for layer, _ in _layers(found) if (code := getattr(layer, "__code__", None)) is not None]
+    return f" ({place_of_code(codes[-1])})" if codes else ""
