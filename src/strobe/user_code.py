@@ -1,23 +1,58 @@
 """Errors in a user's own code, told in one line: what failed, in which file and line."""
 
 import asyncio
+import inspect
+import signal
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 
 from strobe.errors import StrobeError, UsageError
 
 STROBE = f"{Path(__file__).parent}/"
-RAISED = (Exception, SystemExit)
-"""What a user's code may raise. One that calls `sys.exit` has failed: nobody has asked its node to end."""
-FAILURES = (*RAISED, asyncio.CancelledError)
-"""What it may let through. Where nothing is awaited, nobody has cancelled the task that runs it."""
+RAISED = BaseException
+"""What a user's code may raise: anything. Whoever catches it asks `is_failure`."""
 
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
+_ASYNCIO = f"{Path(inspect.getfile(asyncio)).parent}/"
+
+
+class Carried(Exception):
+    """An exception that means something else to whoever awaits it, such as a cancellation; it is the cause of this."""
+
+    def __str__(self) -> str:
+        return f"{summary_of(self.__cause__)} was raised" if self.__cause__ is not None else ""
+
+
+def carry(error: BaseException) -> BaseException:
+    """Return `error`, raised in a thread, as it can be raised by `await`."""
+    if not isinstance(error, StopIteration | asyncio.CancelledError | GeneratorExit):
+        return error
+    carried = Carried()
+    carried.__cause__ = error
+    return carried
+
+
+def is_failure(error: BaseException, *, awaited: bool = False, may_exit: bool = False) -> bool:
+    """Tell whether `error`, raised while a user's code ran, is a failure of that code. Decided here and nowhere else.
+
+    Every exception is, whatever its class: a handler that calls `sys.exit`, or lets a GeneratorExit or a cancellation
+    through, has not done what it should, and nobody has asked its process to end. With these exceptions:
+    - `awaited`: the code was awaited, so a cancellation comes from the task that awaits it.
+    - `may_exit`: it runs in a program that may end itself (SystemExit), or be interrupted, whenever it likes.
+    - Ctrl-C: a KeyboardInterrupt where Python's own handler of SIGINT is in place. A node has another one, which
+      raises nothing, so a KeyboardInterrupt there was raised by the user's code.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return not may_exit and signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return not awaited
+    return not (may_exit and isinstance(error, SystemExit))
 
 
 def is_users(file: str | None) -> bool:
@@ -34,6 +69,8 @@ def place_of(error: BaseException) -> str | None:
     """Return file, line and function of the innermost place in the user's code, else a library's, else None."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
+    if isinstance(error, Carried) and error.__cause__ is not None:
+        error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     for is_wanted in (is_users, _is_installed):
         for frame in reversed(frames):
@@ -46,6 +83,23 @@ def place_of(error: BaseException) -> str | None:
 def place_of_code(code: CodeType) -> str:
     """Return the file and line at which a function begins."""
     return f"{_short(code.co_filename)}:{code.co_firstlineno}"
+
+
+def handler_running() -> str:
+    """Return the user's function that Strobe or the event loop has called, and where it is defined."""
+    outermost: FrameType | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not (code.co_filename.startswith((STROBE, _ASYNCIO)) or code.co_name == "<module>"):
+            outermost = frame
+        elif outermost is not None:
+            break
+        frame = frame.f_back
+    if outermost is None:
+        return "no handler"
+    code = outermost.f_code
+    return f"{code.co_qualname.rpartition('<locals>.')[2]}() at {place_of_code(code)}"
 
 
 def text_of(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """A process's part of a snapshot: where its blobs go, what fails with it, and that nothing is left (E3, E4, E7)."""
 
+import asyncio
 import gc
 import threading
 from collections.abc import Iterator
@@ -237,6 +238,8 @@ def test_what_is_settled_is_freed(tmp_path: Path) -> None:
         (KeyError("balance"), "KeyError: 'balance'"),
         (OSError("caf\udce9"), r"OSError: caf\udce9"),
         (SystemExit(3), "SystemExit: 3"),
+        (GeneratorExit(), "GeneratorExit"),
+        (asyncio.CancelledError(), "CancelledError"),
     ],
 )
 def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(

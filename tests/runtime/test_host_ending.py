@@ -73,11 +73,31 @@ def exiting(*_: Any) -> None:
     sys.exit(0)
 
 
+def too_deep(*_: Any) -> None:
+    too_deep()
+
+
+class OfItsOwn(BaseException):
+    """What a library may raise past every `except Exception`."""
+
+
+ODD_FAILURES = [GeneratorExit(), KeyboardInterrupt(), StopIteration(1), MemoryError("no room"), OfItsOwn("stop")]
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def raise_it(*_: Any) -> None:
+        raise error
+
+    return raise_it
+
+
+ODD_HANDLERS = [cancelled, exiting, too_deep, *map(raising, ODD_FAILURES)]
+ODD_REASONS = ["CancelledError", "SystemExit: 0", "RecursionError", *(type(one).__name__ for one in ODD_FAILURES)]
+
+
 @pytest.mark.parametrize("where", ["receive", "timer", "start", "leave"])
-@pytest.mark.parametrize(
-    ("handler", "told"), [(cancelled, "CancelledError"), (exiting, "SystemExit: 0")], ids=["cancelled", "exiting"]
-)
-def test_a_cancellation_or_an_exit_that_a_handler_lets_through_ends_the_node_with_the_reason(
+@pytest.mark.parametrize(("handler", "told"), list(zip(ODD_HANDLERS, ODD_REASONS, strict=True)), ids=ODD_REASONS)
+def test_whatever_a_handler_lets_through_ends_the_node_with_the_reason(
     tmp_path: Path, where: str, handler: Callable[..., None], told: str
 ) -> None:
     """What was half done by then must not count as done; and nobody has cancelled the node, nor asked it to end."""
@@ -125,7 +145,13 @@ def test_a_state_that_cannot_be_restored_ends_the_node_with_the_reason(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(KeyError("balance"), "KeyError: 'balance'"), (SystemExit(3), "SystemExit: 3")]
+    ("error", "told"),
+    [
+        (KeyError("balance"), "KeyError: 'balance'"),
+        (SystemExit(3), "SystemExit: 3"),
+        (GeneratorExit(), "GeneratorExit"),
+        (asyncio.CancelledError(), "CancelledError"),
+    ],
 )
 def test_E9_a_restore_that_raises_ends_the_node_and_says_that_trying_again_is_of_no_use(
     tmp_path: Path, error: BaseException, told: str

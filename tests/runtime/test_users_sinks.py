@@ -1,5 +1,6 @@
 """Sinks that users write themselves may raise what they like: the node waits or says so, and never hangs on it (R2)."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from strobe.runtime import effects, patience
 class Broker(Sink):
     """Fails once, in the method that is named, and then works."""
 
+    error: BaseException = ConnectionResetError("the broker hung up")
+
     def __init__(self, process: str, fails_in: str = "") -> None:
         self.process = process
         self.fails_in = fails_in
@@ -25,7 +28,7 @@ class Broker(Sink):
     def _work(self, name: str) -> None:
         if self.fails_in == name:
             self.fails_in = ""
-            raise ConnectionResetError("the broker hung up")
+            raise self.error
 
     @property
     def position(self) -> int:
@@ -166,6 +169,28 @@ def test_R2_a_sink_that_cannot_tell_what_it_has_released_is_said_and_the_node_re
 
     run(scenario())
     assert "sink out of process b cannot tell what it has released: KeyError: 'no such topic'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [StopIteration(), asyncio.CancelledError(), GeneratorExit(), SystemExit(3)], ids=lambda one: repr(one)
+)
+def test_whatever_a_sink_raises_in_its_thread_ends_the_node_with_the_reason(
+    tmp_path: Path, error: BaseException
+) -> None:
+    """To whoever awaits it, a cancellation would mean that it was cancelled itself: the node would hang."""
+
+    async def scenario() -> None:
+        sink = Broker("b", "restore")
+        sink.error = error
+        async with coordinating(tmp_path, pair(sinks={"out": sink})) as coordinator:
+            host = coordinator.run("b")
+            coordinator.restore(await coordinator.registered("b"), 1, None)
+            assert await coordinator.ended("b") == 1
+            assert host.problem is not None
+            assert type(error).__name__ in host.problem
+            assert f"{Path(__file__).name}:" in host.problem
+
+    run(scenario())
 
 
 def test_R2_a_sink_that_cannot_be_reached_yet_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from strobe.errors import UsageError
 from strobe.simulation.node import Node
 from strobe.simulation.world import World
-from strobe.user_code import RAISED, STROBE, place_of, summary_of
+from strobe.user_code import RAISED, STROBE, is_failure, place_of, summary_of
 
 _RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.MsgspecError)
 """What our own code raises when a process does something wrong: an unknown channel, a value without an encoding."""
@@ -25,7 +25,12 @@ def running(command: str) -> Iterator[None]:
         what = _what_failed(error)
         place = place_of(error)
         ours = place is None and not isinstance(error, _RAISED_FOR_USERS)
-        if what is None or ours or (isinstance(error, AssertionError) and _raised_by_us(error)):
+        if (
+            not is_failure(error)
+            or what is None
+            or ours
+            or (isinstance(error, AssertionError) and _raised_by_us(error))
+        ):
             raise
         where = f" ({place})" if place else ""
         raise UsageError(

@@ -36,7 +36,7 @@ from strobe.storage.channel_frames import pack_frames
 from strobe.storage.manifests import frontier_records
 from strobe.storage.segments import takes_delta
 from strobe.storage.states import encode_captured
-from strobe.user_code import RAISED, explain
+from strobe.user_code import RAISED, explain, is_failure
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -71,7 +71,7 @@ class Captures:
         try:
             capture = self._freeze(snapshot)
         except RAISED as error:  # no process is killed by a snapshot (E3)
-            if isinstance(error, SystemExit) and self._timeline.application.may_exit:
+            if not is_failure(error, may_exit=self._timeline.application.may_exit):
                 raise
             self._give_up(snapshot, f"its state cannot be captured: {explain(error)}")
             return
@@ -224,6 +224,8 @@ class Captures:
             fragment = await capture.fragment
             await self._hand_over(capture, begun, state, deltas, fragment)
         except RAISED as error:  # no process is killed by a snapshot (E3)
+            if not is_failure(error, awaited=True):
+                raise
             strange = not isinstance(error, (StrobeError, OSError))
             logger.warning("snapshot %s cannot be stored: %s", capture.snapshot, error, exc_info=strange)
             capture.answer = RecordingFailed(capture.snapshot, self._host.name, explain(error))

@@ -31,7 +31,7 @@ from strobe.runtime.restoring import Unrestorable, fit_in_flight, fit_state
 from strobe.storage import LogState, Store
 from strobe.storage.manifests import blobs_of
 from strobe.storage.resolution import LATEST
-from strobe.user_code import RAISED
+from strobe.user_code import RAISED, is_failure
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -248,11 +248,15 @@ def _refusal(process: Process, state: object) -> str | None:
     """Return what a copy of `process` raises when it is to become `state`; None where none can be made to tell."""
     try:
         twin = copy.deepcopy(process)
-    except RAISED:  # the user's own objects
+    except RAISED as error:  # the user's own objects
+        if not is_failure(error):
+            raise
         return None
     try:
         call(twin, "restore", state)
     except RAISED as error:  # the user's own code
+        if not is_failure(error):
+            raise
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -261,5 +265,7 @@ def _example(process: Process | None) -> object | None:
     """Return such a state as `process` captures; None where only its own program can tell."""
     try:
         return process.capture() if process is not None else None
-    except RAISED:  # the user's own code; the node that runs it says what is wrong
+    except RAISED as error:  # the user's own code; the node that runs it says what is wrong
+        if not is_failure(error):
+            raise
         return None

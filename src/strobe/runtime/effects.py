@@ -25,7 +25,7 @@ from strobe.protocol.effects import (
 from strobe.protocol.events import DepartureReady
 from strobe.runtime.boundary import STAGE_AGAIN_S
 from strobe.runtime.wire import marker_frame, view_frame
-from strobe.user_code import RAISED, explain
+from strobe.user_code import RAISED, explain, is_failure
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -106,6 +106,8 @@ class Effects:
             try:
                 await timeline.boundary.prepare(sinks)
             except RAISED as error:  # the sink may be the user's own
+                if not is_failure(error, awaited=True):
+                    raise
                 logger.warning("process %s cannot leave yet: %s", timeline.name, explain(error))
                 await asyncio.sleep(STAGE_AGAIN_S)
             else:

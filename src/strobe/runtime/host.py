@@ -53,7 +53,7 @@ from strobe.runtime.tracing import Tracer, open_tracer
 from strobe.runtime.writer_thread import WriterThread
 from strobe.storage import Store
 from strobe.storage.locating import canonical_url, run_directory
-from strobe.user_code import FAILURES, RAISED, explain, text_of
+from strobe.user_code import RAISED, explain, is_failure, text_of
 
 logger = logging.getLogger("strobe.node")
 
@@ -167,7 +167,7 @@ class Host:
 
     def fail(self, error: BaseException) -> None:
         """The process cannot go on: its state is not to be trusted any more."""
-        if isinstance(error, SystemExit) and self.application.may_exit:
+        if not is_failure(error, may_exit=self.application.may_exit):
             raise error
         if self._done is None or self._done.done():
             return
@@ -182,7 +182,7 @@ class Host:
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """For `loop.set_exception_handler`, where the loop is all this node's: a timer or a flush has failed."""
         error = context.get("exception")
-        if isinstance(error, FAILURES):
+        if error is not None:
             self.fail(error)
         else:
             loop.default_exception_handler(context)
@@ -213,6 +213,8 @@ class Host:
         try:
             return sink.released
         except RAISED as error:  # the user's own code; what cannot be told, the log tells
+            if not is_failure(error, may_exit=self.application.may_exit):
+                raise
             logger.warning(
                 "sink %s of process %s cannot tell what it has released: %s", name, self.name, explain(error)
             )
@@ -222,7 +224,7 @@ class Host:
         """Take one message of the coordinator's."""
         try:
             self._hear(order)
-        except FAILURES as error:  # whatever it is, this process cannot go on
+        except RAISED as error:  # whatever it is, this process cannot go on
             self.fail(error)
 
     def _hear(self, order: Any) -> None:
@@ -293,6 +295,8 @@ class Host:
         try:
             await Patience(self.name, "let out its output").until_done(release)
         except RAISED as error:  # it is done again when this node is started again
+            if not is_failure(error, awaited=True):
+                raise
             self.fail(error)
         else:
             self.say(Released(self.name, order.view))
@@ -364,11 +368,13 @@ class Host:
             await self._open_outside(timeline, restored)
             await self.application.until_quiet()
         except RAISED as error:  # the state could not be read: say why, and end
+            if not is_failure(error, awaited=True):
+                raise
             self._cannot_begin(error)
             return
         try:
             self._live(timeline, restored, order)
-        except FAILURES as error:  # the process could not begin with it
+        except RAISED as error:  # the process could not begin with it
             self._cannot_begin(error)
 
     async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:

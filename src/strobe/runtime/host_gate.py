@@ -8,7 +8,7 @@ from strobe.runtime.inlet import Inlet
 from strobe.runtime.links import refuse_hello
 from strobe.runtime.timeline import Timeline
 from strobe.runtime.wire import FrameRejected, Hello, Refusal
-from strobe.user_code import FAILURES
+from strobe.user_code import RAISED
 
 if TYPE_CHECKING:
     from strobe.runtime.host import Host
@@ -34,25 +34,25 @@ class HostGate:
             self._living.take_frame(inlet, frame, wire_bytes)
         except FrameRejected:
             raise
-        except FAILURES as error:
+        except RAISED as error:
             self._host.fail(error)
 
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
         try:
             self._living.take_marker(inlet, marker)
-        except FAILURES as error:
+        except RAISED as error:
             self._host.fail(error)
 
     def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         try:
             self._living.take_barrier(inlet, marker, overtaken)
-        except FAILURES as error:
+        except RAISED as error:
             self._host.fail(error)
 
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
         try:
             self._living.take_view(inlet, view, sent_count)
-        except FAILURES as error:
+        except RAISED as error:
             self._host.fail(error)
 
     def taken(self) -> bool:

@@ -14,7 +14,7 @@ from strobe.runtime.application import Decode, decode_frame
 from strobe.storage import Store
 from strobe.storage.manifests import to_snapshot
 from strobe.storage.states import decode_captured, encoding_of, require_state
-from strobe.user_code import FAILURES, explain
+from strobe.user_code import RAISED, explain, is_failure
 
 WAY_OUT = "restore a snapshot of the same program, or run the program that took this one"
 
@@ -106,7 +106,9 @@ def becoming(snapshot: str, process: str) -> Iterator[None]:
     """Turn whatever the user's `restore` raises into Unrestorable."""
     try:
         yield
-    except FAILURES as error:
+    except RAISED as error:
+        if not is_failure(error):
+            raise
         raise Unrestorable(snapshot, f"restore() of process {process!r} fails: {explain(error)}; {WAY_OUT}") from error
 
 

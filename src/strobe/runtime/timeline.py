@@ -46,7 +46,7 @@ from strobe.runtime.outlet import Outlet
 from strobe.runtime.recordings import Recordings
 from strobe.runtime.restoring import Restored, becoming, new_endpoint
 from strobe.runtime.wire import Hello, Refusal
-from strobe.user_code import FAILURES
+from strobe.user_code import RAISED
 
 if TYPE_CHECKING:
     from strobe.runtime.host import Host
@@ -303,7 +303,7 @@ class Timeline:
         """Do what the loop has called for; where that fails, the process cannot go on."""
         try:
             action()
-        except FAILURES as error:  # a handler failed, or something of ours
+        except RAISED as error:  # a handler failed, or something of ours
             self.host.fail(error)
 
     def _take_control(self, channel: str, event: Event) -> None:

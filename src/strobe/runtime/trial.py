@@ -26,7 +26,7 @@ from strobe.storage.difference import compare_keyed
 from strobe.storage.levels import HOLDS, VIOLATED, Check, Level, StoreLevels, Verified
 from strobe.storage.states import decode_captured, encode_captured, encoding_of, require_state
 from strobe.storage.values import CHANGED, FieldChange, changed_fields
-from strobe.user_code import FAILURES
+from strobe.user_code import RAISED, is_failure
 
 LoadSystem = Callable[[], System]
 """Returns the system with processes newly made: a trial changes them."""
@@ -112,7 +112,9 @@ def conserved_value(system: System, snapshot: Snapshot) -> tuple[Any, list[Findi
         return None, decoded.findings
     try:
         return system.conserved_value(decoded.states, decoded.messages), []
-    except FAILURES as error:  # the user's own code, whatever it raises
+    except RAISED as error:  # the user's own code
+        if not is_failure(error):
+            raise
         return None, [Finding("invariant", "conserved", f"fails with {_summary(error)}")]
 
 
@@ -137,7 +139,9 @@ def decode(system: System, snapshot: Snapshot) -> Decoded:
             continue
         try:
             decoded.states[name] = _decode_state(name, system.processes[name], fragment.state)
-        except FAILURES as error:  # capture() is the user's own code
+        except RAISED as error:  # capture() is the user's own code
+            if not is_failure(error):
+                raise
             problem = f"its state does not decode into what capture() returns: {_summary(error)}"
             decoded.findings.append(Finding("state", name, problem))
         for channel, items in fragment.in_flight.items():
@@ -162,12 +166,16 @@ def _round_trip(name: str, process: Process, local: LocalState, state: Any) -> s
     """Restore one process and capture it again; return how what it captures differs, or None."""
     try:
         call(process, "restore", state)
-    except FAILURES as error:  # the user's own code
+    except RAISED as error:  # the user's own code
+        if not is_failure(error):
+            raise
         return f"restore() fails with {_summary(error)}"
     try:
         captured = process.capture()
         encoding, data = encode_captured(name, captured)
-    except FAILURES as error:  # the user's own code
+    except RAISED as error:  # the user's own code
+        if not is_failure(error):
+            raise
         return f"capture() after restore() fails with {_summary(error)}"
     if encoding != local.encoding:
         return f"capture() after restore() gives {encoding} instead of {local.encoding}"

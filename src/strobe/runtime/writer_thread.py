@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from strobe.storage import Store
 from strobe.storage.blobs import Blobs, BlobWriter
-from strobe.user_code import explain
+from strobe.user_code import RAISED, carry, explain
 
 Result = TypeVar("Result")
 
@@ -24,11 +24,11 @@ class WriterThread:
         self._thread = ThreadPoolExecutor(1, f"strobe-writer-{name}")
 
     def submit(self, work: Callable[..., Result], *arguments: object) -> "Future[Result]":
-        return self._thread.submit(work, *arguments)
+        return self._thread.submit(_carrying, work, *arguments)
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Do `work`, and return what it returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _carrying, work)
 
     async def with_blobs(self, work: Callable[[Blobs], Result]) -> Result:
         """Do `work` on the store's blobs."""
@@ -50,6 +50,14 @@ class WriterThread:
         if self._blobs is None:
             self._blobs = Store.open(self.store).blobs
         return self._blobs
+
+
+def _carrying(work: Callable[..., Result], *arguments: object) -> Result:
+    """Do `work`; what it raises is raised again where it is awaited."""
+    try:
+        return work(*arguments)
+    except RAISED as error:
+        raise carry(error)  # noqa: B904 -- the cause is set, if there is another
 
 
 def _tell_failure(done: "Future[None]") -> None:
