@@ -7,6 +7,7 @@ from tests.cli.command_line import BANK, REPOSITORY, refused, run
 
 from strobe.causality.cuts import check_cuts
 from strobe.causality.trace import read_trace
+from strobe.simulation import context
 from strobe.storage import Store
 
 PROCESS = """
@@ -138,6 +139,14 @@ FAILURES = {
         "class Bad(Counter):\n    def timer(self, ctx, name): raise SystemExit(0)\n",
         "(timer tick): SystemExit: 0 (mine.py:{line}, in timer())",
     ),
+    **{
+        error: (
+            f"import asyncio\nclass Odd(BaseException): pass\nclass Bad(Counter):\n"
+            f"    def timer(self, ctx, name): raise {error}\n",
+            f"(timer tick): {error.removeprefix('asyncio.').removesuffix('()')} (mine.py:{{line}}, in timer())",
+        )
+        for error in ("GeneratorExit()", "asyncio.CancelledError()", "StopIteration()", "MemoryError()", "Odd()")
+    },
     "start": (
         "class Bad(Counter):\n    def start(self, ctx): ctx.send('x->y', 1)\n",
         "(start): process 'a' sends on 'x->y', which is not an output of it; outputs: a->b (mine.py:{line}",
@@ -238,3 +247,28 @@ def test_a_trace_that_cannot_be_written_is_refused_before_the_run(here):
 
 def test_store_and_trace_keep_one_run(here):
     refused(run("simulate", BANK, "--seeds", "2", "--store", "s"), "--store and --trace keep one run")
+
+
+RUNAWAYS = {
+    "sends": "ctx.send(ctx.outputs[0], 1)",
+    "emits": "ctx.emit(1)",
+    "sets timers": "ctx.set_timer('again', 1)",
+    "asks for snapshots": "ctx.snapshot()",
+}
+
+
+@pytest.mark.parametrize("what", RUNAWAYS)
+def test_a_handler_that_never_ends_what_it_does_is_stopped_and_named(here, monkeypatch, what):
+    monkeypatch.setattr(context, "EVENT_BYTES_MAX", 1 << 22)
+    text = f"class Bad(Counter):\n    def timer(self, ctx, name):\n        while True: {RUNAWAYS[what]}\n"
+    result = simulate(here, text + "mine = pair(Bad)")
+    assert result.code == 2
+    line = lines_before(text)
+    assert "has sent, emitted and set timers for more than 4,194,304 bytes in one event" in result.error
+    assert f"in Bad.timer() at mine.py:{line - 1};" in result.error
+    assert f"(mine.py:{line}, in timer())" in result.error
+
+
+def test_ctrl_c_while_a_handler_runs_is_no_failure_of_the_handler(here):
+    text = "class Bad(Counter):\n    def timer(self, ctx, name): raise KeyboardInterrupt\n"
+    assert simulate(here, text + "mine = pair(Bad)").code == 130

@@ -219,6 +219,14 @@ class Counting(Beating):
         return f"{self.book.emitted} {sum(self.book.sent.values())}"
 
 
+class Runaway(Clerk):
+    """Sends without end in the event of its first note."""
+
+    def receive(self, ctx, channel, note):
+        while True:
+            ctx.send(ctx.outputs[0], note)
+
+
 class Doubling(Clerk):
     """Sends two notes for each that comes."""
 
@@ -290,6 +298,7 @@ flooded_and_counted = wired({"a": Counting(burst=1), "b": Counting(burst=32, loa
 other_schema = wired({"a": Clerk(), "b": OtherClerk()})
 other_messages = System(flooded.processes, flooded.channels, [OtherNote])
 stubborn = wired({"a": Clerk(), "b": StubbornClerk()})
+runaway = wired({"a": Clerk(), "b": Runaway()})
 doubling = wired({name: Doubling(burst=1, load=1000) for name in ("a", "b")})
 beating = wired({name: Beating(every_s=0.01) for name in NAMES})
 # States that take some room on a disk.

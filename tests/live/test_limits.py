@@ -274,6 +274,20 @@ def test_E7_without_a_coordinator_nodes_free_what_they_hold_and_go_on(tmp_path):
     check_everything(ledger.beating, tmp_path / "store")
 
 
+def test_a_handler_that_sends_without_end_is_stopped_and_named(tmp_path):
+    """The bound of an event holds in a real process: it ends long before the machine has no memory left."""
+    line = ledger.Runaway.receive.__code__.co_firstlineno
+    with running(
+        tmp_path, f"{LEDGER}:runaway", PAIR, "--interval", "0", settings={"node.event_bytes_max": 20 * MIB}
+    ) as live:
+        wait_until("b to end", lambda: ("b", 1) in live.gone, between=live.tick)
+        assert "process 'b' has sent, emitted and set timers for more than 20,971,520 bytes in one event" in live.log(
+            "b"
+        )
+        assert f"in Runaway.receive() at {os.path.relpath(LEDGER)}:{line};" in live.log("b")
+        assert f"({os.path.relpath(LEDGER)}:{line + 2}, in receive())" in live.log("b")
+
+
 def test_a_cycle_of_processes_that_wait_for_credit_is_reported_and_not_hung_on(tmp_path):
     """Both send two messages for each that they receive, through windows too small for that: it is said."""
     settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000}

@@ -18,6 +18,7 @@ import msgspec
 
 from strobe.declarations import Declared, MessageRule, declare
 from strobe.errors import UNREADABLE, ProtocolViolation, UsageError
+from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES
 from strobe.handlers import call, handler_finished
 from strobe.process import Context, Process, Random
 from strobe.protocol import Frame, LocalState
@@ -56,6 +57,10 @@ class Application(ABC):
     position: int = 0
     records_at_once: int = 1
     may_exit: bool = False
+
+    def event(self) -> int:
+        """Return what tells the event under way from every other: for the bound on what one may send."""
+        return self.position
 
     @property
     @abstractmethod
@@ -187,6 +192,7 @@ class LiveContext(Context):
         self._application.timeline.boundary.emit(record)
 
     def snapshot(self) -> str:
+        self._application.timeline.bound.spend(REQUEST_BYTES)
         requested = self._application.timeline.name_snapshot(len(self.requested))
         self.requested.append(requested)
         return requested
@@ -365,6 +371,7 @@ class ProcessApplication(Application):
     def set_timer(self, name: str, after_s: float) -> None:
         if not after_s >= 0:
             raise UsageError(f"process {self.name!r} sets the timer {name!r} after {after_s} s; it must be 0 or more")
+        self.timeline.bound.spend(TIMER_BYTES + len(name))
         self.cancel_timer(name)
         loop = asyncio.get_running_loop()
         handle = loop.call_later(after_s, self._due, name)

@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UsageError
+from strobe.event_bound import RECORD_BYTES
 from strobe.handlers import call
 from strobe.outside import Sink, Source
 from strobe.runtime.application import SLICE_S
@@ -85,9 +86,14 @@ class Boundary:
                 f'process {name} emits, and has no sink: its output would be lost; name one with process="{name}" in '
                 "`sinks` of the system, or as [sink.NAME] in system.toml"
             )
+        bound = self._timeline.bound
+        bound.spend(RECORD_BYTES)
         for name, sink in self._sinks.items():
+            before = sink.buffered_bytes
             call(sink, "emit", record)
-            if sink.buffered_bytes >= self._staged_from[name]:
+            held_bytes = sink.buffered_bytes
+            bound.pending += max(0, held_bytes - before)  # in another thread it may just have been made durable
+            if held_bytes >= self._staged_from[name]:
                 self._stage(name, sink)
 
     def _stage(self, name: str, sink: Sink) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from strobe.declarations import Declaring
 from strobe.errors import TransportError, UsageError
+from strobe.event_bound import REQUEST_BYTES
 from strobe.process import System
 from strobe.runtime.addresses import parse_address
 from strobe.runtime.host import Host
@@ -140,6 +141,7 @@ class Node:
         program, timeline = self._program, self._program.timeline
         if timeline is None:
             return None
+        timeline.bound.spend(REQUEST_BYTES)
         requested = timeline.name_snapshot(program.requested)
 
         def initiate() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.event_bound import EventBound
 from strobe.protocol import Endpoint
 from strobe.runtime.application import Application
 from strobe.runtime.open_frame import OpenFrame
@@ -25,10 +26,11 @@ Sealed = Callable[[str, int, int, list[int], Any], None]
 
 
 class Outbox:
-    """The outgoing channels of one process in one epoch."""
+    """The outgoing channels of one process in one epoch. `bound` is on what one event may send."""
 
-    def __init__(self, name: str, protocol: Endpoint, settings: NodeSettings) -> None:
+    def __init__(self, name: str, protocol: Endpoint, settings: NodeSettings, bound: EventBound) -> None:
         self.name = name
+        self._bound = bound
         self.outlets: dict[str, Outlet] = {}
         # Those whose channel has ended, and to whom: what was sent on them may still be on its way.
         self._ended: list[tuple[str, Outlet]] = []
@@ -39,7 +41,9 @@ class Outbox:
         self.touched: list[OpenFrame] = []
         self._protocol = protocol
         self._settings = settings
-        self._open: dict[str, OpenFrame] = {}
+        self._frames: dict[str, OpenFrame] = {}
+        # The same; empty while the event under way may send nothing more. So that needs no look at every message.
+        self._open = self._frames
         # Channels on which something was sent since the last flush, in that order.
         self._dirty: dict[str, None] = {}
         # Whether so much waits on some channel that the process is not to be given more; and on which.
@@ -53,11 +57,11 @@ class Outbox:
 
     def add(self, channel: str, outlet: Outlet) -> None:
         self.outlets[channel] = outlet
-        self._open[channel] = OpenFrame(channel, _ENCODER, self._settings)
+        self._frames[channel] = OpenFrame(channel, _ENCODER, self._settings)
 
     def finish(self, channel: str, target: str) -> None:
         """Take the channel out: it has ended. What was sent on it still goes its way."""
-        self._open.pop(channel)
+        self._frames.pop(channel)
         outlet = self.outlets.pop(channel)
         outlet.finish()
         self._ended = [*((to, ended) for to, ended in self._ended if not ended.closed), (target, outlet)]
@@ -79,7 +83,7 @@ class Outbox:
         try:
             frame = self._open[channel]
         except KeyError:
-            raise self._unknown(channel) from None
+            frame = self._find(channel)
         # As `OpenFrame.append`, in place: the call alone is a third of what a message costs here. So is what happens at
         # few messages only: all of that is behind `due`.
         buffer = frame.buffer
@@ -119,9 +123,14 @@ class Outbox:
             frame.due = 0
         self.touched.clear()
 
-    def _unknown(self, channel: str) -> UsageError:
-        known = ", ".join(self._open) or "none"
-        return UsageError(f"process {self.name!r} sends on {channel!r}, which is not an output of it; outputs: {known}")
+    def _find(self, channel: str) -> OpenFrame:
+        """Return the open frame of `channel`; raise UsageError if there is none, or the event has sent too much."""
+        self._bound.check()
+        self._open = self._frames
+        if channel in self._frames:
+            return self._frames[channel]
+        known = ", ".join(self._frames) or "none"
+        raise UsageError(f"process {self.name!r} sends on {channel!r}, which is not an output of it; outputs: {known}")
 
     def flush_now(self) -> None:
         """Flush as was promised."""
@@ -134,7 +143,7 @@ class Outbox:
             return
         dirty, self._dirty = self._dirty, {}
         for channel in dirty:
-            frame = self._open.get(channel)
+            frame = self._frames.get(channel)
             if frame is not None:
                 if frame.count:
                     self._seal(frame)
@@ -151,6 +160,9 @@ class Outbox:
         first = protocol.number(channel, count, body)  # type: ignore[arg-type]
         outlet = self.outlets[channel]
         outlet.put(finish_messages(buffer, count, protocol.announced, first, protocol.index))
+        open_frame.begun = self._bound.sealed(open_frame.begun, len(buffer))
+        if self._bound.exceeded:
+            self._open = {}
         if outlet.backlog_bytes > outlet.backlog_bytes_max:
             self._full.add(channel)
             self.full = True
@@ -159,7 +171,7 @@ class Outbox:
 
     def _tell_unsealed(self) -> None:
         """What was sent and never left belongs into the trace all the same: its events have happened."""
-        for channel, frame in self._open.items():
+        for channel, frame in self._frames.items():
             if self.on_seal is not None and frame.count and not self._closed:
                 following = self._protocol.outgoing[channel].count + 1
                 count, body = frame.seal()

@@ -72,6 +72,11 @@ class Program(Application):
         self._quiet = asyncio.Event()
         self._quiet.set()
 
+    def event(self) -> int:
+        # Between two turns of the loop nothing can leave, whatever counts as one event or several.
+        self._see_turn()
+        return self._turn
+
     @property
     def ready(self) -> bool:
         # A frame may bring a cut with it: none is given to one task inside the stretch of another.
@@ -213,11 +218,15 @@ class Program(Application):
         self.count_own()
         self.enter()
         self._stretches += 1
+        self._see_turn()
+        return self._turn
+
+    def _see_turn(self) -> None:
+        """Have the turn counted that comes next."""
         if not self._turning:
             # Whoever is suspended from here on is resumed behind this: callbacks run in the order they are called for.
             self._turning = True
             asyncio.get_running_loop().call_soon(self._turned)
-        return self._turn
 
     def _turned(self) -> None:
         self._turn += 1

@@ -5,6 +5,7 @@ import math
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.event_bound import EVENT_BYTES_MAX
 from strobe.protocol import Policy
 
 TRACES = ("off", "ordinals", "full")
@@ -67,7 +68,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     does not hear of a snapshot's outcome for `patience_s` frees what it holds for it (E7). Alignment that
     takes longer than `alignment_s` turns unaligned, under aligned-then-unaligned (V5). After messages have come, a node
     looks on for `spin_s` before it sleeps (0: not at all). Where a sink has `sink_bytes_max` of output in memory, its
-    process is given nothing more until that is durable.
+    process is given nothing more until that is durable. A handler that sends, emits and sets timers for more than
+    `event_bytes_max` in one event fails.
     """
 
     frame_messages_max: int = 256
@@ -75,6 +77,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     window_bytes: int = 4 * MIB
     backlog_bytes_max: int = 1 * MIB
     message_bytes_max: int = 16 * MIB
+    event_bytes_max: int = EVENT_BYTES_MAX
     recording_bytes_max: int = 64 * MIB
     spill_bytes_max: int = 1024 * MIB
     sink_bytes_max: int = 64 * MIB
@@ -90,7 +93,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Raise UsageError where a setting makes no sense."""
         if self.trace not in TRACES:
             raise UsageError(f"there is no trace {self.trace!r}; choose one of: {', '.join(TRACES)}")
-        _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max", 1)
+        _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max event_bytes_max", 1)
         _check(self, "sink_bytes_max trace_bytes_max", 1)
         _check(self, "backlog_bytes_max recording_bytes_max spill_bytes_max delta_chain_max spin_s alignment_s", 0)
         _check(self, "patience_s heartbeat_s", 0, above=True)

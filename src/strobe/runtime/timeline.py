@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from strobe.errors import ProtocolViolation
+from strobe.event_bound import EventBound
 from strobe.protocol import ChannelSpec, Frame, SnapshotId, View
 from strobe.protocol.coordination import (
     Drained,
@@ -80,7 +81,8 @@ class Timeline:
         self.tracer = host.open_tracer(epoch, restored, 0 if view.processes else view.number + 1)
         self.effects = Effects(self)
         self.lookout = Lookout(host.settings.spin_s)
-        self.outbox = Outbox(host.name, self.protocol, host.settings)
+        self.bound = EventBound(host.name, host.settings.event_bytes_max, self.application.event)
+        self.outbox = Outbox(host.name, self.protocol, host.settings, self.bound)
         self.boundary = Boundary(self, host.sources, host.sinks, restored)
         self.captures = Captures(self, restored)
         self.recordings = Recordings(self)

@@ -1,10 +1,20 @@
 """The context that a simulated process sees."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.event_bound import (
+    EVENT_BYTES_MAX,
+    LOOK_BYTES,
+    MESSAGE_BYTES,
+    RECORD_BYTES,
+    REQUEST_BYTES,
+    TIMER_BYTES,
+    EventBound,
+)
 from strobe.process import Context, Random
 
 if TYPE_CHECKING:
@@ -27,12 +37,20 @@ class SimulatedContext(Context):
         self.random = random
         self.outbox: dict[str, list[bytes]] = {}
         self.requested: list[str] = []
+        self.bound = EventBound(node.name, EVENT_BYTES_MAX, self._event)
         # Whether the process sees other channels than at its last event: a replay must know.
         self.changed = True
+
+    def _event(self) -> int:
+        return self._node.position
 
     def send(self, channel: str, message: Any) -> None:
         # Encoded at once: what the sender does to the message afterwards is not sent.
         payload = _encode(message)
+        bound = self.bound
+        bound.pending += MESSAGE_BYTES + len(payload)
+        if bound.pending >= LOOK_BYTES:  # as `spend`, in place: it runs for every message
+            bound.look()
         queue = self.outbox.get(channel)
         if queue is not None:
             queue.append(payload)
@@ -45,6 +63,7 @@ class SimulatedContext(Context):
             )
 
     def set_timer(self, name: str, after_s: float) -> None:
+        self.bound.spend(TIMER_BYTES + len(name))
         self._node.set_timer(name, after_s)
 
     def cancel_timer(self, name: str) -> None:
@@ -54,9 +73,11 @@ class SimulatedContext(Context):
         return self._node.world.now_us / 1_000_000
 
     def emit(self, record: Any) -> None:
+        self.bound.spend(RECORD_BYTES + sys.getsizeof(record))
         self._node.world.emitted.append((self.name, record))
 
     def snapshot(self) -> str:
+        self.bound.spend(REQUEST_BYTES)
         requested = self._node.name_snapshot(len(self.requested))
         self.requested.append(requested)
         return requested
