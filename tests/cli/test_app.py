@@ -119,7 +119,7 @@ def test_with_json_an_error_is_a_document_too(tmp_path):
 
 
 def test_a_store_that_is_not_there_is_made_by_what_is_named(tmp_path):
-    made = "or make it by `strobe up`, `strobe simulate --store` or Store.create"
+    made = "check the path, or make a store: `strobe up SYSTEM --create`, or Store.create"
     assert run("snapshot", "list", "--store", tmp_path / "nothing").error.endswith(made)
 
 

@@ -15,7 +15,15 @@ from tests.storage.crashing_writer import NEW, write_new
 from tests.storage.samples import begin, commit, large_blob_that_goes_once_its_size_is_known, sample
 from tests.storage.test_races import race, racers
 
-from strobe.errors import LogConflict, MissingExtra, StoreCorrupt, StoreError, StoreFormatError, UsageError
+from strobe.errors import (
+    LogConflict,
+    MissingExtra,
+    StoreCorrupt,
+    StoreError,
+    StoreFormatError,
+    StoreMissing,
+    UsageError,
+)
 from strobe.protocol.log import Abort, Begin, Commit, Remove
 from strobe.storage import CommitStep, Store, collect
 from strobe.storage import objects as objects_module
@@ -112,6 +120,23 @@ def test_an_object_store_that_ignores_the_condition_is_not_used(url: str, object
         with pytest.raises(StoreError, match="use an object store that has conditional writes"):
             make(url)
     assert Objects(url).names("") == []
+
+
+def test_nothing_is_put_where_the_store_was_removed_or_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Objects, "guarded_s", 0.0)
+    begin(store, 1)
+    place = Objects(store.url)
+    place.remove(["strobe.json", *(f"log/{name}" for name in place.names("log"))])
+    writes = (lambda: begin(store, 2), lambda: store.blobs.write(0, [b"data"], {}), lambda: collect(store))
+    for write in writes:
+        with pytest.raises(StoreMissing, match=f"holds no store .*the identity {store.header.store} belongs here"):
+            write()
+    assert place.names("") == []
+    another = Store.create(store.url)
+    for write in writes:
+        with pytest.raises(StoreMissing, match=f"another store is here, with the identity {another.header.store}"):
+            write()
+    assert place.names("") == ["strobe.json"]
 
 
 def test_creating_a_store_leaves_nothing_but_its_header(store: Store) -> None:

@@ -93,7 +93,8 @@ class LogDesk:
     """The store and its log, as far as they have been read."""
 
     def __init__(self, url: str, now_us: Callable[[], int], report: Callable[[str | None], None]) -> None:
-        self.store = Store.open_or_create(url, manifests_kept=MANIFESTS_KEPT)
+        Store.open_or_create(url)
+        self.store = Store.open(url, manifests_kept=MANIFESTS_KEPT)
         self.position = 0
         self.foreign = 0
         self.starts: dict[int, EpochStart] = {}

@@ -14,12 +14,13 @@ import mmap
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from strobe.errors import StoreError
-from strobe.storage.header import DIRECTORIES, HEADER
+from strobe.storage.header import DIRECTORIES, HEADER, MAKE_IT
 from strobe.storage.place import UNFINISHED, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
 
@@ -28,6 +29,12 @@ WRITTEN_BYTES = 32 << 20
 
 READ_BYTES = 16 << 20
 """So much of a file is read at once."""
+
+
+Found = TypeVar("Found")
+
+_NOT_HERE = (FileNotFoundError, NotADirectoryError)
+"""How a file cannot be found while its store is away."""
 
 
 class Disk(Place):
@@ -49,6 +56,7 @@ class Disk(Place):
 
     def open_unfinished(self) -> "UnfinishedFile":
         """Return a new file in tmp/, locked; it must be closed."""
+        self.guard()
         while True:
             name = f"{UNFINISHED}/{os.getpid()}-{secrets.token_hex(8)}"
             descriptor = self._open_new(name)
@@ -67,44 +75,70 @@ class Disk(Place):
         try:
             return os.open(self.path(name), flags, 0o644)
         except FileNotFoundError:
-            if self.size(HEADER) is None:
-                raise  # the store has gone, or is not mounted now
+            self.guard()
             # It was copied by something that knows files only, such as an object store or git.
             for directory in DIRECTORIES:
                 self.make_directory(directory)
             return os.open(self.path(name), flags, 0o644)
 
     def read(self, name: str) -> bytes | None:
-        # Snapshots have thousands of small files. Here `faults` would cost as much as a call of the system.
         try:
-            descriptor = os.open(f"{self.url}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return _read_all(descriptor)
-            finally:
-                os.close(descriptor)
-        except FileNotFoundError:
-            return None
+            # Snapshots have thousands of small files. Here `faults` would cost as much as a call of the system.
+            return self._read(name)
         except OSError as error:
-            raise self._fault(name, "read", error) from error
+            if not isinstance(error, _NOT_HERE):
+                raise self._fault(name, "read", error) from error
+        with self.faults(name, "read"):
+            return self._if_there(lambda: self._read(name))
+
+    def _read(self, name: str) -> bytes:
+        descriptor = os.open(f"{self.url}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _read_all(descriptor)
+        finally:
+            os.close(descriptor)
 
     def view(self, name: str, size: int) -> memoryview | None:
+        def map_it() -> memoryview:
+            with open(self.path(name), "rb", buffering=0) as file:  # noqa: PTH123
+                return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+
         with self.faults(name, "read"):
-            try:
-                with open(self.path(name), "rb", buffering=0) as file:  # noqa: PTH123
-                    return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-            except FileNotFoundError:
-                return None
+            return self._if_there(map_it)
 
     def size(self, name: str) -> int | None:
         with self.faults(name, "read"):
+            return self._if_there(lambda: os.stat(self.path(name)).st_size)  # noqa: PTH116 -- a Path costs more
+
+    def _if_there(self, look: Callable[[], Found]) -> Found | None:
+        """Return what `look` finds. Where it finds no file, it looks again when the store is known to be here."""
+        try:
+            return look()
+        except _NOT_HERE:
+            self.guard()
+        try:
+            return look()
+        except FileNotFoundError:
+            return None
+
+    def fingerprint(self, name: str) -> Hashable | None:
+        with self.faults(name, "look at"):
             try:
-                return os.stat(self.path(name)).st_size  # noqa: PTH116 -- a Path costs more than the call
-            except FileNotFoundError:
+                found = os.stat(self.path(name))  # noqa: PTH116 -- a Path costs more than the call
+            except _NOT_HERE:
                 return None
+            return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def make_directory(self, name: str) -> None:
+        """Make a directory within the store. Only without a name, to create a store, those around it are made."""
+        self.guard()
         with self.faults(name, "make the directory"):
-            self._make(Path(self.path(name)))
+            if not name:
+                self._make_all(self.root)
+            path = self.root
+            for part in Path(name).parts:
+                path /= part
+                self._make(path)
 
     def sync_directory(self, name: str) -> None:
         with self.faults(name, "sync"):
@@ -112,10 +146,7 @@ class Disk(Place):
 
     def names(self, directory: str) -> list[str]:
         with self.faults(directory, "list"):
-            try:
-                return sorted(os.listdir(self.path(directory)))  # noqa: PTH208 -- names, not paths
-            except FileNotFoundError:
-                return []
+            return sorted(self._if_there(lambda: os.listdir(self.path(directory))) or ())  # noqa: PTH208 -- names
 
     def is_directory(self, name: str) -> bool:
         with self.faults(name, "look at"):
@@ -125,6 +156,7 @@ class Disk(Place):
         failure: StoreError | None = None
         for name in names:
             try:
+                self.guard()
                 with self.faults(name, "remove"):
                     Path(self.path(name)).unlink(missing_ok=True)
             except StoreError as error:
@@ -133,10 +165,12 @@ class Disk(Place):
             raise failure
 
     def remove_empty_directory(self, name: str) -> None:
+        self.guard()
         with suppress(OSError):  # it still has files
             Path(self.path(name)).rmdir()
 
     def remove_abandoned(self, name: str, dry_run: bool) -> int | None:
+        self.guard()
         with self.faults(name, "remove"):
             try:
                 descriptor = os.open(self.path(name), os.O_RDWR | os.O_CLOEXEC)
@@ -167,16 +201,21 @@ class Disk(Place):
     def unusable(self, creating: bool) -> str | None:
         with self.faults("", "look at"):
             try:
-                mode = self.root.stat().st_mode  # `exists` may take for absent what cannot be looked at
-            except (FileNotFoundError, NotADirectoryError):
-                makers = "`strobe up`, `strobe simulate --store` or Store.create"
-                absent = f"does not exist; check the path, or make it by {makers}"
-                return None if creating else absent
-            return None if stat.S_ISDIR(mode) else "is not a directory; give the directory that holds strobe.json"
+                # `exists` may take for absent what cannot be looked at.
+                if not stat.S_ISDIR(self.root.stat().st_mode):
+                    return f"is not a directory; give the directory that holds {HEADER}"
+                empty = not creating and not os.listdir(self.root)  # noqa: PTH208 -- names
+            except _NOT_HERE:
+                return None if creating else f"does not exist; check the path, or {MAKE_IT}"
+            return f"is empty; if a file system belongs here, mount it, or {MAKE_IT}" if empty else None
+
+    def _make_all(self, path: Path) -> None:
+        if not path.is_dir():
+            self._make_all(path.parent)
+            self._make(path)
 
     def _make(self, path: Path) -> None:
         if not path.is_dir():
-            self._make(path.parent)
             path.mkdir(exist_ok=True)
             self._sync(path.parent)
 

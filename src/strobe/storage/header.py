@@ -1,6 +1,8 @@
 """The header strobe.json: what says that a directory is a store, of which version, and which one."""
 
 import secrets
+import time
+from collections.abc import Hashable
 
 import msgspec
 
@@ -16,6 +18,9 @@ VERSION = 1
 DIRECTORIES = (LOG, BLOBS, UNFINISHED)
 RUN = "run"
 """Where those who run leave word of how to reach them, and their logs: in a directory, but no part of the store."""
+
+
+MAKE_IT = "make a store: `strobe up SYSTEM --create`, or Store.create"
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -48,8 +53,22 @@ def create_header(place: Place, identity: str | None = None) -> bool:
     return created
 
 
-def read_header(place: Place) -> Header:
-    """Return the header; its checksum is what entry 0 of the log follows."""
+def read_header(place: Place, identity: str = "") -> Header:
+    """Return the header, of the store `identity` if that is given; its checksum is what entry 0 of the log follows."""
+    if not identity:
+        return _read_header(place)
+    try:
+        header = _read_header(place)
+    except StoreMissing as error:
+        there = error.problem.partition(";")[0]
+        raise StoreMissing(place.url, f"{there}; the store with the identity {identity} belongs here") from error
+    if header.store != identity:
+        problem = f"another store is here, with the identity {header.store}"
+        raise StoreMissing(place.url, f"{problem}; the one with the identity {identity} belongs here")
+    return header
+
+
+def _read_header(place: Place) -> Header:
     problem = place.unusable(creating=False)
     if problem is not None:
         raise StoreMissing(place.url, problem)
@@ -77,10 +96,32 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
         )
 
 
+class Guard:
+    """Sees to it that the store `identity`, which was opened at `place`, still lies there."""
+
+    def __init__(self, place: Place, identity: str) -> None:
+        self._place = place.unguarded()
+        self._identity = identity
+        # Of the header when it was last read.
+        self._seen: Hashable | None = None
+        self._looked_s = float("-inf")
+
+    def check(self) -> None:
+        """Raise StoreMissing if the store is not here. As long as its header is the same file, that is not read."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < self._place.guarded_s:
+            return
+        found = self._place.fingerprint(HEADER)
+        if found is None or found != self._seen:
+            read_header(self._place, self._identity)
+            self._seen = found
+        self._looked_s = now_s
+
+
 def _absent(place: Place) -> StoreMissing | StoreCorrupt:
     if _has_lost_header(place):
         return StoreCorrupt(place.url, HEADER, "is missing, though there is a log; restore it from a copy of the store")
-    return StoreMissing(place.url, "holds no store (no strobe.json); check the path, or make one by Store.create")
+    return StoreMissing(place.url, f"holds no store (no {HEADER}); check the path, or {MAKE_IT}")
 
 
 def _has_lost_header(place: Place) -> bool:

@@ -14,7 +14,7 @@ import mmap
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -49,6 +49,8 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_
 class Objects(Place):
     """The objects of one store, under a canonical URL (locating.py)."""
 
+    guarded_s = 1.0
+
     def __init__(self, url: str, on_step: OnStep | None = None) -> None:
         super().__init__(url, on_step)
         try:
@@ -60,6 +62,7 @@ class Objects(Place):
             self._store = _connect(url)
 
     def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
+        self.guard()
         with self.faults(name, "write"):
             self.file_step(steps, 0, name)
             raw = b"".join(pieces)
@@ -75,6 +78,7 @@ class Objects(Place):
 
     def put(self, name: str, file: IO[bytes], size: int) -> None:
         """Put the `size` bytes of `file` under a name that says what they are."""
+        self.guard()
         if size <= PART_BYTES:
             self._library.put(self._store, name, file.read(), use_multipart=False)
             return
@@ -87,7 +91,7 @@ class Objects(Place):
             try:
                 return bytes(self._library.get(self._store, name).bytes())
             except FileNotFoundError as error:
-                _require_bucket(error)
+                self._believe(error)
                 return None
 
     def view(self, name: str, size: int) -> memoryview | None:
@@ -95,7 +99,7 @@ class Objects(Place):
             try:
                 self._download(name, size, file.fileno())
             except FileNotFoundError as error:
-                _require_bucket(error)
+                self._believe(error)
                 return None
             return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
@@ -104,8 +108,24 @@ class Objects(Place):
             try:
                 return self._library.head(self._store, name)["size"]
             except FileNotFoundError as error:
-                _require_bucket(error)
+                self._believe(error)
                 return None
+
+    def _believe(self, error: FileNotFoundError) -> None:
+        """Raise where the bucket is absent, or the store: everything in it would seem to be."""
+        if is_bucket_missing(error):
+            raise error
+        self.guard()
+
+    def fingerprint(self, name: str) -> Hashable | None:
+        with self.faults(name, "read"):
+            try:
+                found = self._library.head(self._store, name)
+            except FileNotFoundError as error:
+                if is_bucket_missing(error):
+                    raise
+                return None
+            return found["e_tag"], found["version"], found["last_modified"], found["size"]
 
     def names(self, directory: str) -> list[str]:
         with self.faults(directory, "list"):
@@ -119,6 +139,7 @@ class Objects(Place):
     def remove(self, names: Iterable[str]) -> None:
         doomed = list(names)
         if doomed:
+            self.guard()
             with self.faults(doomed[0], "remove"):
                 self._library.delete(self._store, doomed)
 
@@ -172,7 +193,7 @@ class Objects(Place):
         try:
             return self._library.get(self._store, name).attributes.get(WRITER)
         except FileNotFoundError as error:
-            _require_bucket(error)
+            self._believe(error)
             return None
 
     def _download(self, name: str, size: int, descriptor: int) -> None:
@@ -237,9 +258,3 @@ def _connect(url: str) -> "ObjectStore":
             "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
         },
     )
-
-
-def _require_bucket(error: FileNotFoundError) -> None:
-    """Raise `error` where it is the bucket that is absent: everything in it would seem to be."""
-    if is_bucket_missing(error):
-        raise error

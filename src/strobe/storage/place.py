@@ -5,8 +5,10 @@ prefix in an object store. Names are relative to the store, with slashes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
+from copy import copy
+from typing import Self
 
 from strobe.storage.steps import CommitStep, FileSteps, OnStep
 
@@ -39,11 +41,25 @@ class Unfinished(ABC):
 
 
 class Place(ABC):
-    """The files of one store."""
+    """The files of one store.
+
+    Once a store was opened here, `guard` raises StoreMissing while that store is not here: its directory was moved away
+    or is not mounted, and perhaps another one lies in its place. It is called before anything is written or removed,
+    and before a file is taken to be absent. A check counts for `guarded_s`: it may cost a request over the network.
+    """
+
+    guarded_s = 0.0
 
     def __init__(self, url: str, on_step: OnStep | None = None) -> None:
         self.url = url
         self.on_step = on_step
+        self.guard: Callable[[], None] = _no_guard
+
+    def unguarded(self) -> Self:
+        """Return the same place for a look at what is there now."""
+        twin = copy(self)
+        twin.guard = _no_guard
+        return twin
 
     def step(self, step: CommitStep, name: str) -> None:
         if self.on_step is not None:
@@ -80,6 +96,10 @@ class Place(ABC):
         """Return how many bytes the file `name` has, or None where there is none."""
 
     @abstractmethod
+    def fingerprint(self, name: str) -> Hashable | None:
+        """Return what differs if the file `name` is another one now, or None where there is none; it is not read."""
+
+    @abstractmethod
     def names(self, directory: str) -> list[str]:
         """Return the names in `directory`, sorted; none where it does not exist."""
 
@@ -102,7 +122,7 @@ class Place(ABC):
         """Turn what is refused into a StoreError that names the file, and says what to do."""
 
     def unusable(self, creating: bool) -> str | None:
-        """Return why no store can be here, or None where one may be."""
+        """Return why no store can be here, and after a semicolon what to do; None where one may be."""
         return None
 
     @abstractmethod
@@ -120,3 +140,7 @@ class Place(ABC):
     @abstractmethod
     def sync_directory(self, name: str) -> None:
         """Make the names in a directory durable."""
+
+
+def _no_guard() -> None:
+    """No store was opened here yet."""

@@ -18,7 +18,7 @@ from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest, ReadEntry
 from strobe.storage.blobs import Blobs, blob_name
 from strobe.storage.entries import decode_entry, entry_name
-from strobe.storage.header import HEADER, create_header, read_header
+from strobe.storage.header import HEADER, Guard, create_header, read_header
 from strobe.storage.integrity import Problem, verify_bytes
 from strobe.storage.locating import place_at
 from strobe.storage.log import Log
@@ -38,8 +38,9 @@ class Store:
     Whoever keeps it open for long sets how many manifests are kept in memory; all are, otherwise.
     """
 
-    def __init__(self, place: Place, manifests_kept: int | None = None) -> None:
-        header = read_header(place)
+    def __init__(self, place: Place, manifests_kept: int | None = None, identity: str = "") -> None:
+        header = read_header(place, identity)
+        place.guard = Guard(place, header.store).check
         self.place = place
         self.url = place.url
         self.header = header
@@ -56,18 +57,27 @@ class Store:
         return cls(place)
 
     @classmethod
-    def open(cls, url: str | Path, *, on_step: OnStep | None = None) -> "Store":
-        return cls(place_at(url, on_step))
+    def open(
+        cls, url: str | Path, *, identity: str = "", on_step: OnStep | None = None, manifests_kept: int | None = None
+    ) -> "Store":
+        """Open the store at `url`; StoreMissing where there is none, or not the one with this `identity`."""
+        return cls(place_at(url, on_step), manifests_kept, identity)
 
     @classmethod
-    def open_or_create(
-        cls, url: str | Path, *, on_step: OnStep | None = None, manifests_kept: int | None = None
-    ) -> "Store":
-        """Open the store at `url`, having made it if there is none; of several doing so at once, one makes it."""
-        place = place_at(url, on_step)
+    def open_or_create(cls, url: str | Path) -> "Store":
+        """Open the store at `url`, having made it if there is none; of several doing so at once, one makes it.
+
+        For a first start, when somebody asks for it. Done at each start, it would make another store wherever the one
+        that there is cannot be seen just now.
+        """
+        place = place_at(url)
         if place.size(HEADER) is None:
             create_header(place)
-        return cls(place, manifests_kept)
+        return cls(place)
+
+    def require(self) -> None:
+        """Raise StoreMissing while this store is not where it was opened."""
+        self.place.guard()
 
     @property
     def on_step(self) -> OnStep | None:
