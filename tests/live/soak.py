@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.live import ledger
 from tests.live.harness import LEDGER, MANY_ROLLBACKS, assert_nothing_left, running
-from tests.live.strangers import garbage, throw
+from tests.live.strangers import HALF_OPEN, Crowd, garbage, throw
 
 from strobe.causality.proof import verify
 from strobe.cli.child import COORDINATOR
@@ -38,6 +38,7 @@ from strobe.storage.manifests import blobs_of
 NAMES = ("a", "b", "c", "d")
 LINKS = [f"{p}->{q}" for p in NAMES for q in NAMES if p != q]
 SYSTEMS = ("mixed", "mixed_unordered")
+CROWD = 400
 SETTLE_EVERY_S = 4.0
 PROGRESS_EVERY_S = 5.0
 NARROW = {"node.recording_bytes_max": 200_000, "node.spill_bytes_max": 500_000, "node.patience_s": 2}
@@ -83,6 +84,7 @@ class Soak:
             self.reset_links: (8, ["links reset"]),
             self.reset_control: (3, ["control connections reset"]),
             self.throw_garbage: (6, ["garbage thrown"]),
+            self.crowd_port: (1, ["ports crowded"]),
             self.stop: (5, ["nodes stopped", "coordinator stopped"]),
             self.block_link: (3, ["links blocked"]),
             self.block_control: (1, ["control connections blocked"]),
@@ -139,6 +141,15 @@ class Soak:
         address = self.chance.choice(self.live.proxy.addresses())
         for _ in range(5):
             self._count("garbage thrown", throw(address, garbage(self.chance)))
+
+    def crowd_port(self):
+        """More connections than a port allows, none of which ever has a complete request."""
+        address = self.chance.choice((self.live.client.api, self.live.supervisor.listen))
+        crowd = Crowd(address, CROWD, *HALF_OPEN[self.chance.choice(list(HALF_OPEN))])
+        crowd.press()
+        crowd.press()
+        self._count("ports crowded", 1)
+        self._undo_after(self.chance.expovariate(2), crowd.leave)
 
     def stop(self):
         name = self.chance.choice((*NAMES, COORDINATOR))

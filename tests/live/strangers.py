@@ -1,6 +1,7 @@
 """What strangers throw at the ports of nodes and coordinators: garbage, other protocols, other systems' words."""
 
 import socket
+from contextlib import contextmanager
 
 from strobe.runtime.control import LENGTH, Register, pack
 from strobe.runtime.wire import HEADER, HELLO, MAGIC, MESSAGES, Hello, handshake_frame
@@ -36,3 +37,81 @@ def throw(address, data):
     except OSError:
         return True  # it was hung up on already
     return True
+
+
+_POST = b"POST /v1/snapshots HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+_GET = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+HALF_OPEN = {
+    # What is sent first, and what over and over.
+    "nothing": (b"", b""),
+    "half a header": (b"GET /v1/status HTTP/1.1\r\nHost: 127.0", b""),
+    "a header byte by byte": (b"GET /v1/status HTTP/1.1\r\n", b"a"),
+    "half a body": (_POST + b"Content-Length: 1000\r\n\r\n{", b""),
+    "a body byte by byte": (_POST + b"Content-Length: 100000\r\n\r\n", b" "),
+    "a body without end": (_POST + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "requests whose answers are not read": (_GET * 20, _GET),
+    "an upgrade": (_GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", b"\x81"),
+}
+"""What clients of an HTTP port do that never come to an end."""
+
+
+class Crowd:
+    """So many connections to one address that never come to an end; those that are closed are opened again."""
+
+    def __init__(self, address, count, first=b"", then=b""):
+        host, _, port = address.rpartition(":")
+        self._address = host, int(port)
+        self._first, self._then = first, then
+        self._connections = [None] * count
+        self._unsent = set()
+        self.closed = -count
+
+    def press(self):
+        """Send some more on every connection, and open again what was closed."""
+        for place, connection in enumerate(self._connections):
+            if connection is None or not self._goes_on(connection):
+                self.closed += 1
+                self._connections[place] = self._opened()
+
+    def leave(self):
+        for connection in filter(None, self._connections):
+            connection.close()
+
+    def _opened(self):
+        connection = socket.socket()
+        # So little is received by one that does not read that the rest stays with whoever sends.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        connection.setblocking(False)
+        connection.connect_ex(self._address)
+        self._unsent.add(connection)
+        return connection
+
+    def _goes_on(self, connection):
+        # Nothing is read; a connection that was closed shows nevertheless.
+        state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        if state == _CONNECTING:
+            return True
+        try:
+            connection.send(self._first if connection in self._unsent else self._then)
+        except BlockingIOError:
+            return True
+        except OSError:
+            state = None
+        self._unsent.discard(connection)
+        if state != _ESTABLISHED:
+            connection.close()
+        return state == _ESTABLISHED
+
+
+_ESTABLISHED, _CONNECTING = 1, 2
+
+
+@contextmanager
+def crowd(address, count, way="nothing"):
+    """Occupy `address` with half-open connections."""
+    gathered = Crowd(address, count, *HALF_OPEN[way])
+    try:
+        gathered.press()
+        yield gathered
+    finally:
+        gathered.leave()

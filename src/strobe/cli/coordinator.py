@@ -13,6 +13,7 @@ from strobe.cli.live import LiveSystem, SystemArgument, load_live, with_settings
 from strobe.cli.logs import start_logging
 from strobe.cli.systems import open_system
 from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.descriptors import raise_limit
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.loops import run_loop
 
@@ -68,6 +69,7 @@ def coordinator(
       strobe coordinator examples/bank.py:bank --store ./snapshots
       strobe coordinator system.toml --listen 10.0.0.1:7400 --interval 0.5 --json-logs
     """
+    raise_limit()
     events = start_logging(json_logs, "coordinator")
     given: dict[str, dict[str, Any]] = {
         "coordinator": {

@@ -17,6 +17,7 @@ from strobe.cli.systems import open_system
 from strobe.errors import UsageError
 from strobe.runtime.addresses import is_anywhere, parse_address
 from strobe.runtime.application import ProcessApplication
+from strobe.runtime.descriptors import raise_limit
 from strobe.runtime.host import Host, Signer
 from strobe.runtime.loops import run_loop
 from strobe.runtime.system_file import ProgramWithOwnLoop
@@ -65,6 +66,7 @@ def node(
       strobe coordinator system.toml --listen 10.0.0.1:7400
       strobe node system.toml --name a --coordinator 10.0.0.1:7400 --listen 10.0.0.2:0
     """
+    raise_limit()
     start_logging(json_logs, name)
     with open_system(system) as source:
         live = load_live(source)

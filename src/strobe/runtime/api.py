@@ -14,7 +14,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -34,6 +34,7 @@ from strobe.runtime.documents import (
     TakeRequest,
 )
 from strobe.runtime.event_log import ERROR
+from strobe.runtime.http_connection import HEADER_BYTES_MAX, TOO_LARGE
 from strobe.runtime.metrics import CONTENT_TYPE, Metrics
 from strobe.runtime.openapi import describe_api
 from strobe.runtime.operations import NoAnswer, NoSuchProcess, Operations
@@ -87,6 +88,8 @@ class Api:
                 return _failure(_status_of(error), str(error))
             except HTTPException:
                 raise
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody reads it
             except Exception as error:  # noqa: BLE001 -- one request may fail by a bug of ours; the others go on
                 self.coordinator.log.say("request failed", ERROR, path=path, problem=repr(error))
                 return _failure(500, f"this is a bug in Strobe: {error!r}")
@@ -149,6 +152,8 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:
+        if sum(len(name) + len(value) for name, value in request.headers.raw) > HEADER_BYTES_MAX:
+            return _failure(TOO_LARGE, f"the headers are longer than {HEADER_BYTES_MAX} bytes")
         host = request.headers.get("host", "")
         if not self._is_ours(host):
             return _failure(421, f"the host {host!r} is not this one; use the address that the coordinator listens at")
@@ -198,15 +203,20 @@ def _last(text: str) -> int:
 
 async def _body(request: Request, kind: type[Document]) -> Document:
     """Return the body as a `kind`; an empty one is all defaults."""
+    _check_length(int(request.headers.get("content-length", "0")))
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise HTTPException(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
+        _check_length(len(body))
     try:
         return msgspec.json.decode(bytes(body) or b"{}", type=kind)
     except UNREADABLE as error:
         raise UsageError(f"the body is not what it must be: {error}; see /openapi.json") from error
+
+
+def _check_length(length: int) -> None:
+    if length > BODY_BYTES_MAX:
+        raise HTTPException(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
 
 
 def _answer(document: Any, code: int = 200) -> Response:

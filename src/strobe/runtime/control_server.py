@@ -21,13 +21,13 @@ from strobe.runtime.control import (
     pack,
     unpack,
 )
+from strobe.runtime.descriptors import BACKLOG, STRANGERS_MAX, at_most
 from strobe.runtime.hanging_up import hang_up
 from strobe.runtime.members import Member
 
 REGISTER_S_MAX = 5.0
 REGISTER_BYTES_MAX = 1 << 20
 BUFFER_BYTES_MAX = 16 << 20
-STRANGERS_MAX = 256
 
 
 class Desk(Protocol):
@@ -81,11 +81,12 @@ class ControlServer:
         self._tasks: set[asyncio.Task[None]] = set()
         # Those that have not said who they are, the oldest first.
         self._strangers: dict[Connection, None] = {}
+        self._strangers_max = at_most(STRANGERS_MAX)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port."""
         try:
-            self._server = await asyncio.start_server(self._serve, host, port)
+            self._server = await asyncio.start_server(self._serve, host, port, backlog=at_most(BACKLOG))
         except OSError as error:
             place = print_address(host, port)
             raise TransportError(
@@ -118,11 +119,11 @@ class ControlServer:
             await connection.flushed()
 
     async def _attend(self, reader: asyncio.StreamReader, connection: Connection) -> None:
-        if len(self._strangers) >= STRANGERS_MAX:
+        if len(self._strangers) >= self._strangers_max:
             # Not the newest: nodes say at once who they are, and would be kept out by whoever only sits there.
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
-            oldest.abort(f"{STRANGERS_MAX} others came after it before it said who it is")
+            oldest.abort(f"{self._strangers_max} others came after it before it said who it is")
         self._strangers[connection] = None
         try:
             register = await self._first(reader, connection)

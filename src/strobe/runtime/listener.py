@@ -7,12 +7,12 @@ on.
 import asyncio
 from collections import Counter
 
+from strobe.runtime.descriptors import BACKLOG, UNKNOWN_LINKS_MAX, at_most
 from strobe.runtime.link_connection import LinkConnection
 from strobe.runtime.links import Gate, Rejections
 from strobe.runtime.receive_buffers import ReceiveBuffers
 
 HELLO_TIMEOUT_S = 10.0
-UNKNOWN_MAX = 64
 KEPT_BYTES_MAX = 8 << 20
 
 
@@ -25,12 +25,12 @@ class Listener:
         *,
         rejections: Rejections | None = None,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
-        unknown_max: int = UNKNOWN_MAX,
+        unknown_max: int | None = None,
     ) -> None:
         self.gate = gate
         self.rejections = rejections or Rejections()
         self.hello_timeout_s = hello_timeout_s
-        self.unknown_max = unknown_max
+        self.unknown_max = at_most(UNKNOWN_LINKS_MAX) if unknown_max is None else unknown_max
         self.port = 0
         self.buffers = ReceiveBuffers(KEPT_BYTES_MAX)
         # Those that have not said a valid hello yet, the oldest first, and all that are open.
@@ -52,12 +52,14 @@ class Listener:
         gate: Gate,
         rejections: Rejections | None = None,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
-        unknown_max: int = UNKNOWN_MAX,
+        unknown_max: int | None = None,
     ) -> "Listener":
         """Return a listener at `host`:`port`, or at any free port (its `port`) for port 0."""
         listener = cls(gate, rejections=rejections, hello_timeout_s=hello_timeout_s, unknown_max=unknown_max)
         loop = asyncio.get_running_loop()
-        listener._server = await loop.create_server(lambda: LinkConnection(listener), host, port, backlog=256)
+        listener._server = await loop.create_server(
+            lambda: LinkConnection(listener), host, port, backlog=at_most(BACKLOG)
+        )
         listener.port = listener._server.sockets[0].getsockname()[1]
         return listener
 

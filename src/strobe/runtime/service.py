@@ -3,13 +3,9 @@
 import asyncio
 import contextlib
 import os
-import socket
-from collections.abc import Iterator
 from typing import Any
 
-import uvicorn
-
-from strobe.errors import StoreError, TransportError, UsageError
+from strobe.errors import StoreError, UsageError
 from strobe.runtime.addresses import parse_address, print_address
 from strobe.runtime.api import Api
 from strobe.runtime.client import running_for
@@ -19,6 +15,7 @@ from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.discovery import Discovered, announce, withdraw
 from strobe.runtime.documents import Status
 from strobe.runtime.event_log import WARNING
+from strobe.runtime.http_server import HttpServer
 from strobe.runtime.metrics import Metrics
 from strobe.runtime.operations import Operations
 from strobe.runtime.reception import Reception
@@ -45,7 +42,7 @@ class CoordinatorService:
         coordinator.on_halt = lambda report: self.stop(report, 1, halted=True)
         self._control = ControlServer(self.reception)
         self._wants_http = http
-        self._http: _HttpServer | None = None
+        self._http: HttpServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -94,7 +91,7 @@ class CoordinatorService:
         await asyncio.to_thread(_refuse_second, coordinator.store_url)
         await coordinator.start()
         if self._wants_http:
-            self._http = _HttpServer(Api(self.operations, self.status, self.metrics), api)
+            self._http = HttpServer(Api(self.operations, self.status, self.metrics).application(api[0]), api)
             self.api = self._http.address
             self._serving = asyncio.create_task(self._http.serve())
             self._serving.add_done_callback(self._served)
@@ -143,44 +140,6 @@ class CoordinatorService:
             self._http.should_exit = True
             await self._serving
         await self.coordinator.close()
-
-
-class _HttpServer(uvicorn.Server):
-    """Uvicorn as a guest: signals and logging are its host's."""
-
-    def __init__(self, api: Api, address: tuple[str, int]) -> None:
-        host, port = address
-        config = uvicorn.Config(
-            api.application(host),
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        super().__init__(config)
-        self._socket = _bind(host, port)
-        self.address = print_address(host, self._socket.getsockname()[1])
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().serve(sockets or [self._socket])
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        place = print_address(host, port)
-        raise TransportError(
-            f"the API cannot listen at {place}: {error.strerror or error}; free it, or choose another: --api"
-        ) from error
 
 
 def _refuse_second(store: str) -> None:
