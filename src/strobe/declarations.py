@@ -84,9 +84,18 @@ class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
     active: bool = True
     messages: tuple[MessageRule, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what `declare` would not have made: it is encoded again, and shown, by functions that recurse."""
+        level: list[Waits] = [self.waits] if self.waits is not None else []
+        for _ in range(WAITS_DEPTH_MAX):
+            level = [one for waits in level for one in waits.processes if isinstance(one, Waits)]
+            if not level:
+                return
+        raise ValueError(f"it waits for Waits within Waits, more than {WAITS_DEPTH_MAX} deep")
 
-NOTHING = Declared()
+
 WAITS_DEPTH_MAX = 100
+NOTHING = Declared()
 _SHOWN_MAX = 80
 DECLARED_BYTES_MAX = 8 << 20
 """A record travels to the coordinator in one message, and stands in one entry of the log with all the others."""

@@ -77,7 +77,7 @@ def sample(counter: int, epoch: int = 1, balance: int = 100, view: View = VIEW) 
             "c": {loose.id: (InFlight(sent_loose[1]), InFlight(sent_loose[0]))},
         },
         states={
-            "a": LocalState(4, MSGPACK, msgspec.msgpack.encode({"balance": balance}), (("tick", 0.25),), 2**70),
+            "a": LocalState(4, MSGPACK, msgspec.msgpack.encode({"balance": balance}), (("tick", 0.25),), 2**64 - 1),
             "b": LocalState(2, MSGPACK, msgspec.msgpack.encode({"balance": 50})),
             "c": LocalState(1, OPAQUE, b"\x00\xff opaque"),
         },

@@ -70,11 +70,10 @@ class Attempts:
         attempt = self.open.get(event.snapshot)
         if attempt is None:
             return []
-        targets = attempt.view.targets
         return [
-            RelaySentCount(targets[channel], event.snapshot, channel, count)
-            for channel, count in event.counts.items()
-            if channel in targets
+            RelaySentCount(channel.target, event.snapshot, channel.id, event.counts[channel.id])
+            for channel in attempt.view.outgoing(event.process)
+            if channel.id in event.counts
         ]
 
     def failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:

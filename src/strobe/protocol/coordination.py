@@ -1,10 +1,22 @@
 """What the coordinator's brain is told, and what it orders: the events and effects of `lifecycle`."""
 
+from typing import Annotated
+
 import msgspec
 
+from strobe.names import Name
+from strobe.protocol.bounds import KEYS_MAX, Count, PrintedId, ViewNumber, shortened
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Departure, Entry, EntryRef, ReadEntry
 from strobe.protocol.view import ChannelSpec, View
+
+Counts = Annotated[dict[Name, Count], msgspec.Meta(max_length=KEYS_MAX)]
+"""A number for each channel, source or sink."""
+
+
+def shorten_reason(event: msgspec.Struct) -> None:
+    """Keep the beginning of a reason. It may be a text of any length, such as that of a user's error."""
+    msgspec.structs.force_setattr(event, "reason", shortened(event.reason))  # type: ignore[attr-defined]
 
 
 class SnapshotWanted(msgspec.Struct, frozen=True):
@@ -13,7 +25,7 @@ class SnapshotWanted(msgspec.Struct, frozen=True):
     `awaited`: whoever asks waits for it, and will say when that is over (`SnapshotUnwanted`).
     """
 
-    initiators: tuple[str, ...] = ()
+    initiators: Annotated[tuple[Name, ...], msgspec.Meta(max_length=KEYS_MAX)] = ()
     awaited: bool = False
 
 
@@ -27,22 +39,22 @@ class SnapshotStarted(msgspec.Struct, frozen=True):
     """A process has initiated `snapshot` by itself (C1)."""
 
     snapshot: SnapshotId
-    process: str
-    view: int
+    process: Name
+    view: ViewNumber
 
 
 class FragmentArrived(msgspec.Struct, frozen=True):
     """A process's fragment is in the host's hands."""
 
     snapshot: SnapshotId
-    process: str
-    view: int
+    process: Name
+    view: ViewNumber
 
 
 class SentCountsArrived(msgspec.Struct, frozen=True):
     snapshot: SnapshotId
-    process: str
-    counts: dict[str, int]
+    process: Name
+    counts: Counts
 
 
 class ProcessFailed(msgspec.Struct, frozen=True):
@@ -99,17 +111,23 @@ class RestoreRefused(msgspec.Struct, frozen=True):
 class CannotRestore(msgspec.Struct, frozen=True):
     """A process cannot become what the snapshot of this epoch says it was, and never will: it is another program."""
 
-    process: str
-    epoch: int
+    process: Name
+    epoch: Count
     reason: str
+
+    def __post_init__(self) -> None:
+        shorten_reason(self)
 
 
 class RecordingFailed(msgspec.Struct, frozen=True):
     """A process cannot finish its part of `snapshot`: a bound was reached, or its disk is full (E3)."""
 
     snapshot: SnapshotId
-    process: str
+    process: Name
     reason: str
+
+    def __post_init__(self) -> None:
+        shorten_reason(self)
 
 
 class JoinWanted(msgspec.Struct, frozen=True):
@@ -127,16 +145,16 @@ class Drained(msgspec.Struct, frozen=True):
     One that leaves says how far its output goes in its `sinks`, all of which is durable by then (R2).
     """
 
-    process: str
-    view: int
-    sinks: dict[str, int] = {}
+    process: Name
+    view: ViewNumber
+    sinks: Counts = {}
 
 
 class Released(msgspec.Struct, frozen=True):
     """All the output of a process that has left with `view` is out (R2); it waits for `LetGo` once more."""
 
-    process: str
-    view: int
+    process: Name
+    view: ViewNumber
 
 
 class EntryLogged(msgspec.Struct, frozen=True):
@@ -161,6 +179,9 @@ class CommitFailed(msgspec.Struct, frozen=True):
 
     snapshot: SnapshotId
     reason: str
+
+    def __post_init__(self) -> None:
+        shorten_reason(self)
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -217,22 +238,22 @@ class CommitSnapshot(msgspec.Struct, frozen=True):
 class AskToRecord(msgspec.Struct, frozen=True):
     """Ask `process` to record; one that has finished already sends its fragment again."""
 
-    process: str
+    process: Name
     snapshot: SnapshotId
-    view: int
+    view: ViewNumber
 
 
 class RelaySentCount(msgspec.Struct, frozen=True):
-    process: str
+    process: Name
     snapshot: SnapshotId
-    channel: str
-    count: int
+    channel: Name
+    count: Count
 
 
 class TellOutcome(msgspec.Struct, frozen=True):
     """Tell `process` how `snapshot` ended, so that it frees what it holds for it."""
 
-    process: str
+    process: Name
     snapshot: SnapshotId
     committed: bool
     reason: str = ""
@@ -241,12 +262,12 @@ class TellOutcome(msgspec.Struct, frozen=True):
 class TellSettled(msgspec.Struct, frozen=True):
     """Tell `process` that everything below `counter` has its outcome."""
 
-    process: str
-    counter: int
+    process: Name
+    counter: Count
 
 
 class TellView(msgspec.Struct, frozen=True):
-    process: str
+    process: Name
     view: View
 
 
@@ -267,10 +288,10 @@ class TellRestore(msgspec.Struct, frozen=True):
     `commit` is the entry of the log that has committed it; None: it is to be looked for.
     """
 
-    process: str
-    epoch: int
+    process: Name
+    epoch: Count
     view: View
-    restored: str | None
+    restored: PrintedId | None
     fork: bool = False
     commit: EntryRef | None = None
 
@@ -278,7 +299,7 @@ class TellRestore(msgspec.Struct, frozen=True):
 class TellBlank(msgspec.Struct, frozen=True):
     """Tell `process` that the system was rolled back to before it joined: it shall forget all, and join again."""
 
-    process: str
+    process: Name
 
 
 class Halt(msgspec.Struct, frozen=True):
@@ -295,9 +316,9 @@ class LetGo(msgspec.Struct, frozen=True):
     then the one that it has left with.
     """
 
-    process: str
-    sinks: dict[str, int] = {}
-    view: int = 0
+    process: Name
+    sinks: Counts = {}
+    view: ViewNumber = 0
 
 
 class WakeAt(msgspec.Struct, frozen=True):

@@ -10,19 +10,21 @@ import re
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.names import Name, is_name, shown
+from strobe.protocol.bounds import COUNT_MAX, Count
 
 COORDINATOR = "coordinator"
 """The initiator's name in ids that the sequencer issued; no process may have it."""
 
-_PRINTED = re.compile(r"(\d{6,})-(\d{8,})-(.+)")
+_PRINTED = re.compile(r"([0-9]{6,19})-([0-9]{8,19})-(.+)")
 
 
 class SnapshotId(msgspec.Struct, frozen=True, order=True, array_like=True):
     """Compared field by field: first the epoch, then the counter."""
 
-    epoch: int
-    counter: int
-    initiator: str
+    epoch: Count
+    counter: Count
+    initiator: Name
 
     def __str__(self) -> str:
         return f"{self.epoch:06d}-{self.counter:08d}-{self.initiator}"
@@ -30,6 +32,9 @@ class SnapshotId(msgspec.Struct, frozen=True, order=True, array_like=True):
     @classmethod
     def parse(cls, printed: str) -> "SnapshotId":
         match = _PRINTED.fullmatch(printed)
-        if match is None:
-            raise UsageError(f"{printed!r} is not a snapshot id; one looks like 000001-00000042-coordinator")
-        return cls(int(match[1]), int(match[2]), match[3])
+        if match is None or not is_name(match[3]):
+            raise UsageError(f"{shown(printed)} is not a snapshot id; one looks like 000001-00000042-coordinator")
+        parsed = cls(int(match[1]), int(match[2]), match[3])
+        if max(parsed.epoch, parsed.counter) > COUNT_MAX:
+            raise UsageError(f"the snapshot id {shown(printed)} has a number beyond {COUNT_MAX}")
+        return parsed

@@ -18,6 +18,7 @@ A rollback (R1, `rollback`) starts a new epoch, which fences off everything olde
 from collections.abc import Collection
 from typing import assert_never
 
+from strobe.errors import UsageError
 from strobe.protocol.attempts import Attempt, Attempts
 from strobe.protocol.coordination import (
     Append,
@@ -224,6 +225,8 @@ class Lifecycle:
             return []
         if snapshot in self.outcomes.refused:
             return self._refuse(snapshot)
+        if not self.outcomes.is_near(snapshot):
+            raise UsageError(f"the counter of {snapshot} is far beyond {self.counter}, the highest of its epoch")
         here = event.process in self.view.processes and event.view == self.view.number and snapshot.epoch == self.epoch
         if not here or not self._may_begin(now_us):
             return self._refuse(snapshot)
@@ -320,9 +323,17 @@ class Lifecycle:
         self.schedule.last_begin_us = now_us
         if self.recovering:
             return []
-        if begin.view != self.view.number:
-            return self.attempts.end(attempt, "the view changed", now_us)
+        obstacle = self._obstacle(snapshot, begin)
+        if obstacle is not None:
+            return self.attempts.end(attempt, obstacle, now_us)
         return self._ask(snapshot, begin) + self._claim(snapshot, now_us)
+
+    def _obstacle(self, snapshot: SnapshotId, begin: Begin) -> str | None:
+        """Return why nobody is asked to record a snapshot that the log has."""
+        if begin.view != self.view.number:
+            return "the view changed"
+        # Processes count on from the ids that they are given.
+        return None if self.outcomes.is_near(snapshot) else "its counter is far beyond those before it"
 
     def _ask(self, snapshot: SnapshotId, begin: Begin) -> list[CoordinatorEffect]:
         # Markers carry Chandy-Lamport from its initiators; Lai-Yang has none, so every process is asked (L3).
@@ -417,8 +428,9 @@ class Lifecycle:
             effects += self._catch_up(process)
         for snapshot, attempt in self.open.items():
             attempt.deadline_us = now_us + self.policy.timeout_us
-            if attempt.begin.view != self.view.number:
-                effects += self.attempts.end(attempt, "the view changed", now_us)
+            obstacle = self._obstacle(snapshot, attempt.begin)
+            if obstacle is not None:
+                effects += self.attempts.end(attempt, obstacle, now_us)
             else:
                 effects += [AskToRecord(process, snapshot, attempt.begin.view) for process in self.view.processes]
         return effects

@@ -9,6 +9,18 @@ ones, so that the log can be read without Strobe.
 import msgspec
 
 from strobe.declarations import Declared
+from strobe.names import Name
+from strobe.protocol.bounds import (
+    ChainHash,
+    Count,
+    Digest,
+    Encoding,
+    PrintedId,
+    SecondsLeft,
+    Signature,
+    ViewNumber,
+    Word,
+)
 from strobe.protocol.view import View
 
 
@@ -19,32 +31,32 @@ class BlobRef(msgspec.Struct, frozen=True):
     that no two snapshots ever write the same file (S2).
     """
 
-    blake3: str
-    bytes: int
-    begin: int
+    blake3: Digest
+    bytes: Count
+    begin: Count
 
 
 class EntryRef(msgspec.Struct, frozen=True):
     """An entry of the log: its position, and its checksum, which stands for all that the log says up to there."""
 
-    position: int
-    blake3: str
+    position: Count
+    blake3: Digest
 
 
 class FrontierRecord(msgspec.Struct, frozen=True):
     """A frontier, with its hash in hexadecimal."""
 
-    count: int
-    hash: str
+    count: Count
+    hash: ChainHash
 
 
 class Section(msgspec.Struct, frozen=True):
     """Where the in-flight frames of one channel lie in the frames blob of its receiver."""
 
-    offset: int
-    bytes: int
-    frames: int
-    messages: int
+    offset: Count
+    bytes: Count
+    frames: Count
+    messages: Count
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,23 +68,27 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     process says of itself, where it says anything (G2).
     """
 
-    position: int
-    encoding: str
+    position: Count
+    encoding: Encoding
     state: BlobRef
     sent: dict[str, FrontierRecord]
     received: dict[str, FrontierRecord]
     in_flight: dict[str, Section]
     frames: BlobRef | None = None
-    timers: tuple[tuple[str, float], ...] = ()
+    timers: tuple[tuple[str, SecondsLeft], ...] = ()
     random: int | None = None
     deltas: tuple[BlobRef, ...] = ()
-    sources: dict[str, int] = {}
-    sinks: dict[str, int] = {}
-    recorded_us: int = 0
-    pause_us: int = 0
-    duration_us: int = 0
-    signature: str | None = None
+    sources: dict[str, Count] = {}
+    sinks: dict[str, Count] = {}
+    recorded_us: Count = 0
+    pause_us: Count = 0
+    duration_us: Count = 0
+    signature: Signature | None = None
     declared: Declared | None = None
+
+    def __post_init__(self) -> None:
+        if self.random is not None and not 0 <= self.random < 1 << 64:
+            raise ValueError("the state of its random generator does not fit into 64 bits")
 
 
 class Departure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,10 +97,10 @@ class Departure(msgspec.Struct, frozen=True, omit_defaults=True):
     `view` is the first without it, and `joined` the first with it: by that, its lives are told apart.
     """
 
-    sinks: dict[str, int]
+    sinks: dict[str, Count]
     released: bool = False
-    view: int = 0
-    joined: int = 0
+    view: ViewNumber = 0
+    joined: ViewNumber = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,47 +111,47 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     joined again is another than before, with output of its own (R2).
     """
 
-    protocol: str
-    initiators: tuple[str, ...]
+    protocol: Name
+    initiators: tuple[Name, ...]
     view: View
-    epoch: int
-    started_us: int
-    completed_us: int
-    processes: dict[str, ProcessRecord]
-    retries: str | None = None
-    parent: str | None = None
-    departed: dict[str, Departure] = {}
-    joined: dict[str, int] = {}
+    epoch: Count
+    started_us: Count
+    completed_us: Count
+    processes: dict[Name, ProcessRecord]
+    retries: PrintedId | None = None
+    parent: PrintedId | None = None
+    departed: dict[Name, Departure] = {}
+    joined: dict[Name, ViewNumber] = {}
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", omit_defaults=True):
     """A snapshot has begun. `parent` is the only snapshot whose blobs it may reuse (S2)."""
 
-    snapshot: str
-    view: int
-    protocol: str
-    initiators: tuple[str, ...]
-    at_us: int
-    parent: str | None = None
-    retries: str | None = None
-    attempt: int = 1
+    snapshot: PrintedId
+    view: ViewNumber
+    protocol: Name
+    initiators: tuple[Name, ...]
+    at_us: Count
+    parent: PrintedId | None = None
+    retries: PrintedId | None = None
+    attempt: Count = 1
 
 
 class Commit(msgspec.Struct, frozen=True, tag="commit"):
-    snapshot: str
+    snapshot: PrintedId
     manifest: Manifest
-    at_us: int
+    at_us: Count
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    snapshot: str
+    snapshot: PrintedId
     reason: str
-    at_us: int
+    at_us: Count
 
 
 class ViewChange(msgspec.Struct, frozen=True, tag="view"):
     view: View
-    at_us: int
+    at_us: Count
 
 
 class EpochStart(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
@@ -145,37 +161,37 @@ class EpochStart(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
     says why; `blamed` is the process whose crash made it necessary (R1). A `fork` may start below released output (R2).
     """
 
-    epoch: int
-    at_us: int
-    restored: str | None = None
+    epoch: Count
+    at_us: Count
+    restored: PrintedId | None = None
     view: View | None = None
     reason: str = ""
-    blamed: str | None = None
+    blamed: Name | None = None
     fork: bool = False
 
 
 class Pin(msgspec.Struct, frozen=True, tag="pin"):
     """`snapshot` is kept whatever retention says, or (`pinned` false) is no longer."""
 
-    snapshot: str
+    snapshot: PrintedId
     pinned: bool
-    at_us: int
+    at_us: Count
 
 
 class Remove(msgspec.Struct, frozen=True, tag="remove"):
     """`snapshot` is no longer listed, and its blobs may be swept."""
 
-    snapshot: str
+    snapshot: PrintedId
     reason: str
-    at_us: int
+    at_us: Count
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
     """All output of `process` is out, which has left with the view of this number (R2)."""
 
-    process: str
-    view: int
-    at_us: int
+    process: Name
+    view: ViewNumber
+    at_us: Count
 
 
 class Term(msgspec.Struct, frozen=True, tag="term"):
@@ -184,9 +200,9 @@ class Term(msgspec.Struct, frozen=True, tag="term"):
     `coordinator` says for people where it runs.
     """
 
-    term: int
-    coordinator: str
-    at_us: int
+    term: Count
+    coordinator: Word
+    at_us: Count
 
 
 Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term

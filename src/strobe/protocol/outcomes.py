@@ -6,6 +6,7 @@ remembering. A new epoch settles everything older.
 
 from collections.abc import Collection
 
+from strobe.protocol.bounds import COUNTER_AHEAD_MAX
 from strobe.protocol.coordination import FragmentArrived
 from strobe.protocol.ids import SnapshotId
 
@@ -41,7 +42,12 @@ class Outcomes:
         self.unclaimed = {known: found for known, found in self.unclaimed.items() if known.epoch >= epoch}
 
     def begun(self, snapshot: SnapshotId) -> None:
-        self._counters[snapshot.epoch] = max(self._counters.get(snapshot.epoch, 0), snapshot.counter)
+        if self.is_near(snapshot):
+            self._counters[snapshot.epoch] = max(self._counters.get(snapshot.epoch, 0), snapshot.counter)
+
+    def is_near(self, snapshot: SnapshotId) -> bool:
+        """Tell whether the counter of `snapshot` is one that a process may have come to by counting."""
+        return snapshot.counter <= self._counters.get(snapshot.epoch, 0) + COUNTER_AHEAD_MAX
 
     def end(self, snapshot: SnapshotId, committed: bool) -> None:
         self.ended[snapshot] = committed
@@ -78,7 +84,7 @@ class Outcomes:
         """Keep memory bounded; return the id before which everything was forgotten, if it was time for that."""
         if len(self.ended) + len(self.refused) <= 4 * IDS_REMEMBERED:
             return None
-        recent = SnapshotId(self.epoch, settled, "")
+        recent = SnapshotId(self.epoch, settled, "")  # before every one with a name
         self.ended = {known: how for known, how in self.ended.items() if known >= recent}
         self.refused = {known: None for known in self.refused if known >= recent}
         return recent

@@ -6,6 +6,8 @@ from functools import cached_property
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.names import Name, check_name
+from strobe.protocol.bounds import Count, ViewNumber, Word
 from strobe.protocol.frames import CHAINS, FIFO, UNORDERED, XXH3, can_hash
 from strobe.protocol.ids import COORDINATOR
 
@@ -16,12 +18,12 @@ class ChannelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     In stored JSON `hash` is absent where it is xxh3, and all else is there: what comes from a factory is never omitted.
     """
 
-    id: str
-    source: str
-    target: str
-    kind: str = msgspec.field(default_factory=lambda: FIFO)
-    incarnation: int = msgspec.field(default_factory=lambda: 1)
-    hash: str = XXH3
+    id: Name
+    source: Word
+    target: Word
+    kind: Word = msgspec.field(default_factory=lambda: FIFO)
+    incarnation: Count = msgspec.field(default_factory=lambda: 1)
+    hash: Word = XXH3
 
     def __post_init__(self) -> None:
         # Defaults are recognized by identity, and an equal string from a file is another object.
@@ -32,8 +34,8 @@ class ChannelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class View(msgspec.Struct, frozen=True, dict=True):
     """Processes and channels, numbered. Two snapshots of the same view can be compared field by field."""
 
-    number: int
-    processes: tuple[str, ...]
+    number: ViewNumber
+    processes: tuple[Name, ...]
     channels: tuple[ChannelSpec, ...]
 
     def incoming(self, process: str) -> tuple[ChannelSpec, ...]:
@@ -67,11 +69,11 @@ class View(msgspec.Struct, frozen=True, dict=True):
         _refuse_duplicates("process", self.processes)
         _refuse_duplicates("channel", [channel.id for channel in self.channels])
         for process in self.processes:
-            if not process.isprintable() or not process or any(character.isspace() for character in process):
-                raise UsageError(f"{process!r} cannot be the name of a process: it must be printable, without spaces")
+            check_name("process", process)
         if COORDINATOR in known:
             raise UsageError(f"a process may not be called {COORDINATOR!r}: that name is the sequencer's; rename it")
         for channel in self.channels:
+            check_name("channel", channel.id)
             for end in (channel.source, channel.target):
                 if end not in known:
                     raise UsageError(

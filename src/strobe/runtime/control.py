@@ -2,19 +2,23 @@
 
 Each message is a length (u32, little-endian) and a MessagePack array of two: the name of its type, and its fields. The
 types are the brain's own events and effects, and those below. Only the types of `FROM_NODE` and `FROM_COORDINATOR` are
-ever made of what comes in; everything else is refused by name.
+ever made of what comes in; everything else is refused by name. Every field has a type that says which values it may
+have (`strobe.protocol.bounds`, `strobe.names`): a message with any other value is refused as a whole.
 """
 
 import struct
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from strobe.errors import UNREADABLE, TransportError
+from strobe.errors import UNREADABLE, TransportError, UsageError
+from strobe.names import Name, shown
 from strobe.protocol import ChannelSpec, SnapshotId
+from strobe.protocol.bounds import KEYS_MAX, Count, Port, PrintedId, Seconds, ViewNumber, Word
 from strobe.protocol.coordination import (
     AskToRecord,
     CannotRestore,
+    Counts,
     Drained,
     LetGo,
     RecordingFailed,
@@ -28,6 +32,7 @@ from strobe.protocol.coordination import (
     TellRestore,
     TellSettled,
     TellView,
+    shorten_reason,
 )
 from strobe.protocol.log import ProcessRecord
 from strobe.runtime.settings import NodeSettings
@@ -35,6 +40,15 @@ from strobe.runtime.settings import NodeSettings
 VERSION = 2
 MESSAGE_BYTES_MAX = 64 << 20
 LENGTH = struct.Struct("<I")
+
+HostName = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"\A[0-9A-Za-z_.:%-]+\Z")]
+"""A name or an address of a host. Names in other scripts are given in their ASCII form (xn--...)."""
+Address = tuple[HostName, Port]
+Addresses = Annotated[dict[Name, Address], msgspec.Meta(max_length=KEYS_MAX)]
+Line = Annotated[str, msgspec.Meta(max_length=64 << 10)]
+Rejections = Annotated[dict[Word, Count], msgspec.Meta(max_length=100)]
+"""By reason, of which there are few: they become labels of metrics."""
+Lines = Annotated[dict[Name, Line], msgspec.Meta(max_length=KEYS_MAX)]
 
 
 class Register(msgspec.Struct, frozen=True):
@@ -46,18 +60,18 @@ class Register(msgspec.Struct, frozen=True):
     starts again after another: where the process has left in it, none of these joins anew.
     """
 
-    version: int
-    process: str
-    instance: str
-    epoch: int
-    address: tuple[str, int]
+    version: Count
+    process: Name
+    instance: Word
+    epoch: Count
+    address: Address
     channels: tuple[ChannelSpec, ...]
-    protocol: str
-    pid: int = 0
-    host: str = ""
-    released: dict[str, int | None] = {}
-    system: str = ""
-    run: str = ""
+    protocol: Word
+    pid: Count = 0
+    host: Word = ""
+    released: Annotated[dict[Name, Count | None], msgspec.Meta(max_length=KEYS_MAX)] = {}
+    system: Word = ""
+    run: Word = ""
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -66,11 +80,11 @@ class Welcome(msgspec.Struct, frozen=True):
     Where nothing comes for `silence_s`, however often the node says that it lives, the connection leads nowhere.
     """
 
-    system: str
+    system: Word
     store: str
     settings: NodeSettings
-    epoch: int
-    silence_s: float
+    epoch: Count
+    silence_s: Seconds
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -86,31 +100,31 @@ class AddressBook(msgspec.Struct, frozen=True):
     `members` are all who have not left, also those of whom it is not known yet where they are.
     """
 
-    addresses: dict[str, tuple[str, int]]
-    members: tuple[str, ...]
+    addresses: Addresses
+    members: tuple[Name, ...]
 
 
 class SnapshotBegun(msgspec.Struct, frozen=True):
     """`snapshot` has begun at this position of the log: its blobs belong there. It may reuse blobs of `parent` (S2)."""
 
     snapshot: SnapshotId
-    position: int
-    parent: str | None
+    position: Count
+    parent: PrintedId | None
 
 
 class Stop(msgspec.Struct, frozen=True):
     """The system is being stopped: end, without leaving. `code` is what to exit with."""
 
     reason: str
-    code: int = 0
+    code: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
 
 
 class FragmentStored(msgspec.Struct, frozen=True):
     """All of this process's part of `snapshot` is durable in the store, at the place that `record` says."""
 
     snapshot: SnapshotId
-    process: str
-    view: int
+    process: Name
+    view: ViewNumber
     record: ProcessRecord
 
 
@@ -118,8 +132,8 @@ class Recorded(msgspec.Struct, frozen=True):
     """This process has recorded its state for `snapshot`, and goes on; progress for people."""
 
     snapshot: SnapshotId
-    process: str
-    pause_us: int
+    process: Name
+    pause_us: Count
 
 
 class ChannelReport(msgspec.Struct, frozen=True):
@@ -129,12 +143,12 @@ class ChannelReport(msgspec.Struct, frozen=True):
     `full`: so much waits here that the sender's process is given nothing more.
     """
 
-    sent: int
-    backlog_bytes: int = 0
-    waiting_s: float = 0.0
+    sent: Count
+    backlog_bytes: Count = 0
+    waiting_s: Seconds = 0.0
     connected: bool = True
-    reconnects: int = 0
-    refused: str = ""
+    reconnects: Count = 0
+    refused: Line = ""
     full: bool = False
 
 
@@ -148,22 +162,22 @@ class Heartbeat(msgspec.Struct, frozen=True):
     `claims`: what the last `HeartbeatHeard` of this connection said; so it was alive after that was said.
     """
 
-    process: str
-    epoch: int
-    position: int
-    cpu_s: float
-    memory_bytes: int
-    outgoing: dict[str, ChannelReport]
-    received: dict[str, int]
-    rejected: dict[str, int]
-    recording_bytes: int = 0
-    spilled_bytes: int = 0
-    open_snapshots: int = 0
-    waiting: str = ""
-    unreadable: dict[str, str] = {}
-    waiting_bytes: dict[str, int] = {}
-    held_back: str = ""
-    claims: int = 0
+    process: Name
+    epoch: Count
+    position: Count
+    cpu_s: Seconds
+    memory_bytes: Count
+    outgoing: Annotated[dict[Name, ChannelReport], msgspec.Meta(max_length=KEYS_MAX)]
+    received: Counts
+    rejected: Rejections
+    recording_bytes: Count = 0
+    spilled_bytes: Count = 0
+    open_snapshots: Count = 0
+    waiting: Line = ""
+    unreadable: Lines = {}
+    waiting_bytes: Counts = {}
+    held_back: Line = ""
+    claims: Count = 0
 
 
 class HeartbeatHeard(msgspec.Struct, frozen=True):
@@ -172,14 +186,17 @@ class HeartbeatHeard(msgspec.Struct, frozen=True):
     `claims`: so many other instances have come that would run its process.
     """
 
-    claims: int = 0
+    claims: Count = 0
 
 
 class Failed(msgspec.Struct, frozen=True):
     """The process cannot go on, for this reason: the last thing it says before it ends with exit code 1."""
 
-    process: str
+    process: Name
     reason: str
+
+    def __post_init__(self) -> None:
+        shorten_reason(self)
 
 
 FROM_NODE: dict[str, Any] = {
@@ -235,7 +252,10 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
         name, fields = _envelope.decode(body)
         kind = known.get(name)
         if kind is None:
-            raise TransportError(f"a control message of the unknown type {name!r}")
-        return msgspec.msgpack.decode(fields, type=kind)
-    except UNREADABLE as error:
+            raise TransportError(f"a control message of the unknown type {shown(name)}")
+        message = msgspec.msgpack.decode(fields, type=kind)
+        if isinstance(message, TellView | TellRestore):
+            message.view.check()
+        return message
+    except (*UNREADABLE, UsageError) as error:
         raise TransportError(f"a control message that cannot be read: {error}") from error

@@ -1,14 +1,16 @@
 """Where nodes connect: reads what they say, one message after the other, and turns away whatever is not one.
 
-The first message must be `Register`, and come soon. Garbage, strangers and messages that are too long end their own
-connection and nothing else. What is sent waits in a buffer with a bound: a node that does not read is disconnected, and
-told everything it missed when it returns.
+The first message must be `Register`, and come soon. Garbage, strangers, messages that are too long, and messages that
+the coordinator's brain refuses (UsageError) end their own connection and nothing else. Any other exception is a bug of
+the coordinator, and ends it. What is sent waits in a buffer with a bound: a node that does not read is disconnected,
+and told everything it missed when it returns.
 """
 
 import asyncio
 from typing import Any, Protocol
 
-from strobe.errors import TransportError
+from strobe.errors import TransportError, UsageError
+from strobe.protocol.coordination import SnapshotStarted
 from strobe.runtime.addresses import print_address
 from strobe.runtime.control import (
     FROM_NODE,
@@ -131,12 +133,19 @@ class ControlServer:
             self._strangers.pop(connection, None)
         if register is None:
             return
-        member = self._desk.registered(register, connection)
+        member = self._register(register, connection)
         if isinstance(member, Refused):
             connection.send(member)
             return
         reason = await self._listen(reader, connection, member)
         self._desk.lost(member, connection, connection.trouble or reason)
+
+    def _register(self, register: Register, connection: Connection) -> Member | Refused:
+        try:
+            return self._desk.registered(register, connection)
+        except UsageError as error:
+            self._desk.rejected(connection.peer, f"process {register.process} cannot register: {error}")
+            return Refused(f"process {register.process} cannot register: {error}", True)
 
     async def _first(self, reader: asyncio.StreamReader, connection: Connection) -> Register | None:
         try:
@@ -161,18 +170,31 @@ class ControlServer:
         while True:
             try:
                 message = await _message(reader, MESSAGE_BYTES_MAX)
-                if isinstance(message, Register) or getattr(message, "process", member.process) != member.process:
-                    raise TransportError(f"a {type(message).__name__} that is not for {member.process} to say")
+                if not _may_send(member.process, message):
+                    raise TransportError(f"a {type(message).__name__} that is not for {member.process} to send")
+                if member.connection is not connection:
+                    return "another connection took its place"
+                self._hear(member, message)
             except TransportError as error:
-                self._desk.rejected(connection.peer, f"process {member.process} said {error}")
-                return f"it said {error}"
+                self._desk.rejected(connection.peer, f"process {member.process} sent {error}")
+                return f"it sent {error}"
             except (OSError, asyncio.IncompleteReadError):
                 return "its connection was lost"
-            if member.connection is not connection:
-                return "another connection took its place"
-            self._desk.heard(member, message)
             if isinstance(message, Heartbeat):
                 connection.send(HeartbeatHeard(member.claims))
+
+    def _hear(self, member: Member, message: Any) -> None:
+        try:
+            self._desk.heard(member, message)
+        except UsageError as error:  # nothing was done: the node is wrong, and not the coordinator
+            raise TransportError(f"a {type(message).__name__} that makes no sense: {error}") from error
+
+
+def _may_send(process: str, message: Any) -> bool:
+    """Tell whether a message is about the process that sends it. Whoever initiates a snapshot gives it its own name."""
+    if isinstance(message, Register) or getattr(message, "process", process) != process:
+        return False
+    return not isinstance(message, SnapshotStarted) or message.snapshot.initiator == process
 
 
 async def _message(reader: asyncio.StreamReader, bytes_max: int) -> Any:

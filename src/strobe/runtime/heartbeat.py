@@ -4,6 +4,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from strobe.protocol.bounds import shortened
 from strobe.runtime.control import ChannelReport, Heartbeat
 from strobe.runtime.outlet import Outlet
 
@@ -22,7 +23,7 @@ def measure(host: "Host") -> Heartbeat:
     common = (host.name, epoch, position, time.process_time(), _memory_bytes())
     rejected = dict(host.rejected)
     if timeline is None:
-        return Heartbeat(*common, {}, {}, rejected, waiting=host.patience.waiting, claims=host.claims)
+        return Heartbeat(*common, {}, {}, rejected, waiting=shortened(host.patience.waiting), claims=host.claims)
     return Heartbeat(
         *common,
         _outgoing(timeline),
@@ -31,9 +32,11 @@ def measure(host: "Host") -> Heartbeat:
         timeline.recordings.bytes,
         timeline.recordings.spilled_bytes,
         len(timeline.captures.open),
-        unreadable={inlet.channel: inlet.unreadable for inlet in timeline.inlets.values() if inlet.unreadable},
+        unreadable={
+            inlet.channel: shortened(inlet.unreadable) for inlet in timeline.inlets.values() if inlet.unreadable
+        },
         waiting_bytes={inlet.channel: inlet.waiting_bytes for inlet in timeline.inlets.values() if inlet.waiting_bytes},
-        held_back="; ".join(timeline.boundary.held_back.values()),
+        held_back=shortened("; ".join(timeline.boundary.held_back.values())),
         claims=host.claims,
     )
 
@@ -48,7 +51,7 @@ def _outgoing(timeline: "Timeline") -> dict[str, ChannelReport]:
 
 
 def _report(sent: int, outlet: Outlet, full: bool) -> ChannelReport:
-    refused = outlet.refusal.reason if outlet.refusal is not None else ""
+    refused = shortened(outlet.refusal.reason) if outlet.refusal is not None else ""
     backlog_bytes, waiting_s, connected = outlet.backlog_bytes, outlet.waiting_s, outlet.connected
     return ChannelReport(sent, backlog_bytes, waiting_s, connected, outlet.reconnects, refused, full)
 

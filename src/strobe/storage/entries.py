@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from strobe.errors import StoreCorrupt, StoreFormatError, UsageError
+from strobe.protocol.bounds import Count, Digest, PrintedId, ViewNumber
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import (
     Abort,
@@ -32,36 +33,36 @@ LOG = "log"
 
 _NAME = re.compile(r"(\d{20})\.json")
 _COMMIT = re.compile(
-    rb'\{"blake3":"[0-9a-f]{64}","position":(\d+),"previous":"([0-9a-f]{64})",'
-    rb'(?:"term":(\d+),)?"entry":\{"type":"commit","snapshot":"([^"\\]+)","manifest":\{'
-    rb'"protocol":"[^"\\]*","initiators":\[[^\]\\]*\],"view":\{"number":(\d+),'
+    rb'\{"blake3":"[0-9a-f]{64}","position":(\d{1,18}),"previous":"([0-9a-f]{64})",'
+    rb'(?:"term":(\d{1,18}),)?"entry":\{"type":"commit","snapshot":"([^"\\]+)","manifest":\{'
+    rb'"protocol":"[^"\\]*","initiators":\[[^\]\\]*\],"view":\{"number":(\d{1,9}),'
 )
 # With the comma before it, this is in no string: a quotation mark within one has a backslash before it. The view, which
 # lies between, has no member of this name.
-_EPOCH = re.compile(rb',"epoch":(\d+),')
+_EPOCH = re.compile(rb',"epoch":(\d{1,18}),')
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    blake3: str
-    position: int
-    previous: str
-    term: int = 0
+    blake3: Digest
+    position: Count
+    previous: Digest
+    term: Count = 0
     entry: Entry
 
 
 class _ViewOutline(msgspec.Struct, frozen=True):
-    number: int
+    number: ViewNumber
 
 
 class _ManifestOutline(msgspec.Struct, frozen=True):
-    epoch: int
+    epoch: Count
     view: _ViewOutline
 
 
 class _CommitOutline(msgspec.Struct, frozen=True, tag="commit"):
-    snapshot: str
+    snapshot: PrintedId
     manifest: _ManifestOutline
-    at_us: int
+    at_us: Count
 
     def commit(self) -> Commit:
         view = View(self.manifest.view.number, (), ())
@@ -69,10 +70,10 @@ class _CommitOutline(msgspec.Struct, frozen=True, tag="commit"):
 
 
 class _DocumentOutline(msgspec.Struct, frozen=True, kw_only=True):
-    blake3: str
-    position: int
-    previous: str
-    term: int = 0
+    blake3: Digest
+    position: Count
+    previous: Digest
+    term: Count = 0
     entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term
 
 
@@ -101,7 +102,7 @@ def entry_position(name: str) -> int | None:
 
 def encode_entry(entry: Entry, position: int, previous: str, term: int = 0) -> tuple[bytes, str]:
     """Return the bytes of the file, and its checksum; raise UsageError where the entry could not be read back."""
-    _check_id(entry)
+    _check_values(entry)
     document = _Document(blake3=UNSEALED, position=position, previous=previous, term=term, entry=entry)
     try:
         raw, checksum = seal(msgspec.json.encode(document) + b"\n")
@@ -154,7 +155,7 @@ def decode_document(
     checksum = check_seal(raw, url, place)
     try:
         document = decode(raw)
-        _check_id(document.entry)
+        _check_values(document.entry)
     except (ValueError, UsageError, RecursionError) as error:
         raise StoreFormatError(
             url, f"{place}: its checksum holds, but it cannot be read ({error}); a newer Strobe may have written it"
@@ -167,6 +168,24 @@ def decode_document(
     return document, checksum
 
 
-def _check_id(entry: Entry | _CommitOutline) -> None:
-    if isinstance(entry, Begin | Commit | _CommitOutline | Abort | Pin | Remove):
-        SnapshotId.parse(entry.snapshot)
+def _check_values(entry: Entry | _CommitOutline) -> None:
+    """Check what the types of an entry leave open: the ids of snapshots, and whether views hold together."""
+    ids: tuple[str | None, ...] = ()
+    match entry:
+        case Begin():
+            ids = (entry.snapshot, entry.parent, entry.retries)
+        case Commit():
+            ids = (entry.snapshot, entry.manifest.parent, entry.manifest.retries)
+        case _CommitOutline() | Abort() | Pin() | Remove():
+            ids = (entry.snapshot,)
+        case EpochStart():
+            ids = (entry.restored,)
+            if entry.view is not None:
+                entry.view.check()
+        case ViewChange():
+            entry.view.check()
+        case Release() | Term():
+            pass
+    for printed in ids:
+        if printed is not None:
+            SnapshotId.parse(printed)

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from strobe.names import Name
+from strobe.protocol.bounds import Count, Digest
 from strobe.protocol.log import Commit, FrontierRecord, Manifest, ProcessRecord, Section
 from strobe.protocol.view import View
 from strobe.storage.entries import decode_document
@@ -39,9 +41,9 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _document_with(record: Any) -> Any:
-    manifest = _with_raw(Manifest, view=msgspec.Raw, processes=dict.__class_getitem__((str, record)))
+    manifest = _with_raw(Manifest, view=msgspec.Raw, processes=dict.__class_getitem__((Name, record)))
     commit = _with_raw(Commit, manifest=manifest)
-    return msgspec.defstruct("_Document", [("position", int), ("previous", str), ("entry", commit)], frozen=True)
+    return msgspec.defstruct("_Document", [("position", Count), ("previous", Digest), ("entry", commit)], frozen=True)
 
 
 _Document = _document_with(_with_raw(ProcessRecord, in_flight=msgspec.Raw))

@@ -305,10 +305,13 @@ def test_a_channel_too_many_casts_doubt(field: str) -> None:
 
 
 def test_a_count_below_zero_casts_doubt() -> None:
-    changed = msgspec.to_builtins(Stored(sample()).manifest)
-    for record, field in ((changed["processes"]["q"], "sent"), (changed["processes"]["p"], "received")):
-        record[field]["idle"]["count"] = -1
-    assert not plainly_holds(msgspec.convert(changed, Manifest), Stored(sample()).read)
+    manifest = Stored(sample()).manifest
+    records = dict(manifest.processes)
+    for process, field in (("q", "sent"), ("p", "received")):
+        ends = getattr(records[process], field)
+        changed = {**ends, "idle": replace(ends["idle"], count=-1)}
+        records[process] = replace(records[process], **{field: changed})
+    assert not plainly_holds(replace(manifest, processes=records), Stored(sample()).read)
 
 
 @pytest.mark.parametrize(

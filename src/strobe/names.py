@@ -1,0 +1,45 @@
+"""The rule for names of processes, channels, sources and sinks.
+
+Names stand in logs, on terminals, in ids of snapshots and in names of files. So a name has 1 to 200 characters, at most
+200 bytes in UTF-8, and does not begin with a dot. It has no white space, no slash, and no character that controls a
+terminal or the direction of text. Any other character is allowed: `a->b`, `till-7`, `orders.eu`, `Käse`.
+"""
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from strobe.errors import UsageError
+
+NAME_BYTES_MAX = 200
+_UNPRINTABLE = (
+    r"\x00-\x1f\x7f-\x9f\xad"  # control characters, soft hyphen
+    r"\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # invisible ones, and those that set a direction
+    r"\ud800-\uf8ff\ufff0-\uffff\U000e0000-\U0010ffff"  # surrogates, private use, specials, tags
+)
+NAME_PATTERN = rf"\A(?!\.)[^\s/{_UNPRINTABLE}]+\Z"
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX, pattern=NAME_PATTERN)]
+"""A name in something that is decoded. How many bytes it has is left to `check_name`."""
+
+_name = re.compile(NAME_PATTERN)
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise UsageError if `name` cannot be the name of a `what`."""
+    if not is_name(name):
+        raise UsageError(
+            f"{shown(name)} cannot be the name of a {what}: a name has 1 to {NAME_BYTES_MAX} bytes, all of them "
+            "printable, without spaces and slashes, and does not begin with a dot; rename it"
+        )
+
+
+def is_name(text: str) -> bool:
+    """Tell whether `text` can be a name."""
+    return _name.match(text) is not None and len(text.encode()) <= NAME_BYTES_MAX
+
+
+def shown(text: str, characters_max: int = 80) -> str:
+    """Return `text` as an error shows it: quoted, and not longer than needed to recognize it."""
+    return repr(text) if len(text) <= characters_max else f"{text[:characters_max]!r}..."

@@ -1,0 +1,44 @@
+"""The values that a field may have in whatever comes from outside: messages of peers, entries of the log, files.
+
+The types are checked when something is decoded into a struct that has them, and only then: code of our own is trusted.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+COUNT_MAX = (1 << 63) - 1
+"""What fits into a signed integer of 64 bits, which every reader of a store has."""
+VIEW_MAX = (1 << 32) - 1
+TEXT_MAX = 4096
+KEYS_MAX = 100_000
+COUNTER_AHEAD_MAX = 1 << 32
+"""How far the counter of a snapshot may be ahead of all that is known. Each process counts on its own, but a counter
+that jumps further is wrong, and would use up the numbers of the epoch."""
+
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+"""How many, how large, at which position, or when (in microseconds)."""
+Port = Annotated[int, Meta(ge=0, le=65535)]
+ViewNumber = Annotated[int, Meta(ge=0, le=VIEW_MAX)]
+"""Frames carry it in 32 bits."""
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+"""A duration; neither infinite nor NaN."""
+SecondsLeft = Annotated[float, Meta(ge=-1e12, le=1e12)]
+"""Until a timer fires; it may be late."""
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+"""A BLAKE3, which is also the name of a file: nothing else can become a part of a path."""
+ChainHash = Annotated[str, Meta(max_length=64)]
+"""The hash of a frontier. Its digits are checked by the proof: there are two for every channel."""
+Signature = Annotated[str, Meta(pattern=r"\A[0-9a-f]{128}\Z")]
+Encoding = Annotated[str, Meta(pattern=r"\A(msgpack|keyed|bytes)\Z")]
+PrintedId = Annotated[str, Meta(max_length=300)]
+"""The printed id of a snapshot; `SnapshotId.parse` checks the rest."""
+Word = Annotated[str, Meta(max_length=300)]
+"""A short text that is compared, and not shown: an instance, an identity, the name of a protocol."""
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text that somebody else chose, so that it can be logged and stored."""
+    if len(text) <= TEXT_MAX:
+        return text
+    return f"{text[:TEXT_MAX]}... ({len(text) - TEXT_MAX} more characters)"

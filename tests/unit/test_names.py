@@ -1,0 +1,52 @@
+"""Names of processes and channels: one rule, wherever they come from (E14)."""
+
+import msgspec
+import pytest
+
+from strobe.errors import UsageError
+from strobe.names import Name, check_name, is_name
+from strobe.protocol import SnapshotId
+from strobe.protocol.bounds import COUNT_MAX
+
+GOOD = ["a", "a->b", "till-7", "orders.eu", "Käse", "プロセス", "x" * 200, "a:b", "~", "é" * 100, "[1]", "a%2Fb"]
+BAD = ["", " ", "a b", "a\nb", "a\tb", "/etc/passwd", "a/b", "..", ".hidden", "a\0", "\x1b[31m", "x" * 201, "é" * 101]
+INVISIBLE = ["a\u200bb", "a\u202eb", "\ufeffa", "a\u2028b", "a\xa0b", "a\x85", "\ue000", "a\xad"]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_names_that_people_use_are_taken(name: str) -> None:
+    check_name("process", name)
+    assert msgspec.json.decode(msgspec.json.encode(name), type=Name) == name
+
+
+@pytest.mark.parametrize("name", BAD + INVISIBLE)
+def test_a_name_that_cannot_be_shown_or_be_a_file_is_refused(name: str) -> None:
+    assert not is_name(name)
+    with pytest.raises(UsageError, match="cannot be the name of a process"):
+        check_name("process", name)
+
+
+@pytest.mark.parametrize("name", [name for name in BAD + INVISIBLE if len(name) != 101])
+def test_a_bad_name_is_refused_when_it_is_decoded(name: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(msgspec.json.encode(name), type=Name)
+
+
+ARABIC = "\u0660" * 5 + "\u0661"
+NO_IDS = [
+    "000001-00000001-",
+    "000001-00000001-a b",
+    "000001-00000001-a\n",
+    f"{ARABIC}-00000001-a",
+    f"000001-{2**64 - 1}-a",
+]
+
+
+@pytest.mark.parametrize("printed", NO_IDS)
+def test_an_id_that_no_coordinator_gave_is_refused(printed: str) -> None:
+    with pytest.raises(UsageError, match="snapshot id"):
+        SnapshotId.parse(printed)
+
+
+def test_the_highest_counter_is_an_id() -> None:
+    assert SnapshotId.parse(f"000001-{COUNT_MAX}-a") == SnapshotId(1, COUNT_MAX, "a")
