@@ -164,6 +164,6 @@ def test_a_node_that_speaks_for_another_is_cut_off(tmp_path: Path) -> None:
             a.say(Drained("b", 1))
             async with asyncio.timeout(20):
                 await a.ended.wait()
-            assert "not for a to say" in coordinator.logged("rejected")[0]["reason"]
+            assert "not for a to send" in coordinator.logged("rejected")[0]["reason"]
 
     asyncio.run(scenario())

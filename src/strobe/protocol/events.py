@@ -2,6 +2,7 @@
 
 import msgspec
 
+from strobe.protocol.bounds import Count, ViewNumber
 from strobe.protocol.frames import Frame, InFlight
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.view import View
@@ -10,10 +11,10 @@ from strobe.protocol.view import View
 class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a marker carries. A barrier also says how many messages its sender had sent on the channel (V3-V5)."""
 
-    epoch: int
-    view: int
+    epoch: Count
+    view: ViewNumber
     snapshot: SnapshotId
-    sent_count: int | None = None
+    sent_count: Count | None = None
 
 
 class MessagesSent(msgspec.Struct, frozen=True, gc=False):

@@ -28,6 +28,8 @@ from typing import Any, cast
 import msgspec
 
 from strobe.errors import UNREADABLE, TransportError
+from strobe.names import Name
+from strobe.protocol.bounds import Count, Word
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame, body_count
 from strobe.protocol.view import View
@@ -70,12 +72,12 @@ ARRAY_HEADER = struct.Struct(">BI")
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """The first frame of a connection. `system` is the identity of the store, which only its nodes know."""
 
-    version: int = VERSION
-    system: str
-    epoch: int
-    source: str
-    channel: str
-    incarnation: int
+    version: Count = VERSION
+    system: Word
+    epoch: Count
+    source: Name
+    channel: Name
+    incarnation: Count
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -84,9 +86,9 @@ class Welcome(msgspec.Struct, frozen=True):
     The source may have `window_bytes` on the way that are not consumed.
     """
 
-    last_sequence: int
-    consumed_bytes: int
-    window_bytes: int
+    last_sequence: Count
+    consumed_bytes: Count
+    window_bytes: Count
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -114,8 +116,8 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
     WELCOME: msgspec.msgpack.Decoder(Welcome),
     REFUSED: msgspec.msgpack.Decoder(Refusal),
     MARKER: msgspec.msgpack.Decoder(Marker),
-    BARRIER: msgspec.msgpack.Decoder(tuple[Marker, int]),
-    VIEW: msgspec.msgpack.Decoder(tuple[View, int]),
+    BARRIER: msgspec.msgpack.Decoder(tuple[Marker, Count]),
+    VIEW: msgspec.msgpack.Decoder(tuple[View, Count]),
 }
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strobe.names import is_name
 from strobe.protocol import ChannelSpec, Frame, SnapshotId, View
 from strobe.protocol.channels import Outgoing
 from strobe.protocol.events import Marker
@@ -12,11 +13,12 @@ from strobe.protocol.frames import body_count
 from strobe.runtime import wire
 from strobe.runtime.wire import HEADER, HEADER_BYTES, FrameRejected, Hello, Refusal, Welcome
 
-NAMES = st.text(max_size=20)
-COUNTS = st.integers(0, 2**63)
+NAMES = st.text(min_size=1, max_size=20).filter(is_name)
+COUNTS = st.integers(0, 2**63 - 1)
+NUMBERS = st.integers(0, 2**32 - 1)
 SPECS = st.builds(ChannelSpec, NAMES, NAMES, NAMES, st.just("fifo"), COUNTS)
-VIEWS = st.builds(View, COUNTS, st.tuples(NAMES), st.tuples(SPECS))
-MARKERS = st.builds(Marker, COUNTS, COUNTS, st.builds(SnapshotId, COUNTS, COUNTS, NAMES))
+VIEWS = st.builds(View, NUMBERS, st.tuples(NAMES), st.tuples(SPECS))
+MARKERS = st.builds(Marker, COUNTS, NUMBERS, st.builds(SnapshotId, COUNTS, COUNTS, NAMES))
 
 
 def split(frame: bytes | bytearray) -> tuple[tuple[int, ...], bytes]:
