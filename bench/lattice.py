@@ -1,7 +1,6 @@
 """The lattice of consistent cuts: walking it, against pure Python and numpy; vector clocks; reading a log of them."""
 
 import json
-import random
 import resource
 import subprocess
 import sys
@@ -13,50 +12,24 @@ from typing import Any
 import numpy as np
 
 from bench.figures import Figure, at_least, at_most, cpu_s, interleaved, shown, wall_s
+from bench.lattice_traces import PROCESSES, random_trace
 from strobe.causality.lattice.compiled import compiled
 from strobe.causality.lattice.detection import possibly
-from strobe.causality.lattice.enumeration import LexicalWalk
+from strobe.causality.lattice.enumeration import Budget, LexicalWalk
 from strobe.causality.lattice.run import Run, clock_inputs
-from strobe.causality.trace import Trace
-from strobe.causality.trace_lines import Line, Receive, Send, header_of
-from strobe.protocol import ChannelSpec, View
 from strobe.traces.clock_logs import to_log
 
 COMMAND = "python -m bench lattice"
-_PROCESSES = 8
 _CUTS_MIN = 10_000_000
 _LOADS = 5
 
 
-def random_trace(events: int, receiving: float, seed: int = 1) -> Trace:
-    """Return a run in which every event receives a message, with this probability if there is one, or sends one."""
-    chosen, names = random.Random(seed), tuple(f"p{number}" for number in range(_PROCESSES))
-    channels = tuple(ChannelSpec(f"{s}->{t}", s, t) for s in names for t in names if s != t)
-    incoming = {name: [channel.id for channel in channels if channel.target == name] for name in names}
-    positions = dict.fromkeys(names, 0)
-    sent, received = {channel.id: 0 for channel in channels}, {channel.id: 0 for channel in channels}
-    lines: list[Line] = []
-    for _ in range(events):
-        process = chosen.choice(names)
-        positions[process] += 1
-        ready = [channel for channel in incoming[process] if sent[channel] > received[channel]]
-        if ready and chosen.random() < receiving:
-            channel = chosen.choice(ready)
-            received[channel] += 1
-            lines.append(Receive(process, positions[process], channel, received[channel]))
-        else:
-            channel = f"{process}->{chosen.choice([name for name in names if name != process])}"
-            sent[channel] += 1
-            lines.append(Send(process, positions[process], channel, sent[channel]))
-    return Trace(header_of(View(1, names, channels)), lines)
-
-
 def walk(run: Run) -> int:
     """Walk all consistent cuts; return how many there are."""
-    going = LexicalWalk(run, None)
-    for _ in going.blocks():
+    budget = Budget(None)
+    for _ in LexicalWalk(run, budget).blocks():
         pass
-    return going.examined
+    return budget.examined
 
 
 def in_pure_python(run: Run) -> int:
@@ -103,7 +76,7 @@ def by_levels(run: Run) -> int:
 def _clocks() -> Iterator[Figure]:
     processes, rows, cause_starts, causes, _, total = clock_inputs(random_trace(1_000_000, 0.8))
     kernel = compiled().clock_rows
-    table = np.zeros((total, _PROCESSES), np.int32)
+    table = np.zeros((total, PROCESSES), np.int32)
     kernel(processes, rows, cause_starts, causes, table)  # compiled, and the memory touched
     (taken,) = interleaved(7, lambda: cpu_s(lambda: kernel(processes, rows, cause_starts, causes, table)))
     yield at_most("vector clocks of 1 million events of 8 processes, kernel", taken * 1000, "ns/event", 40, COMMAND)

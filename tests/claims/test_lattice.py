@@ -1,5 +1,6 @@
 """G3: possibly and definitely over the lattice of consistent cuts, quickly for conjunctions, and honestly undecided."""
 
+from bench.lattice_traces import replicated_log, strangers, told
 from tests.unit.causality.small_lattices import (
     OneOf,
     all_states,
@@ -16,13 +17,6 @@ from strobe.causality.lattice.run import Run
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, header_of
 from strobe.protocol.view import View
-
-
-def strangers(count: int, events: int) -> Trace:
-    """Processes that never hear of each other: every cut is consistent."""
-    names = tuple(f"p{number}" for number in range(count))
-    lines = [Internal(name, position) for name in names for position in range(1, events + 1)]
-    return Trace(header_of(View(1, names, ())), lines)
 
 
 def test_M3_the_lattice_is_exactly_the_consistent_cuts() -> None:
@@ -62,10 +56,33 @@ def test_G3_a_conjunction_is_decided_where_the_lattice_is_beyond_counting() -> N
     assert definitely(trace, condition).answer is False
 
 
+def test_G3_a_condition_on_two_of_many_processes_is_decided_on_these() -> None:
+    trace = replicated_log(350)
+    assert sum(map(trace.event_count, trace.processes)) == 4_900
+    assert possibly(trace, "n1.commit > n2.commit").answer is True
+    assert possibly(trace, "n1.commit >= n2.commit + 2").answer is False  # an entry waits for both acknowledgements
+    found = possibly(trace, "n1.commit > n0.commit")
+    assert (found.answer, found.stopped_by) == (False, None)
+    assert definitely(trace, "n1.commit - n2.commit == 1").answer is False
+    assert definitely(trace, "n0.commit - n1.commit == 1").answer is True
+
+
+def test_G3_answers_do_not_depend_on_the_order_of_processes() -> None:
+    names = [f"p{number}" for number in range(12)]
+    lines = [Internal(name, at, payload=told(x=at % 2)) for name in names for at in range(1, 21)]
+    for processes in (names, names[::-1], names[6:] + names[:6]):
+        trace = Trace(header_of(View(1, tuple(processes), ())), lines)
+        found = possibly(trace, "p0.x == 1 and p1.x == 0 and p0.x > p1.x")
+        assert (found.answer, found.examined) == (True, 1)
+        assert found.cut == dict.fromkeys(processes, 0) | {"p0": 1, "p1": 2}
+        assert possibly(trace, "p0.x == 1 and p1.x == 0 and p0.x < p1.x").answer is False
+
+
 def test_G3_what_cannot_be_decided_in_time_is_undecided_and_says_after_how_many_cuts() -> None:
     trace = strangers(12, 20)
     assert not count_cuts(trace, 1000).complete
-    found = possibly(trace, "events(p0) * events(p11) == 401", cuts_max=2000)
+    product = " * ".join(f"events(p{number})" for number in range(12))
+    found = possibly(trace, f"{product} == -1", cuts_max=2000)
     assert (found.answer, found.examined) == (None, 2000)
     found = definitely(trace, "events() == 239 or events() == 240", cuts_max=2000)
     assert (found.answer, found.path) == (None, None)

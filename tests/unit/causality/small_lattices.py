@@ -11,9 +11,11 @@ from types import ModuleType
 import numpy as np
 
 from strobe.causality.clocks import vector_clocks
-from strobe.causality.lattice.enumeration import LexicalWalk
+from strobe.causality.lattice.enumeration import Budget, LexicalWalk
+from strobe.causality.lattice.order import States
+from strobe.causality.lattice.parts import Table
 from strobe.causality.lattice.paths import LevelWalk, guarded_path
-from strobe.causality.lattice.run import Run, States, clock_table
+from strobe.causality.lattice.run import Run, clock_table
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Send, header_of
 from strobe.protocol.view import ChannelSpec, View
@@ -99,7 +101,7 @@ def wrong_walks() -> Iterator[int]:
     """Yield the seeds whose lexical walk is not that of all consistent cuts."""
     for seed in range(RUNS):
         run = Run(random_trace(seed))
-        walked = [tuple(row) for block in LexicalWalk(run, None).blocks() for row in block.tolist()]
+        walked = [tuple(row) for block in LexicalWalk(run, Budget(None)).blocks() for row in block.tolist()]
         if walked != all_states(run):
             yield seed
 
@@ -126,8 +128,8 @@ def wrong_clocks(kernels: object) -> Iterator[int]:
                 yield seed
 
 
-def wrong_conjunctions(conjunctive: ModuleType) -> Iterator[int]:
-    """Yield the seeds of whose conjunctions least cut, unavoidability or a way past it are not right."""
+def random_conjunctions() -> Iterator[tuple[int, Run, list[States], dict[int, list[bool]], set[States]]]:
+    """Yield seeds, runs, all their cuts, in which states some processes are good, and at which cuts all are."""
     for seed in range(RUNS):
         run, chosen = Run(random_trace(seed, wide=3, long=18)), random.Random(-seed)
         cuts, rate = all_states(run), chosen.choice([0.3, 0.6, 0.8])
@@ -136,7 +138,25 @@ def wrong_conjunctions(conjunctive: ModuleType) -> Iterator[int]:
             for process, length in enumerate(run.lengths)
             if chosen.random() < 0.8
         }
-        good = {cut for cut in cuts if all(table[cut[process]] for process, table in tables.items())}
+        yield seed, run, cuts, tables, {cut for cut in cuts if all(of[cut[process]] for process, of in tables.items())}
+
+
+def wrong_slices(projection: ModuleType) -> Iterator[int]:
+    """Yield the seeds whose slice is not all cuts at which the processes are good, each once."""
+    for seed, run, _, tables, good in random_conjunctions():
+        numbers = [Table(process, range(length + 1)) for process, length in enumerate(run.lengths)]
+        order = projection.sliced(projection.projected(run, numbers), tables)
+        found: list[States] = []
+        if order is not None:
+            for block in LexicalWalk(order, Budget(None)).blocks():
+                found += [order.lifted(tuple(row)) for row in block.tolist()]
+        if sorted(found) != sorted(good):
+            yield seed
+
+
+def wrong_conjunctions(conjunctive: ModuleType) -> Iterator[int]:
+    """Yield the seeds of whose conjunctions least cut, unavoidability or a way past it are not right."""
+    for seed, run, cuts, tables, good in random_conjunctions():
         least = conjunctive.least_cut(run, tables)
         right = least == (tuple(map(min, zip(*good, strict=True))) if good else None)
         overlap, way_past = conjunctive.unavoidable(run, tables), avoidable(run, cuts, good)

@@ -5,8 +5,20 @@ from collections.abc import Sequence
 import msgspec
 from hypothesis import strategies as st
 
-from strobe.causality.trace import Trace
-from strobe.causality.trace_lines import Internal, Line, Receive, Record, Send, TraceHeader, header_of
+from strobe.causality.cuts import channel_contents
+from strobe.causality.trace import Trace, parse_trace
+from strobe.causality.trace_lines import (
+    Internal,
+    Line,
+    Receive,
+    Record,
+    Send,
+    TraceHeader,
+    TraceStart,
+    encode_header,
+    encode_lines,
+    header_of,
+)
 from strobe.protocol.view import ChannelSpec, View
 
 PROCESSES = ("a", "b", "c")
@@ -162,3 +174,21 @@ def changed_lines(draw: st.DrawFn, lines: list[Line]) -> list[Line]:
         case "ordinal" if isinstance(line, Send | Receive):
             line = msgspec.structs.replace(line, ordinal=max(1, line.ordinal + draw(st.integers(-2, 2))))
     return [*lines[:place], line, *lines[place + 1 :]]
+
+
+def cut_off(trace: Trace, cut: dict[str, int]) -> Trace:
+    """Return the part of `trace` behind a consistent cut."""
+    contents = channel_contents(trace, cut)
+    sent = {
+        channel: sum(trace.tables.position[line] <= cut[trace.channels[channel].source] for line in table.sends)
+        for channel, table in zip(trace.channels, trace.tables.channels, strict=True)
+    }
+    flying = {channel: tuple((ordinal, 1) for ordinal in ordinals) for channel, ordinals in contents.items()}
+    start = TraceStart(dict(cut), sent, flying)
+    behind = [
+        line
+        for line in trace.lines()
+        if line.position > cut[line.process] or (isinstance(line, Record) and line.position == cut[line.process])
+    ]
+    header = msgspec.structs.replace(trace.header, start=start)
+    return parse_trace((encode_header(header) + encode_lines(behind)).splitlines(keepends=True))

@@ -25,13 +25,12 @@ from tests.unit.causality.strategies import traces
 
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.cuts import is_consistent
-from strobe.causality.expressions import parse
 from strobe.causality.lattice import compiled as compiling
 from strobe.causality.lattice import consistent_cuts, count_cuts, definitely, detection, enumeration, paths, possibly
 from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.paths import LevelWalk
+from strobe.causality.lattice.programs import Program
 from strobe.causality.lattice.run import Run, clock_table
-from strobe.causality.lattice.variables import Variables
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Record, Send, TraceStart, header_of
 from strobe.errors import MissingExtra, UsageError
@@ -144,9 +143,9 @@ class TestGeneralConditions:
         expected = cuts_where(trace, compared)
         assert possibly(trace, compared).answer == bool(expected)
         run = Run(trace)
-        condition = Condition(run, parse(compared), Variables(run, compared))
+        condition = Condition(run, compared)
         cuts = [tuple(cut.values()) for cut in all_cuts(trace)]
-        assert condition.at_cuts(numpy.array(cuts)).tolist() == [condition.at(cut) for cut in cuts]
+        assert Program(condition.part).at_cuts(numpy.array(cuts)).tolist() == [condition.at(cut) for cut in cuts]
 
     @settings(max_examples=20)
     @given(told_traces(), st.data())
@@ -347,7 +346,7 @@ def test_kernels_are_compiled_without_a_cache_where_there_is_no_place_for_one(mo
     monkeypatch.setattr("numba.njit", njit)
     compiling.compiled.cache_clear()
     assert compiling.compiled() == compiling.PLAIN
-    assert asked == [True, False] * 3
+    assert asked == [True, False] * 4
     compiling.compiled.cache_clear()
 
 
@@ -379,7 +378,7 @@ class TestTheChoiceOfKernels:
 
 
 def test_a_block_of_cuts_takes_no_more_memory_where_processes_are_many() -> None:
-    blocks = enumeration.LexicalWalk(Run(grid(2000, 1)), 1200).blocks()
+    blocks = enumeration.LexicalWalk(Run(grid(2000, 1)), enumeration.Budget(1200)).blocks()
     assert max(block.nbytes for block in blocks) <= 1 << 24
 
 

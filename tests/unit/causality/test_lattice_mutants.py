@@ -22,7 +22,7 @@ def mutant(module: ModuleType, rule: str, broken: str) -> ModuleType:
 
 def kernels_with(rule: str, broken: str) -> Kernels:
     module = mutant(kernels, rule, broken)
-    return Kernels(module.lexical, module.successors, module.clock_rows)
+    return Kernels(module.lexical, module.successors, module.clock_rows, module.least_cuts)
 
 
 def test_nothing_is_wrong_with_the_clocks_as_they_are() -> None:

@@ -7,32 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.causality.sample import HEADER, LINES
-from tests.unit.causality.strategies import cuts, traces
+from tests.unit.causality.strategies import cut_off, cuts, traces
 
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.cuts import channel_contents, check_cuts, is_consistent, latest_consistent_cut
 from strobe.causality.reordering import reorder
 from strobe.causality.trace import Trace, parse_trace
-from strobe.causality.trace_lines import Record, TraceStart, encode_header, encode_lines
+from strobe.causality.trace_lines import TraceStart, encode_header
 from strobe.errors import UsageError
-
-
-def cut_off(trace: Trace, cut: dict[str, int]) -> Trace:
-    """Return the part of `trace` behind a consistent cut."""
-    contents = channel_contents(trace, cut)
-    sent = {
-        channel: sum(trace.tables.position[line] <= cut[trace.channels[channel].source] for line in table.sends)
-        for channel, table in zip(trace.channels, trace.tables.channels, strict=True)
-    }
-    flying = {channel: tuple((ordinal, 1) for ordinal in ordinals) for channel, ordinals in contents.items()}
-    start = TraceStart(dict(cut), sent, flying)
-    behind = [
-        line
-        for line in trace.lines()
-        if line.position > cut[line.process] or (isinstance(line, Record) and line.position == cut[line.process])
-    ]
-    header = msgspec.structs.replace(trace.header, start=start)
-    return parse_trace((encode_header(header) + encode_lines(behind)).splitlines(keepends=True))
 
 
 @st.composite

@@ -1,7 +1,11 @@
-"""The value of an expression in a scope, by its definition; and what an expression speaks of."""
+"""The value of an expression in a scope, by its definition; and walks over expressions, all without recursion.
 
-from collections.abc import Iterator
-from typing import Protocol
+An expression may have thousands of operations, each of which may be an operand of the next. Python's own stack is not
+made for that, so every walk goes by `operands_first`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from strobe.causality.expressions.nodes import (
     AND,
@@ -16,6 +20,9 @@ from strobe.causality.expressions.nodes import (
 )
 from strobe.causality.expressions.values import BINARY, Value, is_true, negated
 
+N = TypeVar("N")
+T = TypeVar("T")
+
 
 class Scope(Protocol):
     """What the names in an expression stand for, at one moment."""
@@ -25,60 +32,91 @@ class Scope(Protocol):
     def count(self, kind: str, name: str | None) -> int: ...
 
 
+def operands_of(node: Node) -> Sequence[Node]:
+    """Return the operands of an operation; what is none has none."""
+    return node.operands if isinstance(node, Operation) else ()
+
+
+def operands_first(root: N, operands: Callable[[N], Sequence[N]]) -> list[N]:
+    """Return all nodes of a tree, from left to right, each after its operands."""
+    found: list[N] = []
+    open_ = [root]
+    while open_:  # finds each node before its operands, from right to left
+        found.append(open_.pop())
+        open_ += operands(found[-1])
+    return found[::-1]
+
+
+def fold(root: N, operands: Callable[[N], Sequence[N]], combine: Callable[[N, list[T]], T]) -> T:
+    """Return what `combine` makes of the root and of what it made of its operands, and so on down to the leaves."""
+    made: list[T] = []
+    for node in operands_first(root, operands):
+        first = len(made) - len(operands(node))
+        made[first:] = [combine(node, made[first:])]
+    return made[0]
+
+
 def evaluate(node: Node, scope: Scope) -> Value:
     """Return the value of `node`."""
-    match node:
-        case Literal(value=value):
-            return value
-        case Variable(process=process, path=path):
-            return scope.variable(process, path)
-        case Count(kind=kind, name=name):
-            return scope.count(kind, name)
-        case Operation(operator=operator, operands=operands):
-            return apply(operator, [evaluate(operand, scope) for operand in operands])
+
+    def value(inner: Node, values: list[Value]) -> Value:
+        match inner:
+            case Literal(value=literal):
+                return literal
+            case Variable(process=process, path=path):
+                return scope.variable(process, path)
+            case Count(kind=kind, name=name):
+                return scope.count(kind, name)
+            case Operation(operator=operator):
+                return apply(operator, values)
+
+    return fold(node, operands_of, value)
 
 
-def apply(operator: str, values: list[Value]) -> Value:
-    """Return what `operator` makes of these values."""
+def function_of(operator: str, count: int) -> Callable[..., Value]:
+    """Return what `operator` does with one value or with two."""
     if operator == NOT:
-        return not is_true(values[0])
-    if operator == NEGATE and len(values) == 1:
-        return negated(values[0])
-    return BINARY[operator](*values)
+        return _inverted
+    if operator == NEGATE and count == 1:
+        return negated
+    return BINARY[operator]
+
+
+def apply(operator: str, values: Sequence[Value]) -> Value:
+    """Return what `operator` makes of these values; of more than two, from left to right."""
+    function = function_of(operator, len(values))
+    if len(values) == 1:
+        return function(values[0])
+    value = values[0]
+    for other in values[1:]:
+        value = function(value, other)
+    return value
+
+
+def _inverted(value: Value) -> bool:
+    return not is_true(value)
 
 
 def leaves(node: Node) -> Iterator[Variable | Count]:
     """Yield every variable and every count in `node`, from left to right."""
-    match node:
-        case Variable() | Count():
-            yield node
-        case Operation(operands=operands):
-            for operand in operands:
-                yield from leaves(operand)
+    for inner in operands_first(node, operands_of):
+        if isinstance(inner, Variable | Count):
+            yield inner
 
 
-def conjuncts(node: Node) -> list[Node]:
-    """Return conditions that hold together exactly where `node` holds, as many as can be."""
-    return _parts(pushed_down(node), AND)
+def pushed_down(node: Node) -> Node:
+    """Return the same condition with every `not` below the `and` and `or`."""
+    return fold(node, operands_of, _both_ways)[0]
 
 
-def disjuncts(node: Node) -> list[Node]:
-    """Return conditions of which one holds exactly where `node` holds, as many as can be."""
-    return _parts(pushed_down(node), OR)
-
-
-def _parts(node: Node, operator: str) -> list[Node]:
-    if isinstance(node, Operation) and node.operator == operator:
-        return [part for operand in node.operands for part in _parts(operand, operator)]
-    return [node]
-
-
-def pushed_down(node: Node, negative: bool = False) -> Node:
-    """Return `node`, or its negation, with every `not` below the `and` and `or`."""
+def _both_ways(node: Node, operands: list[tuple[Node, Node]]) -> tuple[Node, Node]:
+    """Return a condition and its negation, each with every `not` below the `and` and `or`."""
     if isinstance(node, Operation) and node.operator == NOT:
-        return pushed_down(node.operands[0], not negative)
+        ((positive, negative),) = operands
+        return negative, positive
     if isinstance(node, Operation) and node.operator in (AND, OR):
-        operator = node.operator if not negative else OR if node.operator == AND else AND
-        return Operation(node.column, operator, tuple(pushed_down(operand, negative) for operand in node.operands))
+        dual = OR if node.operator == AND else AND
+        positives, negatives = zip(*operands, strict=True)
+        return Operation(node.column, node.operator, positives), Operation(node.column, dual, negatives)
     # Not by turning < into >=: where a value is null, neither holds.
-    return Operation(node.column, NOT, (node,)) if negative else node
+    return node, Operation(node.column, NOT, (node,))

@@ -58,7 +58,7 @@ class Count(_Node, frozen=True, gc=False):
 
 
 class Operation(_Node, frozen=True):
-    """`operator` applied to one operand or to two."""
+    """`operator` applied to one operand or to two; `and` and `or` to as many as follow each other."""
 
     operator: str
     operands: tuple["Node", ...]

@@ -27,9 +27,8 @@ from strobe.causality.expressions.tokens import END, NAME, NUMBER, SIGN, STRING,
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _WORDS = (AND, OR, NOT, *_CONSTANTS)
 _DEPTH_MAX = 50
-"""Of brackets, signs and nots within each other. Whoever evaluates an expression goes down it."""
-_OPERATIONS_MAX = 200
-"""In all: each makes the tree deeper, at worst."""
+"""Of brackets, signs and nots within each other: the parser calls itself for each."""
+_OPERATIONS_MAX = 5_000
 
 
 def parse(text: str) -> Node:
@@ -55,11 +54,11 @@ class _Parser:
         return self._joined(AND, self._negation)
 
     def _joined(self, word: str, inner: Callable[[], Node]) -> Node:
-        node = inner()
+        nodes, column = [inner()], self._current.column
         while self._is_word(word):
-            column = self._operator().column
-            node = Operation(column, word, (self.condition(node), self.condition(inner())))
-        return node
+            self._operator()
+            nodes.append(inner())
+        return Operation(column, word, tuple(map(self.condition, nodes))) if len(nodes) > 1 else nodes[0]
 
     def _negation(self) -> Node:
         if not self._is_word(NOT):
@@ -163,7 +162,7 @@ class _Parser:
     def _operator(self) -> Token:
         self._operations += 1
         if self._operations > _OPERATIONS_MAX:
-            raise self._error(f"an expression has at most {_OPERATIONS_MAX} operations")
+            raise self._error(f"an expression has at most {_OPERATIONS_MAX:,} operations")
         return self._next()
 
     def _deeper(self, inner: Callable[[], Node]) -> Node:

@@ -8,7 +8,7 @@ from strobe.causality.expressions.nodes import ExpressionError
 
 NAME, NUMBER, STRING, SIGN, END = "name", "number", "string", "sign", "end"
 
-_LENGTH_MAX = 10_000
+_LENGTH_MAX = 200_000
 _NUMBER_LENGTH_MAX = 24
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 

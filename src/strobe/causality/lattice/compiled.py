@@ -22,9 +22,10 @@ class Kernels(NamedTuple):
     lexical: Callable[..., int]
     successors: Callable[..., int]
     clock_rows: Callable[..., None]
+    least_cuts: Callable[..., None]
 
 
-PLAIN = Kernels(kernels.lexical, kernels.successors, kernels.clock_rows)
+PLAIN = Kernels(kernels.lexical, kernels.successors, kernels.clock_rows, kernels.least_cuts)
 
 PLAIN_STEPS_MAX = 4_000_000
 """A cut takes up to as many steps as the square of the processes, and some more. As many as this take, uncompiled, no
@@ -40,6 +41,11 @@ def plain_cuts_max(width: int) -> int:
 def kernels_for(examined: int, width: int) -> Kernels:
     """Return the kernels for the next cuts, where `examined` were looked at already."""
     return PLAIN if examined < plain_cuts_max(width) else compiled()
+
+
+def kernels_for_steps(steps: int) -> Kernels:
+    """Return the kernels for about this many steps in all."""
+    return compiled() if is_loaded() or steps > PLAIN_STEPS_MAX else PLAIN
 
 
 def is_loaded() -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from strobe.causality.lattice.run import Run, States
+from strobe.causality.lattice.order import Order, States
 
 Tables = Mapping[int, Sequence[bool]]
 """By process, in which of its states it fulfils its own condition."""
@@ -29,7 +29,7 @@ class Stretch(msgspec.Struct, frozen=True):
     last: int
 
 
-def least_cut(run: Run, tables: Tables) -> States | None:
+def least_cut(run: Order, tables: Tables) -> States | None:
     """Return the least consistent cut at which every condition holds, or None."""
     states = list(run.bottom)
     for process, table in tables.items():
@@ -50,7 +50,7 @@ def least_cut(run: Run, tables: Tables) -> States | None:
     return tuple(states)
 
 
-def unavoidable(run: Run, tables: Tables) -> dict[int, Stretch] | None:
+def unavoidable(run: Order, tables: Tables) -> dict[int, Stretch] | None:
     """Return stretches that overlap for every observer, one for each process that has a condition, or None."""
     stretches = {process: _stretches(table, True) for process, table in tables.items()}
     current: dict[int, Stretch] = {}
@@ -84,7 +84,7 @@ def _pairs(process: int, current: Mapping[int, Stretch]) -> Iterator[tuple[int, 
             yield other, process
 
 
-def _begins_before_end(run: Run, first: int, begins: Stretch, second: int, ends: Stretch) -> bool:
+def _begins_before_end(run: Order, first: int, begins: Stretch, second: int, ends: Stretch) -> bool:
     """Whether the event that begins a stretch of `first` happened before the one that ends a stretch of `second`.
 
     What holds from the start has begun before everything; what holds to the end never ends.

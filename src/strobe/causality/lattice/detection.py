@@ -5,26 +5,31 @@
   at which it holds. Where that is not so, the answer comes with a way that avoids it.
 
 Conditions on one process each, joined by `and`, take polynomial time (`conjunctive.py`); so does *possibly* of several
-such, joined by `or`. For others the lattice is searched, which may have exponentially many cuts: after `cuts_max` of
-them, or where a level of it takes more memory than may be, the question is undecided, and that is the answer.
+such, joined by `or`. For others a lattice is searched: not that of the run, but that of the events which can change the
+condition (`projection.py`). It may have exponentially many cuts: after `cuts_max` of them, or if a level of it takes
+more memory than is allowed, the question is undecided, and that is the answer. No answer depends on the order of
+processes in the trace.
+
+The questions are those of R. Cooper and K. Marzullo, "Consistent detection of global predicates" (1991).
 """
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import NamedTuple
 
 import msgspec
 
-from strobe.causality.expressions import parse
+from strobe.causality.expressions.nodes import AND
 from strobe.causality.lattice.conditions import Condition
-from strobe.causality.lattice.conjunctive import Tables, least_cut, unavoidable
-from strobe.causality.lattice.enumeration import CUTS_MAX, LexicalWalk, Progress
-from strobe.causality.lattice.paths import LevelWalk, Steps, dive, guarded_path
-from strobe.causality.lattice.run import Run, States
-from strobe.causality.lattice.variables import KnownStates, Variables
+from strobe.causality.lattice.conjunctive import least_cut, unavoidable
+from strobe.causality.lattice.enumeration import CUTS_MAX, Budget, LexicalWalk, Progress
+from strobe.causality.lattice.order import States, Steps
+from strobe.causality.lattice.parts import Term, joined, tables_of
+from strobe.causality.lattice.paths import LevelWalk, dive, guarded_path
+from strobe.causality.lattice.programs import Program
+from strobe.causality.lattice.projection import Projection, projected, sliced
+from strobe.causality.lattice.run import Run
+from strobe.causality.lattice.variables import KnownStates
 from strobe.causality.trace import EventRef, Trace
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 POSSIBLY, DEFINITELY = "possibly", "definitely"
 CONJUNCTIVE, LATTICE = "conjunctive", "lattice"
@@ -62,32 +67,61 @@ def possibly(
     progress: Progress | None = None,
 ) -> Detection:
     """Return whether the condition holds at some consistent cut of `trace`."""
-    condition = _condition(trace, expression, states)
-    searched: list[Condition] = []
-    for alternative in condition.alternatives():
-        tables, whole = alternative.local_tables()
-        found = least_cut(condition.run, tables)
-        if found is not None and whole:
-            return _holds(POSSIBLY, expression, condition, CONJUNCTIVE, found)
-        if found is not None:  # else what it says of single processes never holds together, let alone the rest
-            searched.append(alternative)
-    if not searched:
+    condition = Condition(Run(trace), expression, states)
+    to_search: list[Term] = []
+    for term in condition.terms:
+        least = least_cut(condition.run, term.local)
+        if least is None:  # the parts on single processes never hold together, so neither does the term
+            continue
+        if not term.joined:
+            return _holds(POSSIBLY, condition, CONJUNCTIVE, least)
+        to_search.append(term)
+        if condition.at(least):
+            return _holds(POSSIBLY, condition, LATTICE, least, len(to_search))
+    if not to_search:
         return Detection(question=POSSIBLY, expression=expression, answer=False, method=CONJUNCTIVE)
-    walk = LexicalWalk(condition.run, cuts_max, progress)
-    for block in walk.blocks():
-        holds = _any_holds(searched, block)
+    return _search(condition, to_search, Budget(cuts_max, progress))
+
+
+class _Search(NamedTuple):
+    """A walk over the cuts at which a term may hold, and the rest of the term."""
+
+    order: Projection
+    walk: LexicalWalk
+    rest: Program
+
+
+def _search(condition: Condition, terms: list[Term], budget: Budget) -> Detection:
+    """Look for a cut at which one of `terms` holds. The searches take turns, so that none waits for another to end."""
+    searches = [_search_of(condition.run, term, budget, len(terms)) for term in terms]
+    turns = deque((search, search.walk.blocks()) for search in searches)
+    while turns:
+        search, blocks = turns.popleft()
+        block = next(blocks, None)
+        if block is None:
+            continue
+        holds = search.rest.at_cuts(block)
         if holds.any():
             place = int(holds.argmax())
-            examined = walk.examined - len(block) + place + 1
-            return _holds(POSSIBLY, expression, condition, LATTICE, tuple(block[place].tolist()), examined)
+            states = search.order.lifted(tuple(block[place].tolist()))
+            return _holds(POSSIBLY, condition, LATTICE, states, budget.examined - len(block) + place + 1)
+        turns.append((search, blocks))
+    complete = all(search.walk.complete for search in searches)
     return Detection(
         question=POSSIBLY,
-        expression=expression,
-        answer=False if walk.complete else None,
+        expression=condition.text,
+        answer=False if complete else None,
         method=LATTICE,
-        examined=walk.examined,
-        stopped_by=None if walk.complete else BY_CUTS_MAX,
+        examined=budget.examined,
+        stopped_by=None if complete else BY_CUTS_MAX,
     )
+
+
+def _search_of(run: Run, term: Term, budget: Budget, count: int) -> _Search:
+    order = sliced(projected(run, term.tables), term.local)
+    assert order is not None, "the least cut at which its local parts hold is in it"
+    rest = order.translated(joined(AND, term.joined))
+    return _Search(order, LexicalWalk(order, budget, count), Program(rest))
 
 
 def definitely(
@@ -98,69 +132,62 @@ def definitely(
     progress: Progress | None = None,
 ) -> Detection:
     """Return whether every observer of the run of `trace` sees the condition hold."""
-    condition = _condition(trace, expression, states)
+    condition = Condition(Run(trace), expression, states)
     run = condition.run
     if condition.at(run.bottom):
-        return _holds(DEFINITELY, expression, condition, CONJUNCTIVE, run.bottom)
-    tables, whole = condition.local_tables()
-    if whole:
-        return _definitely_all(expression, condition, tables)
+        return _holds(DEFINITELY, condition, CONJUNCTIVE, run.bottom)
+    known = _definitely_by_parts(condition)
+    if known is not None:
+        return known
+    order = projected(run, tables_of(condition.part))
+    program = Program(order.translated(condition.part))
     stopped_by = BY_CUTS_MAX
-    steps, certain, examined, met = dive(run, condition, min(cuts_max, _DIVE_CUTS_MAX))
+    steps, certain, examined, met = dive(order, program, min(cuts_max, _DIVE_CUTS_MAX))
     if not certain and examined < cuts_max:
-        walk = LevelWalk(run, condition, cuts_max, progress)
+        walk = LevelWalk(order, program, cuts_max, progress)
         steps, certain = walk.path()
         examined, met = max(examined, walk.examined), walk.met
         stopped_by = BY_MEMORY if walk.level_too_large else BY_CUTS_MAX
     if steps is None and certain:
         assert met is not None, "it holds at whatever cannot be avoided"
-        return _holds(DEFINITELY, expression, condition, LATTICE, met, examined)
+        return _holds(DEFINITELY, condition, LATTICE, order.lifted(met), examined)
     return Detection(
         question=DEFINITELY,
         expression=expression,
         answer=False if certain else None,
         method=LATTICE,
         examined=examined,
-        path=_events(run, steps),
+        path=None if steps is None else _events(run, order.lifted_steps(steps)),
         stopped_by=None if certain else stopped_by,
     )
 
 
-def _definitely_all(expression: str, condition: Condition, tables: Tables) -> Detection:
-    run = condition.run
-    stretches = unavoidable(run, tables)
-    if stretches is None:
-        path = _events(run, guarded_path(run, tables))
-        return Detection(question=DEFINITELY, expression=expression, answer=False, method=CONJUNCTIVE, path=path)
-    states = run.bottom
-    for process, stretch in stretches.items():
-        # When all have begun, none has ended: each end has all beginnings in its past.
-        states = run.with_past(states, process, stretch.first)
-    return _holds(DEFINITELY, expression, condition, CONJUNCTIVE, states)
+def _definitely_by_parts(condition: Condition) -> Detection | None:
+    """Return the answer if the parts on single processes give it, without a search.
+
+    Whoever can avoid one part of a conjunction avoids all of it; and every observer who sees one alternative hold sees
+    the condition hold.
+    """
+    run, whole = condition.run, condition.conjunction
+    if whole.local and unavoidable(run, whole.local) is None:
+        steps = guarded_path(run, whole.local)
+        path = None if steps is None else _events(run, steps)
+        return Detection(question=DEFINITELY, expression=condition.text, answer=False, method=CONJUNCTIVE, path=path)
+    for term in condition.terms:
+        if not term.joined and (stretches := unavoidable(run, term.local)) is not None:
+            states = run.bottom
+            for process, stretch in stretches.items():
+                # When all have begun, none has ended: each end has all beginnings in its past.
+                states = run.with_past(states, process, stretch.first)
+            return _holds(DEFINITELY, condition, CONJUNCTIVE, states)
+    return None
 
 
-def _condition(trace: Trace, expression: str, states: KnownStates | None) -> Condition:
-    node = parse(expression)
-    run = Run(trace)
-    variables = Variables(run, expression, states)
-    variables.check(node)
-    return Condition(run, node, variables)
-
-
-def _any_holds(conditions: list[Condition], cuts: "npt.NDArray[np.int64]") -> "npt.NDArray[np.bool_]":
-    holds = conditions[0].at_cuts(cuts)
-    for condition in conditions[1:]:
-        holds = holds | condition.at_cuts(cuts)
-    return holds
-
-
-def _holds(
-    question: str, expression: str, condition: Condition, method: str, states: States, examined: int = 0
-) -> Detection:
+def _holds(question: str, condition: Condition, method: str, states: States, examined: int = 0) -> Detection:
     assert condition.at(states), "a witness is a witness"
     return Detection(
         question=question,
-        expression=expression,
+        expression=condition.text,
         answer=True,
         method=method,
         examined=examined,
@@ -169,9 +196,7 @@ def _holds(
     )
 
 
-def _events(run: Run, steps: Steps | None) -> tuple[EventRef, ...] | None:
-    if steps is None:
-        return None
+def _events(run: Run, steps: Steps) -> tuple[EventRef, ...]:
     reached = list(run.bases)
     events: list[EventRef] = []
     for process in steps:

@@ -6,60 +6,83 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from strobe.causality.lattice.compiled import kernels_for, plain_cuts_max, require_numpy
+from strobe.causality.lattice.order import Order
 from strobe.causality.lattice.run import Run
 from strobe.causality.trace import Trace
 
 if TYPE_CHECKING:
-    from strobe.causality.lattice.run import Integers
+    from strobe.causality.lattice.order import Integers
 
 CUTS_MAX = 100_000_000
 _AT_ONCE = 16_384
 _AT_ONCE_BYTES = 1 << 24
 
 Progress = Callable[[int], None]
-"""Is told, now and then, how many cuts were looked at."""
+"""Is called now and then with the number of cuts looked at."""
 
 
 class CutCount(msgspec.Struct, frozen=True):
-    """How many consistent cuts there are; where not `complete`, there are more."""
+    """How many consistent cuts there are; if not `complete`, there are more."""
 
     cuts: int
     complete: bool
 
 
+class Budget:
+    """The number of cuts that may be looked at, `cuts_max` (None: all), for walks that take turns."""
+
+    def __init__(self, cuts_max: int | None, progress: Progress | None = None) -> None:
+        self.examined = 0
+        self._cuts_max = cuts_max
+        self._progress = progress
+
+    @property
+    def left(self) -> int | None:
+        """How many cuts may still be looked at; None if there is no limit."""
+        return None if self._cuts_max is None else self._cuts_max - self.examined
+
+    def take(self, cuts: int) -> None:
+        """Count cuts that were looked at."""
+        self.examined += cuts
+
+    def report(self) -> None:
+        """Report the progress."""
+        if self._progress is not None:
+            self._progress(self.examined)
+
+
 def count_cuts(trace: Trace, cuts_max: int = CUTS_MAX, progress: Progress | None = None) -> CutCount:
     """Count the consistent cuts of a trace, up to `cuts_max`."""
-    walk = LexicalWalk(Run(trace), cuts_max, progress)
+    budget = Budget(cuts_max, progress)
+    walk = LexicalWalk(Run(trace), budget)
     for _ in walk.blocks():
         pass
-    return CutCount(walk.examined, walk.complete)
+    return CutCount(budget.examined, walk.complete)
 
 
 def consistent_cuts(trace: Trace) -> Iterator[dict[str, int]]:
     """Yield every consistent cut of a trace, in lexical order of the processes of its header."""
     run = Run(trace)
-    for block in LexicalWalk(run, None).blocks():
+    for block in LexicalWalk(run, Budget(None)).blocks():
         for states in block.tolist():
             yield run.positions(tuple(states))
 
 
 class LexicalWalk:
-    """A walk over all consistent cuts, or over the first `cuts_max` of them."""
+    """A walk over all consistent cuts, as far as the budget allows; one of `walks` that share the memory for blocks."""
 
-    def __init__(self, run: Run, cuts_max: int | None, progress: Progress | None = None) -> None:
+    def __init__(self, order: Order, budget: Budget, walks: int = 1) -> None:
         require_numpy()
-        self.run = run
-        self.examined = 0
+        self.order = order
         self.complete = False
-        self._cuts_max = cuts_max
-        self._progress = progress
-        self._at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // (8 * len(run.lengths) or 1)))
+        self._budget = budget
+        self._at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // (8 * len(order.lengths) * walks or 1)))
 
     def blocks(self) -> "Iterator[Integers]":
         """Yield the cuts in blocks of rows; a block is overwritten when the next is asked for."""
         import numpy as np
 
-        clocks, starts, lengths = self.run.arrays()
+        clocks, starts, lengths = self.order.arrays()
         width = len(lengths)
         limits = _limits(clocks, starts, lengths)
         cut, tops = np.zeros(width, np.int64), np.zeros(width, np.int64)
@@ -67,20 +90,20 @@ class LexicalWalk:
         buffer = np.zeros((self._at_once, width), np.int64)
         first = 1  # the least cut, which follows no other: the buffer begins as it
         while not self.complete and (room := self._room()) > 0:
-            kernel = kernels_for(self.examined, width).lexical
+            kernel = kernels_for(self._budget.examined, width).lexical
             found = first + kernel(clocks, starts, lengths, limits, cut, floors, tops, buffer[first:room])
             first = 0
             self.complete = bool((cut == lengths).all())
             assert self.complete or found == room, "the last consistent cut has every event"
-            self.examined += found
+            self._budget.take(found)
             yield buffer[:found]
-            if self._progress is not None:
-                self._progress(self.examined)
+            self._budget.report()
 
     def _room(self) -> int:
-        plain = plain_cuts_max(len(self.run.lengths)) - self.examined
+        plain = plain_cuts_max(len(self.order.lengths)) - self._budget.examined
         room = min(plain, self._at_once) if plain > 0 else self._at_once
-        return room if self._cuts_max is None else min(room, self._cuts_max - self.examined)
+        left = self._budget.left
+        return room if left is None else min(room, left)
 
 
 def _limits(clocks: "Integers", starts: "Integers", lengths: "Integers") -> "Integers":

@@ -162,3 +162,36 @@ def clock_rows(processes: Integers, rows: Integers, cause_starts: Integers, caus
                 if clocks[cause, q] > clocks[row, q]:
                     clocks[row, q] = clocks[cause, q]
         clocks[row, processes[i]] += 1
+
+
+def least_cuts(clocks: Integers, starts: Integers, lengths: Integers, following: Integers, out: Integers) -> None:
+    """Write for each state of each process the least cut that has come so far, and in which every state is good.
+
+    `following` has for each state the first good one from it on, one more than the last state if there is none. If
+    there is no such cut, the row is -1. The cuts of one process only grow, so each begins with the one before.
+    """
+    width = len(lengths)
+    for p in range(width):
+        for state in range(lengths[p] + 1):
+            row = starts[p] + state
+            if state > 0:
+                for q in range(width):
+                    out[row, q] = out[row - 1, q]
+                if out[row, p] < 0 or out[row, p] >= state:
+                    continue
+            out[row, p] = state
+            moving = True
+            while moving:
+                moving = False
+                for q in range(width):
+                    good = following[starts[q] + out[row, q]]
+                    if good > lengths[q]:
+                        for r in range(width):
+                            out[row, r] = -1
+                        moving = False
+                        break
+                    out[row, q] = good
+                    for r in range(width):
+                        if clocks[starts[q] + good, r] > out[row, r]:
+                            out[row, r] = clocks[starts[q] + good, r]
+                            moving = True

@@ -9,19 +9,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from strobe.causality.lattice.compiled import kernels_for, require_numpy
-from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.conjunctive import Stretch, Tables, bad_stretches
 from strobe.causality.lattice.enumeration import Progress
-from strobe.causality.lattice.run import Run, States
+from strobe.causality.lattice.order import Order, States, Steps, moved
+from strobe.causality.lattice.programs import Program
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from strobe.causality.lattice.run import Integers
-
-Steps = list[int]
-"""The processes whose events happen, in order."""
+    from strobe.causality.lattice.order import Integers
 
 _GUARDED_MAX = 100_000
 
@@ -29,7 +26,7 @@ Way = tuple[States, "Way | None"]
 """A cut, and how it was come to. Ways share their beginnings: many of them are open at once, and each may be long."""
 
 
-def guarded_path(run: Run, tables: Tables) -> Steps | None:
+def guarded_path(run: Order, tables: Tables) -> Steps | None:
     """Return a way on which some process never fulfils its condition, at each cut; None where none was found.
 
     A process in a bad stretch of states guards: whatever the others do, the conjunction does not hold. Before its
@@ -48,7 +45,7 @@ def guarded_path(run: Run, tables: Tables) -> Steps | None:
         seen.add((process, stretch.first, states))
         way: Way = states, before
         if stretch.last == run.lengths[process]:
-            return _steps_along(run, _cuts_of((run.top, way)))
+            return run.steps_along(_cuts_of((run.top, way)))
         for other, own in bad.items():
             if other != process:
                 open_ += [(other, *entry, way) for entry in _handovers(run, process, stretch, states, other, own)]
@@ -56,7 +53,7 @@ def guarded_path(run: Run, tables: Tables) -> Steps | None:
 
 
 def _handovers(
-    run: Run, process: int, stretch: Stretch, states: States, other: int, own: Sequence[Stretch]
+    run: Order, process: int, stretch: Stretch, states: States, other: int, own: Sequence[Stretch]
 ) -> list[tuple[Stretch, States]]:
     """Return the bad stretches of `other` that it can get to while `process` is in `stretch`, the farthest last."""
     found: list[tuple[Stretch, States]] = []
@@ -78,24 +75,6 @@ def _cuts_of(way: Way) -> list[States]:
     return cuts[::-1]
 
 
-def _steps_along(run: Run, way: Sequence[States]) -> Steps:
-    """Return events that lead from each cut of `way` to the next."""
-    steps: Steps = []
-    states = way[0]
-    for target in way:
-        while states != target:
-            for process, goal in enumerate(target):
-                while states[process] < goal and run.is_enabled(states, process):
-                    states = moved(states, process)
-                    steps.append(process)
-    return steps
-
-
-def moved(states: States, process: int) -> States:
-    """Return the cut with one more event of `process`."""
-    return (*states[:process], states[process] + 1, *states[process + 1 :])
-
-
 class Dive(NamedTuple):
     """What came of a dive: a way that avoids the condition, or that there is none, for certain, or neither.
 
@@ -108,7 +87,7 @@ class Dive(NamedTuple):
     met: States | None
 
 
-def dive(run: Run, condition: Condition, cuts_max: int) -> Dive:
+def dive(run: Order, condition: Program, cuts_max: int) -> Dive:
     """Look for a way that avoids `condition`, straight ahead, turning back where it does not go on."""
     if condition.at(run.bottom):
         return Dive(None, True, 1, run.bottom)
@@ -147,7 +126,7 @@ class LevelWalk:
     that takes more than LEVEL_BYTES_MAX.
     """
 
-    def __init__(self, run: Run, condition: Condition, cuts_max: int, progress: Progress | None = None) -> None:
+    def __init__(self, run: Order, condition: Program, cuts_max: int, progress: Progress | None = None) -> None:
         require_numpy()
         self.run = run
         self.condition = condition

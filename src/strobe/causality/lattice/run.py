@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.lattice.compiled import PLAIN, compiled
+from strobe.causality.lattice.order import Order, States
 from strobe.causality.trace import Trace
 from strobe.errors import MissingExtra, UsageError
 
@@ -17,17 +18,14 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Integers = npt.NDArray[np.int64]
-
-States = tuple[int, ...]
-"""A cut as the lattice has it: the state of each process, in the order of the header."""
+    from strobe.causality.lattice.order import Integers
 
 _STEPS_IN_PYTHON_MAX = 3_200_000
 """An event takes a step for each process, and some more. So many take less time than importing the compiler."""
 _STEPS_MIN = 24
 
 
-class Run:
+class Run(Order):
     """All of a valid trace that decides which cuts are consistent."""
 
     def __init__(self, trace: Trace) -> None:
@@ -37,14 +35,10 @@ class Run:
         self.trace = trace
         self.processes = trace.processes
         self.bases = [trace.first_count(process) for process in trace.processes]
-        self.lengths = [trace.event_count(process) - trace.first_count(process) for process in trace.processes]
-        self.bottom: States = (0,) * len(self.lengths)
-        self.top: States = tuple(self.lengths)
-        self.event_count = sum(self.lengths)
+        super().__init__([trace.event_count(process) - trace.first_count(process) for process in trace.processes])
 
     @cached_property
     def clocks(self) -> "list[array[int]]":
-        """For each process the clocks of its states, one after the other: how many events of each process they need."""
         if self.event_count * (len(self.processes) + _STEPS_MIN) > _STEPS_IN_PYTHON_MAX:
             try:
                 table, starts = clock_table(self.trace, compiled())
@@ -66,37 +60,11 @@ class Run:
         width = len(self.bases)
         return array("I", (count - self.bases[place % width] for place, count in enumerate(rows)))
 
-    def needs(self, process: int, state: int) -> "array[int]":
-        """Return how many events of each process are in the causal past of a state."""
-        width = len(self.lengths)
-        return self.clocks[process][state * width : (state + 1) * width]
-
-    def is_enabled(self, states: States, process: int) -> bool:
-        """Whether the next event of `process` can happen at this cut."""
-        if states[process] == self.lengths[process]:
-            return False
-        needs = self.needs(process, states[process] + 1)
-        return all(needs[other] <= state or other == process for other, state in enumerate(states))
-
-    def with_past(self, states: States, process: int, state: int) -> States:
-        """Return the least consistent cut above `states`, which is consistent, that has `process` in this state."""
-        return tuple(map(max, states, self.needs(process, state)))
-
     def positions(self, states: States) -> dict[str, int]:
         """Return a cut as traces have it: how many events of each process are in it, from its beginning."""
         return {
             process: base + int(state) for process, base, state in zip(self.processes, self.bases, states, strict=True)
         }
-
-    def arrays(self) -> "tuple[Integers, Integers, Integers]":
-        """Return the clocks of all states, where those of each process begin, and the last state of each."""
-        import numpy as np
-
-        width = len(self.lengths)
-        clocks = np.concatenate([np.frombuffer(own, np.int32).reshape(-1, width) for own in self.clocks])
-        lengths = np.array(self.lengths, np.int64)
-        starts = np.concatenate(([0], np.cumsum(lengths + 1)[:-1])).astype(np.int64)
-        return clocks, starts, lengths
 
 
 def clock_table(trace: Trace, kernels: Any = PLAIN) -> "tuple[npt.NDArray[np.int32], Integers]":

@@ -1,0 +1,237 @@
+"""Evaluates a condition at many cuts at once, with numpy: exactly, and in numpy's own numbers if these are exact.
+
+A program is a list of steps on a stack of columns, one row for each cut: a step loads what a process contributes in
+its state, or replaces the topmost columns by what an operator makes of them.
+
+Numbers are numpy's if each is a whole number of at most 53 bits or a float. Null among them is NaN, which passes
+through arithmetic and is neither less than, greater than nor equal to anything. Other values that are compared are
+replaced by numbers that compare in the same way: equal values by equal codes, strings by their rank. The rest is left
+to Python.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from strobe.causality.expressions.evaluation import fold, function_of
+from strobe.causality.expressions.nodes import AND, EQUALITIES, NEGATE, NOT, OR, ORDERINGS
+from strobe.causality.expressions.values import Value, is_number, is_true
+from strobe.causality.lattice.order import States
+from strobe.causality.lattice.parts import Joined, Part, Table, parts_of, value_at
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Column = npt.NDArray[Any]
+
+_EXACT_MAX = 2**53
+"""Up to here, a float holds every integer exactly."""
+
+
+class Program:
+    """`part`, a condition, ready to be evaluated at the cuts of an order."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+
+    def at(self, states: States) -> bool:
+        """Whether the condition holds at one cut."""
+        return is_true(value_at(self._part, states))
+
+    def at_cuts(self, cuts: "Column") -> "npt.NDArray[np.bool_]":
+        """Whether it holds at each of these cuts, which are rows."""
+        import numpy as np
+
+        stack: list[Column] = []
+        for step in self._steps:
+            if isinstance(step, _Load):
+                stack.append(step.values if step.process is None else step.values[cuts[:, step.process]])
+            else:
+                value = stack[-step.operands] if step.operands > 1 else step.function(stack[-1])
+                for other in stack[len(stack) - step.operands + 1 :]:
+                    value = step.function(value, other)
+                stack[-step.operands :] = [value]
+        return np.broadcast_to(stack[0], len(cuts))
+
+    @cached_property
+    def _steps(self) -> "list[_Load | _Apply]":
+        return _compiled(self._part)
+
+
+class _Load(NamedTuple):
+    values: "Column"
+    process: int | None
+
+
+class _Apply(NamedTuple):
+    function: "Callable[..., Column]"
+    operands: int
+
+
+class _Kind(NamedTuple):
+    """A part is a `number` of at most this size that numpy holds exactly, a `condition`, or `other`."""
+
+    name: str
+    size: float = 0
+    may_be_null: bool = False
+
+
+_NUMBER, _CONDITION, _OTHER = "number", "condition", "other"
+
+
+def _compiled(root: Part) -> "list[_Load | _Apply]":
+    """Return the steps of a condition, the operands of an operator before it."""
+    kinds = _kinds(root)
+    steps: list[_Load | _Apply] = []
+    open_: list[tuple[Part, bool] | _Apply] = [(root, True)]
+    while open_:
+        entry = open_.pop()
+        if isinstance(entry, _Apply):
+            steps.append(entry)
+            continue
+        part, quick = entry
+        if isinstance(part, Table):
+            steps.append(_Load(_column(part.values, quick), part.process))
+        elif quick and (coded := _coded(part, kinds)) is not None:
+            steps += coded
+        else:
+            numeric = quick and kinds[id(part)].name != _OTHER
+            if quick and not numeric:
+                open_.append(_Apply(_truth, 1))
+            open_.append(_Apply(_function(part, kinds, numeric), len(part.parts)))
+            open_ += [(inner, numeric) for inner in reversed(part.parts)]
+    return steps
+
+
+def _kinds(root: Part) -> dict[int, _Kind]:
+    """Return the kind of each part, by its identity."""
+    found: dict[int, _Kind] = {}
+
+    def kind(part: Part, kinds: list[_Kind]) -> _Kind:
+        found[id(part)] = _kind_of_table(part) if isinstance(part, Table) else _kind_of_joined(part.operator, kinds)
+        return found[id(part)]
+
+    fold(root, parts_of, kind)
+    return found
+
+
+def _kind_of_joined(operator: str, kinds: list[_Kind]) -> _Kind:
+    """Numpy does if everything is a number that it holds exactly, or true or false. Division may give null."""
+    names = {kind.name for kind in kinds}
+    if operator in (AND, OR, NOT):
+        return _Kind(_CONDITION)  # of conditions, each of which is evaluated as it must be
+    if operator in EQUALITIES:
+        return _Kind(_CONDITION if names in ({_NUMBER}, {_CONDITION}) else _OTHER)
+    if operator in ORDERINGS:
+        return _Kind(_CONDITION if names == {_NUMBER} else _OTHER)
+    if names != {_NUMBER} or operator in ("/", "%"):
+        return _Kind(_OTHER)
+    sizes = [kind.size for kind in kinds]
+    size = sizes[0] * sizes[1] if operator == "*" else sum(sizes)
+    may_be_null = any(kind.may_be_null for kind in kinds)
+    return _Kind(_NUMBER, size, may_be_null) if size <= _EXACT_MAX else _Kind(_OTHER)
+
+
+def _kind_of_table(table: Table) -> _Kind:
+    if all(isinstance(value, bool) for value in table.values):
+        return _Kind(_CONDITION)
+    known = [value for value in table.values if value is not None]
+    if known and all(map(is_number, known)) and (size := max(map(abs, known))) <= _EXACT_MAX:
+        return _Kind(_NUMBER, size, may_be_null=len(known) < len(table.values))
+    return _Kind(_OTHER)
+
+
+def _column(values: Sequence[Value], quick: bool) -> "Column":
+    import numpy as np
+
+    if quick:
+        return np.array(values, float) if None in values else np.array(values)
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def _coded(part: Joined, kinds: dict[int, _Kind]) -> "list[_Load | _Apply] | None":
+    """Return the comparison of two tables by codes, if their values need that and have such codes."""
+    if part.operator not in (*EQUALITIES, *ORDERINGS) or not all(isinstance(inner, Table) for inner in part.parts):
+        return None
+    left, right = (inner for inner in part.parts if isinstance(inner, Table))
+    if part.operator in ORDERINGS:
+        codes = _ranks(left.values, right.values) if kinds[id(part)].name == _OTHER else None
+    else:
+        codes = _classes(left.values, right.values)
+    if codes is None:
+        return None
+    loads = [_Load(column, table.process) for column, table in zip(codes, (left, right), strict=True)]
+    return [*loads, _Apply(_numpy_function(part.operator, 2), 2)]
+
+
+def _classes(left: Sequence[Value], right: Sequence[Value]) -> "tuple[Column, Column] | None":
+    """Return numbers for two columns of values, equal exactly for equal values; None if there are lists or objects."""
+    import numpy as np
+
+    if any(isinstance(value, list | dict) for values in (left, right) for value in values):
+        return None
+    known: dict[tuple[bool, Value], int] = {}  # true is not 1, but 1 is 1.0
+
+    def codes(values: Sequence[Value]) -> "Column":
+        return np.array([known.setdefault((isinstance(value, bool), value), len(known)) for value in values], np.int64)
+
+    return codes(left), codes(right)
+
+
+def _ranks(left: Sequence[Value], right: Sequence[Value]) -> "tuple[Column, Column] | None":
+    """Return numbers for two columns of strings, in the same order; None if there is something else but null."""
+    import numpy as np
+
+    texts = {value for values in (left, right) for value in values if isinstance(value, str)}
+    if any(value is not None and not isinstance(value, str) for values in (left, right) for value in values):
+        return None
+    rank: dict[str | None, float] = {text: number for number, text in enumerate(sorted(texts))}
+    rank[None] = np.nan
+    return np.array([rank[value] for value in left], float), np.array([rank[value] for value in right], float)
+
+
+def _function(part: Joined, kinds: dict[int, _Kind], numeric: bool) -> "Callable[..., Column]":
+    import numpy as np
+
+    if not numeric:
+        arity = min(2, len(part.parts))
+        function: Callable[..., Column] = np.frompyfunc(function_of(part.operator, arity), arity, 1)
+        return function
+    if part.operator in EQUALITIES and all(kinds[id(inner)].may_be_null for inner in part.parts):
+        return _equal_or_null if part.operator == "==" else lambda left, right: ~_equal_or_null(left, right)
+    return _numpy_function(part.operator, len(part.parts))
+
+
+def _equal_or_null(left: "Column", right: "Column") -> "Column":
+    both_null = (left != left) & (right != right)  # NaN differs from itself
+    equal: Column = (left == right) | both_null
+    return equal
+
+
+def _truth(column: "Column") -> "Column":
+    return column.astype(bool)  # of what Python's comparisons return, which is true or false
+
+
+def _numpy_function(operator: str, count: int) -> "Callable[..., Column]":
+    import numpy as np
+
+    if operator == NEGATE and count == 1:
+        return np.negative
+    functions: dict[str, Callable[..., Column]] = {
+        AND: np.logical_and,
+        OR: np.logical_or,
+        NOT: np.logical_not,
+        "==": np.equal,
+        "!=": np.not_equal,
+        "<": np.less,
+        "<=": np.less_equal,
+        ">": np.greater,
+        ">=": np.greater_equal,
+        "+": np.add,
+        "-": np.subtract,
+        "*": np.multiply,
+    }
+    return functions[operator]

@@ -1,0 +1,144 @@
+"""Possibly and definitely on the events that matter, held against the definitions; broken projections are noticed."""
+
+import random
+
+import msgspec
+import pytest
+from tests.unit.causality.small_conditions import World, random_condition, told_trace, wrong_answers
+from tests.unit.causality.small_lattices import wrong_slices
+from tests.unit.causality.test_lattice_mutants import kernels_with, mutant
+
+from strobe.causality.lattice import compiled as compiling
+from strobe.causality.lattice import definitely, detection, parts, paths, possibly, projection
+from strobe.causality.lattice.parts import Table
+from strobe.causality.lattice.projection import Projection
+from strobe.causality.lattice.run import Run
+from strobe.causality.trace import Trace
+from strobe.causality.trace_lines import Internal, Receive, Send
+
+SEEDS = range(2000)
+FEWER = range(200)
+
+
+def test_answers_and_witnesses_are_those_of_the_definitions() -> None:
+    assert not list(wrong_answers(SEEDS))
+
+
+def test_the_search_by_levels_gives_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "_DIVE_CUTS_MAX", 0)
+    assert not list(wrong_answers(FEWER))
+
+
+def test_compiled_kernels_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "is_loaded", lambda: True)
+    assert not list(wrong_answers(FEWER))
+
+
+def test_conditions_that_are_not_split_into_terms_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "TERMS_MAX", 1)
+    assert not list(wrong_answers(FEWER))
+
+
+@pytest.mark.parametrize("ask", [possibly, definitely])
+def test_no_answer_depends_on_the_order_of_processes(ask) -> None:
+    for seed in FEWER:
+        chosen = random.Random(seed)
+        trace = told_trace(chosen)
+        condition = random_condition(chosen, World(trace))
+        turned = msgspec.structs.replace(trace.header, processes=trace.processes[::-1])
+        found, other = ask(trace, condition), ask(Trace(turned, list(trace.lines())), condition)
+        assert (found.answer, found.cut, found.examined) == (other.answer, other.cut, other.examined), (seed, condition)
+
+
+def noticed() -> bool:
+    """Whether the comparison with the definitions finds something wrong."""
+    try:
+        return next(wrong_answers(SEEDS), None) is not None
+    except (AssertionError, IndexError):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        ("bisect_right(of, row[other]) - 1", "bisect_right(of, row[other]) - 1 if other == process else 0"),  # no order
+        ("bisect_right(of, row[other]) - 1", "max(0, bisect_right(of, row[other]) - 2)"),
+        ("bisect_right(of, row[other]) - 1", "min(len(of) - 1, bisect_right(of, row[other]))"),
+        ("rows = (run.needs(process, state) for state in own)", "rows = (run.needs(process, 0) for state in own)"),
+        (
+            "self.run.with_past(cut, process, kept[state])",
+            "(*cut[:process], kept[state], *cut[process + 1 :])",
+        ),
+        ("self.run.with_past(cut, process, kept[state])", "self.run.with_past(cut, process, state)"),
+        ("yield self.run.top", "pass"),  # a way that ends before the last cut
+        ("self.kept[column][reached[column]])", "self.kept[column][-1])"),
+        ("for state in self.kept[column]])", "for state in range(len(self.kept[column]))])"),
+    ],
+)
+def test_a_broken_projection_is_noticed(monkeypatch: pytest.MonkeyPatch, rule: str, broken: str) -> None:
+    changed = mutant(projection, rule, broken)
+    monkeypatch.setattr(detection, "projected", changed.projected)
+    monkeypatch.setattr(detection, "sliced", changed.sliced)
+    assert noticed()
+
+
+def test_a_slice_is_the_cuts_at_which_all_local_conditions_hold() -> None:
+    assert not list(wrong_slices(projection))
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        ("[table[state] for state in kept]", "[table[state] or not state for state in kept]"),  # the first cut is good
+        ("np.arange(len(states)), len(states))", "np.arange(len(states)), len(states) - 1)"),
+        ("np.searchsorted(places, cuts[of, column])", "np.zeros(len(of))"),
+        ("if not all(map(len, members)):", "if False:"),
+    ],
+)
+def test_a_broken_slice_is_noticed(rule: str, broken: str) -> None:
+    with pytest.raises((AssertionError, IndexError)):
+        assert next(wrong_slices(mutant(projection, rule, broken)), None) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        ("good = following[starts[q] + out[row, q]]", "good = out[row, q]"),
+        ("if clocks[starts[q] + good, r] > out[row, r]:", "if False:"),
+        ("if out[row, p] < 0 or out[row, p] >= state:", "if True:"),
+        ("out[row, p] = state\n", "pass\n"),
+    ],
+)
+def test_a_broken_least_cut_is_noticed(monkeypatch: pytest.MonkeyPatch, rule: str, broken: str) -> None:
+    monkeypatch.setattr(compiling, "is_loaded", lambda: False)
+    monkeypatch.setattr(compiling, "PLAIN", kernels_with(rule, broken))
+    with pytest.raises((AssertionError, IndexError)):
+        assert next(wrong_slices(projection), None) is None
+
+
+def test_an_order_that_forgets_messages_through_other_processes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "projected", without_third_processes)
+    assert noticed()
+
+
+def test_a_search_that_forgets_the_first_cut_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = mutant(detection, "if condition.at(run.bottom):", "if False:")
+    monkeypatch.setattr(changed, "dive", mutant(paths, "if condition.at(run.bottom):", "if False:").dive)
+    monkeypatch.setattr("tests.unit.causality.small_conditions.definitely", changed.definitely)
+    assert noticed()
+
+
+def without_third_processes(run: Run, tables: list[Table]) -> Projection:
+    """The projection, with only the messages that went straight from one of its processes to another."""
+    tables = list(tables)
+    order = projection.projected(run, tables)
+    inside = {run.processes[process] for process in order.processes}
+    lines = []
+    for line in run.trace.lines():
+        ends = run.trace.channels[line.channel] if isinstance(line, Send | Receive) else None
+        if ends is None or {ends.source, ends.target} <= inside:
+            lines.append(line)
+        elif isinstance(line, Receive):
+            lines.append(Internal(line.process, line.position, payload=line.payload))
+    alone = Run(Trace(run.trace.header, lines))
+    return Projection(run, order.processes, order.kept, projection.projected(alone, tables).clocks)
