@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 
+from strobe.encodable import UNENCODABLE, refusal
 from strobe.errors import UsageError
 from strobe.handlers import call, handler_finished
 from strobe.keyed_state import KeyedState
+from strobe.known_fields import decode_known
 from strobe.process import Context, Process, Waits, check_process
 from strobe.protocol.dijkstra_scholten import (
     AnnounceTermination,
@@ -104,10 +106,14 @@ class Detecting(Process):
         handler_finished(self.process, "capture", state)
         if isinstance(state, KeyedState):
             raise UsageError("a process with a KeyedState cannot be wrapped in Detecting; return a struct or bytes")
-        return Detected(msgspec.Raw(msgspec.msgpack.encode(state)), self.detector.state, self.timers)
+        try:
+            data = msgspec.msgpack.encode(state)
+        except UNENCODABLE as error:
+            raise refusal(f"what capture() of {type(self.process).__name__} returned", state, error) from error
+        return Detected(msgspec.Raw(data), self.detector.state, self.timers)
 
     def restore(self, state: Detected) -> None:
-        call(self.process, "restore", msgspec.msgpack.decode(state.state, type=type(self.process.capture())))
+        call(self.process, "restore", decode_known(state.state, type(self.process.capture())))
         self.detector.state, self.timers = state.engagement, state.timers
 
     def waits_for(self) -> Waits | None:

@@ -22,6 +22,7 @@ from strobe.handlers import (
     check_methods,
     check_properties,
 )
+from strobe.known_fields import require_known
 from strobe.outside import Sink, Source
 
 __all__ = ["Channel", "Context", "Process", "Random", "System", "Waits"]
@@ -231,6 +232,16 @@ class System:
         value = self.conserved(states, messages)
         check_finished("the function `conserved` of the system", value)
         return value
+
+    def decode_recorded(self, body: bytes | memoryview) -> list[Any]:
+        """Return the messages in the body of a frame that a snapshot holds.
+
+        As `decoder`, but a field that the type of a message does not know is an error, too: restored without it, the
+        message would be another one (E9).
+        """
+        messages = self.decoder.decode(body)
+        require_known(body, self.decoder.type)
+        return messages
 
     def _check_outside(self) -> None:
         """Raise UsageError where a source or sink is none, or belongs to nobody."""

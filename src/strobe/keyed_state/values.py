@@ -11,8 +11,10 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from strobe.encodable import UNENCODABLE, refusal
 from strobe.errors import UsageError
 from strobe.keyed_state.segments import Key
+from strobe.known_fields import finder_of, require_known
 
 Stored = str | bytes | int | float | bool | None | msgspec.Raw
 
@@ -36,6 +38,7 @@ class Values:
         """Those of the kept types of which every value can be encoded."""
         try:
             self.decode = msgspec.msgpack.Decoder(value_type).decode
+            self._has_fields = finder_of(value_type) is not None
         except TypeError as error:
             raise UsageError(f"a keyed state cannot have values of the type {value_type}: {error}") from error
 
@@ -52,7 +55,9 @@ class Values:
             stored = msgspec.Raw(_encode(value))
             if (self.value_type is not Any and kind is not self.value_type) or kind is msgspec.Raw:
                 self.decode(stored)
-        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        except UNENCODABLE as error:
+            if not isinstance(error, msgspec.ValidationError) and kind is not msgspec.Raw:
+                raise refusal(f"key {key!r}: a {kind.__name__}", value, error) from error
             expected = getattr(self.value_type, "__name__", self.value_type)
             raise UsageError(f"key {key!r}: a {kind.__name__} cannot be kept as {expected}: {error}") from error
         return stored
@@ -62,6 +67,8 @@ class Values:
         if self.value_type is Any and _is_container(memoryview(raw)[0]):
             return raw.copy()
         value = self.decode(raw)  # also where only its bytes are kept: those of another version are refused here (E9)
+        if self._has_fields:
+            require_known(raw, self.value_type)
         return value if type(value) in self.kept else raw.copy()
 
 

@@ -7,6 +7,7 @@ and the states that the node has to do with would be of the types from before: `
 from copy import deepcopy
 
 from strobe.errors import UsageError
+from strobe.handlers import call
 from strobe.process import Process
 from strobe.protocol import LocalState
 from strobe.storage.states import decode_state, encode_state
@@ -32,7 +33,7 @@ class Beginning:
         if self._copy is not None:
             return deepcopy(self._copy)
         assert self._state is not None, "there is a copy or a state"
-        process.restore(decode_state(process, self._state))
+        call(process, "restore", decode_state(process, self._state))
         return process
 
 

@@ -21,9 +21,8 @@ from typing import NamedTuple
 import msgspec
 
 from strobe.errors import SnapshotError, StoreCorrupt
-from strobe.handlers import call
 from strobe.process import Process, System
-from strobe.protocol import SnapshotId, View
+from strobe.protocol import LocalState, SnapshotId, View
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
 from strobe.protocol.log import EpochStart, Manifest
 from strobe.runtime.commits import prove
@@ -31,6 +30,7 @@ from strobe.runtime.restoring import Unrestorable, fit_in_flight, fit_state
 from strobe.storage import LogState, Store
 from strobe.storage.manifests import blobs_of
 from strobe.storage.resolution import LATEST
+from strobe.storage.round_trip import round_trip
 from strobe.user_code import RAISED, is_failure
 
 
@@ -230,11 +230,11 @@ def _misfit(store: Store, name: str, system: System) -> str | None:
     """Return why the programs of `system` cannot go on from the snapshot (R3)."""
     try:
         for process, fragment in store.load(name, checksums=False).fragments.items():
-            fit_in_flight(name, process, fragment, system.decoder.decode)
+            fit_in_flight(name, process, fragment, system.decode_recorded)
             example = _example(system.processes.get(process))
             if example is not None and fragment.state is not None:
                 state = fit_state(name, process, fragment.state, example)
-                problem = _refusal(system.processes[process], state)
+                problem = _refusal(process, system.processes[process], fragment.state, state)
                 if problem is not None:
                     return f"is refused by process {process}: {problem}"
     except Unrestorable as error:
@@ -244,21 +244,15 @@ def _misfit(store: Store, name: str, system: System) -> str | None:
     return None
 
 
-def _refusal(process: Process, state: object) -> str | None:
-    """Return what a copy of `process` raises when it is to become `state`; None where none can be made to tell."""
+def _refusal(name: str, process: Process, local: LocalState, state: object) -> str | None:
+    """Return why a copy of `process` does not become `state`, decoded from `local`; None also if it has no copy."""
     try:
         twin = copy.deepcopy(process)
     except RAISED as error:  # the user's own objects
         if not is_failure(error):
             raise
         return None
-    try:
-        call(twin, "restore", state)
-    except RAISED as error:  # the user's own code
-        if not is_failure(error):
-            raise
-        return f"{type(error).__name__}: {error}"
-    return None
+    return round_trip(name, twin, local, state)
 
 
 def _example(process: Process | None) -> object | None:

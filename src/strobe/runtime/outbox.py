@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from strobe.encodable import UNENCODABLE, message_refusal
 from strobe.errors import UsageError
 from strobe.event_bound import EventBound
 from strobe.protocol import Endpoint
@@ -89,9 +90,11 @@ class Outbox:
         buffer = frame.buffer
         try:
             _encode_into(message, buffer, -1)
-        except BaseException:
+        except BaseException as error:
             del buffer[frame.size :]
-            raise
+            if not isinstance(error, UNENCODABLE):
+                raise
+            raise message_refusal(self.name, channel, message, error) from error
         size = len(buffer)
         if size >= frame.bytes_max:
             if size - frame.size > frame.message_bytes_max:

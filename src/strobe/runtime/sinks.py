@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from strobe.encodable import UNENCODABLE, refusal
 from strobe.errors import StrobeError, UsageError
 from strobe.outside import Sink
 from strobe.runtime.staging import OnStep, Staging, released_in
@@ -37,7 +38,10 @@ class FileSink(Sink):
         self._prepared = 0
 
     def emit(self, record: Any) -> None:
-        line = _encode(record) + b"\n"
+        try:
+            line = _encode(record) + b"\n"
+        except UNENCODABLE as error:
+            raise refusal(f"the record that process {self.process} emits", record, error) from error
         self._position += len(line)
         self._lines.append((self._position, line))
 

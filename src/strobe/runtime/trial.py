@@ -15,26 +15,18 @@ import msgspec
 
 from strobe.causality.proof import Finding
 from strobe.errors import UNREADABLE, SnapshotNotFound
-from strobe.handlers import call
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
-from strobe.protocol.fragment import KEYED, MSGPACK
 from strobe.protocol.systems import first_view
 from strobe.protocol.view import ChannelSpec
 from strobe.storage import Store
-from strobe.storage.difference import compare_keyed
 from strobe.storage.levels import HOLDS, VIOLATED, Check, Level, StoreLevels, Verified
-from strobe.storage.states import decode_captured, encode_captured, encoding_of, require_state
-from strobe.storage.values import CHANGED, FieldChange, changed_fields
-from strobe.user_code import RAISED, is_failure
+from strobe.storage.round_trip import round_trip
+from strobe.storage.states import decode_captured, encoding_of, require_state
+from strobe.user_code import RAISED, explain, is_failure
 
 LoadSystem = Callable[[], System]
 """Returns the system with processes newly made: a trial changes them."""
-
-FIELDS_MAX = 5
-"""How many fields that differ are named."""
-
-_encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Decoded(msgspec.Struct):
@@ -115,7 +107,7 @@ def conserved_value(system: System, snapshot: Snapshot) -> tuple[Any, list[Findi
     except RAISED as error:  # the user's own code
         if not is_failure(error):
             raise
-        return None, [Finding("invariant", "conserved", f"fails with {_summary(error)}")]
+        return None, [Finding("invariant", "conserved", f"fails: {explain(error)}")]
 
 
 def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
@@ -126,7 +118,7 @@ def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
     for name, state in decoded.states.items():
         local = snapshot.fragments[name].state
         assert local is not None, "it was decoded"
-        problem = _round_trip(name, system.processes[name], local, state)
+        problem = round_trip(name, system.processes[name], local, state)
         if problem is not None:
             yield Finding("restore", name, problem)
 
@@ -142,12 +134,12 @@ def decode(system: System, snapshot: Snapshot) -> Decoded:
         except RAISED as error:  # capture() is the user's own code
             if not is_failure(error):
                 raise
-            problem = f"its state does not decode into what capture() returns: {_summary(error)}"
+            problem = f"its state does not decode into what capture() returns: {explain(error)}"
             decoded.findings.append(Finding("state", name, problem))
         for channel, items in fragment.in_flight.items():
             for item in items:
                 try:
-                    decoded.messages += system.decoder.decode(item.frame.body)[item.consumed :]
+                    decoded.messages += system.decode_recorded(item.frame.body)[item.consumed :]
                 except UNREADABLE as error:
                     problem = f"the frame of message {item.frame.first_ordinal} has none of its messages: {error}"
                     decoded.findings.append(Finding("message", channel, problem))
@@ -160,57 +152,6 @@ def _decode_state(name: str, process: Process, local: LocalState) -> Any:
     if encoding_of(example) != local.encoding:
         raise TypeError(f"the snapshot has {local.encoding}, and capture() returns {type(example).__name__}")
     return decode_captured(example, local)
-
-
-def _round_trip(name: str, process: Process, local: LocalState, state: Any) -> str | None:
-    """Restore one process and capture it again; return how what it captures differs, or None."""
-    try:
-        call(process, "restore", state)
-    except RAISED as error:  # the user's own code
-        if not is_failure(error):
-            raise
-        return f"restore() fails with {_summary(error)}"
-    try:
-        captured = process.capture()
-        encoding, data = encode_captured(name, captured)
-    except RAISED as error:  # the user's own code
-        if not is_failure(error):
-            raise
-        return f"capture() after restore() fails with {_summary(error)}"
-    if encoding != local.encoding:
-        return f"capture() after restore() gives {encoding} instead of {local.encoding}"
-    try:
-        return _captured_difference(captured, data, local)
-    except UNREADABLE as error:
-        return f"capture() after restore() gives a {type(captured).__name__}, which its state is not: {_summary(error)}"
-
-
-def _captured_difference(captured: Any, data: bytes, local: LocalState) -> str | None:
-    """Name what `captured`, encoded as `data`, has otherwise than what was restored; None where nothing is lost."""
-    if data == local.data and not local.deltas:
-        return None
-    if local.encoding == KEYED:
-        fields = compare_keyed((local.data, *local.deltas), (data,)).examples
-    elif local.encoding == MSGPACK:
-        fields = list(_state_changes(type(captured), local.data, data))
-    else:
-        fields = [FieldChange("bytes", CHANGED, len(local.data), len(data))]
-    if not fields:
-        return None
-    some = ", ".join(f"{one.path or 'value'} {one.change}" for one in fields[:FIELDS_MAX])
-    more = f" and {len(fields) - FIELDS_MAX} more" if len(fields) > FIELDS_MAX else ""
-    return f"capture() after restore() gives something else: {some}{more}"
-
-
-def _state_changes(state_type: Any, before: bytes, after: bytes) -> Iterator[FieldChange]:
-    """Compare two encoded states by what they decode into: a set, for one, may be written in any order."""
-    states = [msgspec.msgpack.decode(data, type=state_type) for data in (before, after)]
-    if states[0] != states[1]:
-        try:
-            plain = [msgspec.msgpack.decode(_encode_in_order(state)) for state in states]
-        except TypeError:  # keys or members that cannot be sorted
-            plain = [msgspec.msgpack.decode(data) for data in (before, after)]
-        yield from changed_fields(*plain)
 
 
 def _topology(system: System, snapshot: Snapshot) -> Iterator[Finding]:
@@ -237,8 +178,3 @@ def _topology(system: System, snapshot: Snapshot) -> Iterator[Finding]:
 
 def _ends(channel: ChannelSpec) -> str:
     return f"{channel.kind} from {channel.source} to {channel.target}, hashed by {channel.hash}"
-
-
-def _summary(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -3,8 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from strobe.encodable import encode_message
 from strobe.errors import UsageError
 from strobe.event_bound import (
     EVENT_BYTES_MAX,
@@ -19,9 +18,6 @@ from strobe.process import Context, Random
 
 if TYPE_CHECKING:
     from strobe.simulation.node import Node
-
-_ENCODER = msgspec.msgpack.Encoder()
-_encode = _ENCODER.encode
 
 
 class SimulatedContext(Context):
@@ -46,7 +42,7 @@ class SimulatedContext(Context):
 
     def send(self, channel: str, message: Any) -> None:
         # Encoded at once: what the sender does to the message afterwards is not sent.
-        payload = _encode(message)
+        payload = encode_message(self.name, channel, message)
         bound = self.bound
         bound.pending += MESSAGE_BYTES + len(payload)
         if bound.pending >= LOOK_BYTES:  # as `spend`, in place: it runs for every message

@@ -15,6 +15,7 @@ from strobe.causality.cuts import Cut, channel_contents
 from strobe.causality.reordering import reorder
 from strobe.causality.trace import EventRef, Trace, TracedEvent
 from strobe.causality.trace_lines import Receive, Sight
+from strobe.encodable import encode_message
 from strobe.errors import StrobeError, UsageError
 from strobe.handlers import call
 from strobe.keyed_state import KeyedState
@@ -24,7 +25,6 @@ from strobe.simulation.checkers.channels_exact import recorded_messages
 from strobe.simulation.node import frame_body
 from strobe.storage.states import decode_state, encode_state, is_captured
 
-_encode = msgspec.msgpack.encode
 _to_json = msgspec.json.encode
 _decode = msgspec.msgpack.decode
 
@@ -56,7 +56,7 @@ class ReplayContext(Context):
         self.ids: list[str] = []
 
     def send(self, channel: str, message: Any) -> None:
-        self.sent.setdefault(channel, []).append(_encode(message))
+        self.sent.setdefault(channel, []).append(encode_message(self.name, channel, message))
 
     def set_timer(self, name: str, after_s: float) -> None:
         pass  # the trace says when it fires

@@ -4,7 +4,7 @@ States are read only where their blobs differ. Two snapshots of different epochs
 numbers then say how the second differs from the first, and may go down.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ from strobe.storage.store import Store
 from strobe.storage.values import ADDED, CHANGED, REMOVED, FieldChange, changed_fields
 
 Segments = Sequence[bytes | memoryview]
+Form = Callable[[msgspec.Raw], bytes | memoryview]
+"""Makes of a value what it is compared by."""
 
 EXAMPLES_MAX = 3
 """How many keys of each kind are shown with their values."""
@@ -120,14 +122,17 @@ def _compare(store: Store, names: tuple[str, str], manifests: Sequence[Manifest]
     )
 
 
-def compare_keyed(first: Segments, second: Segments) -> KeyedChange:
-    """Compare two keyed states, each a base and deltas on it; of the first, keys and hashes are held in memory."""
-    hashes = {key: xxhash.xxh3_128_digest(memoryview(value)) for key, value in merged_entries(first)}
+def compare_keyed(first: Segments, second: Segments, form: Form = memoryview) -> KeyedChange:
+    """Compare two keyed states, each a base and deltas on it; of the first, keys and hashes are held in memory.
+
+    Values are the same if their `form` is: that of their bytes, unless told otherwise.
+    """
+    hashes = {key: xxhash.xxh3_128_digest(form(value)) for key, value in merged_entries(first)}
     found: dict[str, list[Key]] = {ADDED: [], CHANGED: []}
     values: dict[Key, Any] = {}
     for key, value in merged_entries(second):
         known = hashes.pop(key, None)
-        if known == xxhash.xxh3_128_digest(memoryview(value)):
+        if known == xxhash.xxh3_128_digest(form(value)):
             continue
         kind = found[ADDED if known is None else CHANGED]
         kind.append(key)

@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 
+from strobe.encodable import UNENCODABLE, refusal
 from strobe.errors import UsageError
 from strobe.handlers import check_finished
 from strobe.keyed_state import KeyedState
+from strobe.known_fields import decode_known
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
 from strobe.protocol.fragment import KEYED, MSGPACK, OPAQUE
@@ -38,17 +40,23 @@ def encode_captured(process: str, captured: Any) -> tuple[str, bytes]:
         return KEYED, captured.encode()
     if isinstance(captured, (bytes, bytearray, memoryview)):
         return OPAQUE, bytes(captured)
-    return MSGPACK, _encode(captured)
+    try:
+        return MSGPACK, _encode(captured)
+    except UNENCODABLE as error:
+        raise refusal(f"what capture() of process {process} returned", captured, error) from error
 
 
 def decode_captured(example: Any, state: LocalState) -> Any:
-    """Return a captured state as `capture` gave it; `example` is what it gives now, and says of which type."""
+    """Return a captured state as `capture` gave it; `example` is what it gives now, and says of which type.
+
+    Raise ValueError if it is not of that type. A field that the type does not know is no part of it (E9).
+    """
     if state.encoding == KEYED:
         value_type = example.value_type if isinstance(example, KeyedState) else Any
         return KeyedState.from_segments((state.data, *state.deltas), value_type)
     if state.encoding == OPAQUE:
         return bytes(state.data)
-    return msgspec.msgpack.decode(state.data, type=type(example))
+    return decode_known(state.data, type(example))
 
 
 def encode_state(name: str, process: Process) -> tuple[str, bytes]:

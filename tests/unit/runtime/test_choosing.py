@@ -23,6 +23,12 @@ class Note(msgspec.Struct, tag=True):
     text: str
 
 
+class Shorter(msgspec.Struct):
+    """What goes from a to b in the samples, by a new name of its field."""
+
+    total: int = 0
+
+
 class Unknown(Process):
     """Stands for a program with its own loop, of which nobody else knows what it captures."""
 
@@ -192,9 +198,30 @@ class Balance(Process):
     def restore(self, state: Any) -> None: ...
 
 
+class Account(msgspec.Struct):
+    """What b of the samples is, by a new name of its field."""
+
+    amount: int = 0
+
+
+class Renamed(Balance):
+    def capture(self) -> Any:
+        return Account()
+
+
+class Forgetful(Balance):
+    """Takes nothing of what b of the samples was."""
+
+    def capture(self) -> Any:
+        return {"balance": 1}
+
+
 @pytest.mark.parametrize(
     ("processes", "messages", "reason"),
     [
+        ({"b": Renamed()}, (), "`Account.balance` is in the data, and Account has no such field"),
+        ({"b": Forgetful()}, (), "is refused by process b: capture() after restore() gives something else: balance"),
+        ({}, (Shorter,), "`list[0].amount` is in the data, and Shorter has no such field"),
         ({"b": Balance()}, (), "is of another schema: the state of process 'b' does not fit"),
         ({}, (Note,), "is of another schema: what was in flight does not fit: channel a->b, at b"),
     ],

@@ -1,0 +1,75 @@
+"""Names the part of a value that msgspec cannot encode: its path and its type (E13)."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from strobe.errors import UsageError
+
+UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""All that encoding a value may raise."""
+
+_DEPTH_MAX = 100
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def refusal(what: str, value: Any, error: BaseException) -> UsageError:
+    """Return the error to raise for `value`, which is `what` to people, after encoding it raised `error`."""
+    path, part, problem = _culprit(type(value).__name__, value, error)
+    kind = type(part).__name__
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    if isinstance(problem, TypeError):
+        text = "msgspec does not encode such objects; use a msgspec.Struct, numbers, text, bytes, lists or dicts"
+    return UsageError(f"{what} cannot be encoded: {path}: {kind} ({text})")
+
+
+def message_refusal(process: str, channel: str, message: Any, error: BaseException) -> UsageError:
+    """Return the error to raise for a message that `process` sends on `channel`."""
+    return refusal(f"the message that process {process!r} sends on {channel!r}", message, error)
+
+
+def encode_message(process: str, channel: str, message: Any) -> bytes:
+    """Return `message` as it is sent; raise UsageError that names the part of it that cannot be."""
+    try:
+        return _encode(message)
+    except UNENCODABLE as error:
+        raise message_refusal(process, channel, message, error) from error
+
+
+def _culprit(path: str, value: Any, error: BaseException) -> tuple[str, Any, BaseException]:
+    """Return the innermost part that cannot be encoded, with its path and what encoding it raises."""
+    for _ in range(_DEPTH_MAX):
+        for step, part in _parts(value):
+            problem = _problem(part)
+            if problem is not None:
+                path, value, error = path + step, part, problem
+                break
+        else:
+            return path, value, error
+    return path, value, error
+
+
+def _problem(value: Any) -> BaseException | None:
+    try:
+        _encode(value)
+    except UNENCODABLE as error:
+        return error
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a container holds, with how it is reached; nothing for a value that has no parts."""
+    if isinstance(value, msgspec.Struct):
+        yield from ((f".{name}", getattr(value, name)) for name in value.__struct_fields__ if hasattr(value, name))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from ((f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value))
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield f" key {key!r}", key
+            yield f"[{key!r}]", one
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{place}]", one) for place, one in enumerate(value))
+    elif isinstance(value, (set, frozenset)):
+        yield from ((f" member {one!r}", one) for one in value)
