@@ -38,11 +38,11 @@ def answering(*answers):
 class Children:
     """Stands for a supervisor: its coordinator answers as it is told to, and `gone` is what ends, tick by tick."""
 
-    def __init__(self, status, take=None, gone=(), halt_report=None):
+    def __init__(self, status, take=None, gone=(), failure=None):
         self.client = SimpleNamespace(status=status, take=take, api="127.0.0.1:1")
         self.gone = list(gone)
         self.needs, self.stops, self.ticks = [], [], 0
-        self.halt_report = halt_report
+        self.failure = failure
         self.store = "/no/store"
         self.needed = self.needs.append
 
@@ -276,15 +276,20 @@ def test_a_halt_right_before_the_end_is_reported_with_its_exit_code():
 
 
 @pytest.mark.parametrize(
-    ("status", "halt_report"), [(TransportError("it ends"), REPORT), (status_of(halted=REPORT), None)]
+    ("status", "failure", "code"),
+    [
+        (TransportError("it ends"), ChildFailed("coordinator", 1, REPORT, halted=True), 1),
+        (status_of(halted=REPORT), None, 1),
+        (TransportError("it ends"), ChildFailed("coordinator", 5, REPORT, halted=False), 5),
+    ],
 )
-def test_a_halt_after_the_last_snapshot_is_reported_with_its_exit_code(status, halt_report):
-    children = Children(answering(status), halt_report=halt_report)
+def test_a_halt_or_takeover_after_the_last_snapshot_is_reported(status, failure, code):
+    children = Children(answering(status), failure=failure)
     session = Session(children)
     session._status = status_of()
     with pytest.raises(ChildFailed, match=REPORT) as failed:
         session._stop()
-    assert failed.value.exit_code == 1
+    assert failed.value.exit_code == code
     assert children.stops == [True]
 
 
@@ -292,6 +297,6 @@ def test_a_coordinator_that_ended_with_a_halt_while_all_was_stopped_has_its_repo
     supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
     halted = f"print('10:00 error: halted report=\"{REPORT}\"'); raise SystemExit(1)"
     supervisor._add("coordinator", [halted]).start(supervisor._lifeline)
-    assert supervisor.halt_report is None
+    assert supervisor.failure is None
     supervisor.stop()
-    assert supervisor.halt_report == REPORT
+    assert str(supervisor.failure) == REPORT

@@ -449,7 +449,9 @@ def test_who_is_started_again(tmp_path, name, code, again):
         assert child.ended is False
 
 
-@pytest.mark.parametrize(("name", "code"), [("b", 2), ("b", 3), ("coordinator", 1), ("coordinator", 3)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("b", 2), ("b", 3), ("coordinator", 1), ("coordinator", 3), ("coordinator", 5)]
+)
 def test_who_ends_everything(tmp_path, name, code):
     with Supervisor("bank.py:bank", str(tmp_path), ["b"]) as supervisor, pytest.raises(ChildFailed) as failed:
         supervisor._judge(supervisor._add(name, []), code)

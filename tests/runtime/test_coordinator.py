@@ -1,6 +1,8 @@
 """The live coordinator with nodes that are made by hand: who is let in, what is committed, what is aborted."""
 
 import asyncio
+import os
+import socket
 from pathlib import Path
 
 from tests.runtime.fake_nodes import both_alive, committed, record_of, running
@@ -20,7 +22,7 @@ from strobe.protocol.coordination import (
     TellView,
 )
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Begin, EpochStart, FrontierRecord
+from strobe.protocol.log import Abort, Begin, EpochStart, FrontierRecord, Term
 from strobe.runtime.control import (
     AddressBook,
     Failed,
@@ -38,10 +40,12 @@ def entries(store: Path) -> list[object]:
     return [entry for _, entry in Store.open(store).read_log()]
 
 
-def test_S1_an_empty_log_begins_with_the_first_epoch_and_the_first_view(tmp_path: Path) -> None:
+def test_S1_an_empty_log_begins_with_the_first_term_epoch_and_view(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
-            first = entries(tmp_path / "store")[0]
+            term, first = entries(tmp_path / "store")[:2]
+            assert isinstance(term, Term)
+            assert (term.term, term.coordinator) == (1, f"{socket.gethostname()} pid {os.getpid()}")
             assert isinstance(first, EpochStart)
             assert (first.epoch, first.view) == (1, coordinator.coordinator.first_view)
 

@@ -199,9 +199,9 @@ class Session:
                 self._status = ask(self._supervisor.client.status).result(ANSWER_S)
         self._supervisor.stop(asks=not self._silent)
         report = self._status.halted if self._status is not None else None
-        report = report or self._supervisor.halt_report
-        if report is not None and not was_halted:
-            raise ChildFailed(COORDINATOR, 1, report, halted=True)
+        failure = ChildFailed(COORDINATOR, 1, report, halted=True) if report else self._supervisor.failure
+        if failure is not None and not was_halted:
+            raise failure
         if self._status is not None:
             # Snapshots may have been committed while everything was stopping.
             self._status.committed = self._complete() or 0

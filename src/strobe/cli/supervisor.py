@@ -4,6 +4,7 @@ Children write to log files in the store's run directory, of bounded size. They 
 however it ends, they end too. A child that was killed or crashed is started again; one that ended by itself with 0 has
 left; one that cannot run at all (bad usage, something missing) stops everything. A coordinator that has run before may
 find its port taken, or its store out of reach, when it is started again: that may pass, so it is tried some more times.
+A coordinator from which another one has taken over ends everything here: started again, it would take over in turn.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from strobe.cli.child import COORDINATOR, Child, Gone
 from strobe.cli.output import note
-from strobe.errors import StoreError, StrobeError, TransportError
+from strobe.errors import StoreError, StrobeError, TakenOver, TransportError
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import Discovered, discover
 from strobe.storage.locating import canonical_url, run_directory
@@ -141,10 +142,10 @@ class Supervisor:
         self.close()
 
     @property
-    def halt_report(self) -> str | None:
-        """Why the coordinator has stopped everything, if it has ended with that."""
+    def failure(self) -> "ChildFailed | None":
+        """Why the coordinator has ended for good, if it has: it has halted the system, or another one leads."""
         coordinator = self._children.get(COORDINATOR)
-        return coordinator.report() if coordinator is not None and coordinator.code == _HALT else None
+        return _final(coordinator, coordinator.code) if coordinator is not None else None
 
     def _ask_to_stop(self) -> bool:
         try:
@@ -195,9 +196,10 @@ class Supervisor:
         """Decide what the end of a child means."""
         if self.stopping or self._may_return(child, code) or code < 0:
             return
-        halted = child.name == COORDINATOR and code == _HALT
-        if code in _NOT_RUNNABLE or halted:
-            raise ChildFailed(child.name, code, child.report() if halted else child.last_words(), halted)
+        if (failure := _final(child, code)) is not None:
+            raise failure
+        if code in _NOT_RUNNABLE:
+            raise ChildFailed(child.name, code, child.last_words(), False)
         child.ended = code == 0 and child.name != COORDINATOR
 
     def _may_return(self, child: Child, code: int) -> bool:
@@ -231,6 +233,15 @@ class Supervisor:
             time.sleep(0.02)
 
 
+def _final(child: Child, code: int | None) -> "ChildFailed | None":
+    """Return the failure of a coordinator that must not be started again, if it has ended with one."""
+    if child.name == COORDINATOR and code == _HALT:
+        return ChildFailed(child.name, code, child.report(), True)
+    if child.name == COORDINATOR and code == TakenOver.exit_code:
+        return ChildFailed(child.name, code, child.last_words(), False)
+    return None
+
+
 class ChildFailed(StrobeError):
     """A child cannot run, or has stopped the whole system; `tail` says why, or is the end of its log."""
 
@@ -242,7 +253,7 @@ class ChildFailed(StrobeError):
         self.halted = halted
 
     def __str__(self) -> str:
-        if self.halted:
+        if self.halted or self.exit_code == TakenOver.exit_code:
             return self.tail
         separator = "\n" if "\n" in self.tail else " "
         return f"{self.name} ended with exit code {self.exit_code}:{separator}{self.tail}"

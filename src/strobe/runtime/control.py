@@ -57,7 +57,8 @@ class Register(msgspec.Struct, frozen=True):
     `address` is where its peers reach it. `channels` are those of its description of the system that it is an end of,
     and `released` is how far output is out in its sinks, where they can tell: these count where it joins. `system` is
     the one that has let it in before, if one has: it obeys no other. `run` is the same for all instances that somebody
-    starts again after another: where the process has left in it, none of these joins anew.
+    starts again after another: where the process has left in it, none of these joins anew. `term` is the highest term
+    of a coordinator that has let it in.
     """
 
     version: Count
@@ -72,12 +73,14 @@ class Register(msgspec.Struct, frozen=True):
     released: Annotated[dict[Name, Count | None], msgspec.Meta(max_length=KEYS_MAX)] = {}
     system: Word = ""
     run: Word = ""
+    term: Count = 0
 
 
 class Welcome(msgspec.Struct, frozen=True):
     """The answer to `Register`. `system` is the identity of the store, which every link of the system must name.
 
-    Where nothing comes for `silence_s`, however often the node says that it lives, the connection leads nowhere.
+    Where nothing comes for `silence_s`, however often the node says that it lives, the connection leads nowhere. `term`
+    is the coordinator's: a node that was let in by one of a higher term does not obey this one (S1).
     """
 
     system: Word
@@ -85,6 +88,7 @@ class Welcome(msgspec.Struct, frozen=True):
     settings: NodeSettings
     epoch: Count
     silence_s: Seconds
+    term: Count = 0
 
 
 class Refused(msgspec.Struct, frozen=True):

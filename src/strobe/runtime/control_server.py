@@ -85,10 +85,11 @@ class ControlServer:
         self._strangers: dict[Connection, None] = {}
         self._strangers_max = at_most(STRANGERS_MAX)
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port."""
+    async def bind(self, host: str, port: int) -> int:
+        """Take the address, and return the port; nobody is let in before `start`."""
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, backlog=at_most(BACKLOG))
+            backlog = at_most(BACKLOG)
+            self._server = await asyncio.start_server(self._serve, host, port, backlog=backlog, start_serving=False)
         except OSError as error:
             place = print_address(host, port)
             raise TransportError(
@@ -96,6 +97,11 @@ class ControlServer:
             ) from error
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    async def start(self) -> None:
+        """Let nodes in."""
+        assert self._server is not None, "an address is taken first"
+        await self._server.start_serving()
 
     async def close(self) -> None:
         """Listen no more, and end every connection."""

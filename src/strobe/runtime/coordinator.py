@@ -7,12 +7,15 @@ is told when it returns.
 """
 
 import asyncio
+import os
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from strobe.errors import TakenOver
 from strobe.process import System
 from strobe.protocol import Lifecycle, SnapshotId
 from strobe.protocol.coordination import (
@@ -118,14 +121,34 @@ class Coordinator:
 
     async def start(self) -> None:
         """Open the store, read its log, and take over from there."""
+        await self.open()
+        await self.take_over()
+
+    async def open(self) -> None:
+        """Open the store and read its log. UsageError: it is not the store of this system."""
         await self.store.open(self.store_url, self.clock.now_us)
         header = self.store.desk.store.header
         self.identity, self.store_url = header.store, self.store.desk.store.url
         if self.state.next_position:
             logged_first = self.brain.rollback.first_view
             check_store(self.store_url, self.brain.epoch, self.brain.view, self.first_view, logged_first)
-        self.log.say("started", store=self.store_url, epoch=self.brain.epoch, log_position=self.state.next_position)
+
+    async def take_over(self) -> None:
+        """Begin a new term: from here on this coordinator leads, until another one does so (S1)."""
+        await self.store.lead(f"{socket.gethostname()} pid {os.getpid()}")
+        self.log.say(
+            "started",
+            store=self.store_url,
+            term=self.term,
+            epoch=self.brain.epoch,
+            log_position=self.state.next_position,
+        )
         self.hear(Recovered())
+
+    @property
+    def term(self) -> int:
+        """The term in which this coordinator leads."""
+        return self.state.term.term if self.state.term is not None else 0
 
     async def close(self) -> None:
         """Let the thread end. Nodes go on without a coordinator."""
@@ -139,8 +162,12 @@ class Coordinator:
 
     def broke(self, error: BaseException) -> None:
         """Something has happened that must not: end, rather than go on with who knows what."""
-        if not self.ended.done():
-            self.ended.set_exception(error)
+        if self.ended.done():
+            return
+        self.ended.set_exception(error)
+        if isinstance(error, TakenOver):
+            self.log.say("taken over", ERROR, term=error.term, coordinator=error.coordinator, own_term=error.own_term)
+            self.requests.close(str(error))
 
     def now_s(self) -> float:
         return self._loop.time()

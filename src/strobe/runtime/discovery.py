@@ -24,6 +24,7 @@ class Discovered(msgspec.Struct, frozen=True):
     pid: int
     started_us: int
     system: str = ""
+    term: int = 0
 
 
 def announce(store: str, discovered: Discovered) -> None:
@@ -40,10 +41,17 @@ def announce(store: str, discovered: Discovered) -> None:
         raise StoreError(store, f"cannot write {path}: {error.strerror or error}") from error
 
 
+def is_announced(store: str, discovered: Discovered) -> bool:
+    """Tell whether whoever looks for the coordinator of `store` finds this one."""
+    with suppress(TransportError):
+        return discover(store) == discovered
+    return False
+
+
 def withdraw(store: str, discovered: Discovered) -> None:
     """Take the word back, unless another coordinator has left its own since."""
-    with suppress(OSError, TransportError):
-        if discover(store) == discovered:
+    with suppress(OSError):
+        if is_announced(store, discovered):
             _path(store).unlink()
 
 

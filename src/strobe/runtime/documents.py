@@ -144,6 +144,7 @@ class Status(msgspec.Struct):
     troubles: list[Trouble]
     halted: str | None
     left: list[str] = []
+    term: int = 0
 
 
 class SnapshotSummary(msgspec.Struct):

@@ -125,6 +125,8 @@ class Host:
         self._releasing: _Releasing | None = None
         self._settled = 0
         self._current = 0
+        # The highest term of a coordinator that has let it in.
+        self._term = 0
         # Why the coordinator has not let it in, the last time that it asked.
         self._put_off_for = ""
         self._done: asyncio.Future[int] | None = None
@@ -207,6 +209,7 @@ class Host:
             {name: self._released(name, sink) for name, sink in self.sinks.items()} if not self.epoch else {},
             self.system,
             self._run,
+            self._term,
         )
 
     def _released(self, name: str, sink: Sink) -> int | None:
@@ -255,15 +258,22 @@ class Host:
 
     def _welcomed(self, welcome: Welcome) -> None:
         if self.system and welcome.system != self.system:
-            self._put_off(f"here is the coordinator of another system, of the store {welcome.store}")
-            self._link.reconnect()
+            self._turn_from(f"here is the coordinator of another system, of the store {welcome.store}")
+            return
+        if welcome.term < self._term:
+            self._turn_from(f"it leads in term {welcome.term}, and one of term {self._term} has taken over from it")
             return
         self._put_off_for = ""
-        self.system = welcome.system
+        self.system, self._term = welcome.system, welcome.term
         self.settings = welcome.settings
         self._current = welcome.epoch
         self._link.unanswered_max = math.ceil(welcome.silence_s / welcome.settings.heartbeat_s)
         self._store = self.writer.store = canonical_url(self._store_given or welcome.store)
+
+    def _turn_from(self, reason: str) -> None:
+        """Obey nothing of this coordinator's, and look for one that leads."""
+        self._put_off(reason)
+        self._link.reconnect()
 
     def _refused(self, refused: Refused) -> None:
         if refused.final:

@@ -47,6 +47,10 @@ class HttpServer(uvicorn.Server):
         self._socket = _bind(host, port, backlog)
         self.address = print_address(host, self._socket.getsockname()[1])
 
+    def close(self) -> None:
+        """Give up the address of a server that was never started."""
+        self._socket.close()
+
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await super().serve(sockets or [self._socket])
 

@@ -5,6 +5,9 @@ another writer has logged: `heard` says how many such entries it knew of, and wh
 but comes back as `AppendLost`, as if that writer had been a moment faster (S1).
 
 A log that cannot be written is tried again and again: nothing can go on without it, and nothing is lost meanwhile.
+
+The desk leads in a term of its own. Once it has read that another coordinator has started since, every piece of work
+raises TakenOver: nothing is appended, chosen, removed or collected any more.
 """
 
 import threading
@@ -15,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import LogConflict, StoreError, StrobeError
+from strobe.errors import LogConflict, StoreError, StrobeError, TakenOver
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
 from strobe.protocol.ids import SnapshotId
@@ -37,6 +40,7 @@ from strobe.runtime.commits import CommitOrder, assemble, prove
 from strobe.runtime.patience import may_pass
 from strobe.runtime.settings import RetentionSettings
 from strobe.storage import Store, collect
+from strobe.storage.appending import begin_term
 from strobe.storage.retention import apply, plan
 
 RETRY_S_MIN = 0.05
@@ -121,6 +125,15 @@ class LogDesk:
         told: list[Told] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
         return told
 
+    def lead(self, coordinator: str) -> list[Told]:
+        """Begin a term; return what others have written until then. Nothing else is appended before.
+
+        StoreError: it cannot be written, and waiting does not help.
+        """
+        self._patiently(lambda: begin_term(self.store, coordinator, self._now_us()), at_start=True)
+        told: list[Told] = self._patiently(self._read)
+        return told
+
     def append(self, entry: Entry, heard: int) -> list[Told]:
         """Append `entry`, or tell who was faster."""
         told: list[Told] = self._patiently(self._read)
@@ -162,6 +175,8 @@ class LogDesk:
         except LogConflict:
             assert entry is not None, "only the append itself can come into conflict"
             return [*told, *self._patiently(self._read), AppendLost(entry)]
+        except TakenOver:
+            raise
         except StrobeError as error:
             found = self._patiently(self._read)
             if any(isinstance(one, Logged) and one.entry == entry for one in found):

@@ -55,6 +55,7 @@ class Metrics:
 
 
 _SYSTEM: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
+    ("term", "The term in which the coordinator leads: how often one has started.", lambda status: status.term),
     ("epoch", "The current epoch.", lambda status: status.epoch),
     ("view", "The number of the current view.", lambda status: status.view),
     ("log_position", "How many entries the log has.", lambda status: status.log_position),

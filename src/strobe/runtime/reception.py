@@ -81,6 +81,12 @@ class Reception:
             # It has its state, and waits for its own coordinator, which had this address before.
             reason = f"here is the coordinator of another system, of the store {coordinator.store_url}"
             return Refused(f"{reason}; if that store was made anew, start this node again", False)
+        if register.term > coordinator.term:
+            coordinator.poll()  # another one leads: this one ends as soon as it has read so
+            reason = (
+                f"a coordinator of term {register.term} leads the system, and this one is of term {coordinator.term}"
+            )
+            return Refused(reason, False)
         if register.version != VERSION:
             reason = f"this node speaks version {register.version} of the control protocol, the coordinator {VERSION}"
             return Refused(f"{reason}; install the same Strobe on both", True)
@@ -168,6 +174,7 @@ class Reception:
                 coordinator.node_settings,
                 coordinator.brain.epoch,
                 self.members.silence_s,
+                coordinator.term,
             )
         )
         if former is not None and earlier is not None:

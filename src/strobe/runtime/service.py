@@ -12,15 +12,16 @@ from strobe.runtime.client import running_for
 from strobe.runtime.control import Stop
 from strobe.runtime.control_server import ControlServer
 from strobe.runtime.coordinator import Coordinator
-from strobe.runtime.discovery import Discovered, announce, withdraw
+from strobe.runtime.discovery import Discovered, announce, is_announced, withdraw
 from strobe.runtime.documents import Status
 from strobe.runtime.event_log import WARNING
 from strobe.runtime.http_server import HttpServer
+from strobe.runtime.log_desk import Told
 from strobe.runtime.metrics import Metrics
 from strobe.runtime.operations import Operations
 from strobe.runtime.reception import Reception
 from strobe.runtime.status import describe
-from strobe.runtime.watch import TICK_S, Watch
+from strobe.runtime.watch import POLL_S, TICK_S, Watch
 
 FIRST_EPOCH_S_MAX = 5.0
 STOP_S_MAX = 10.0
@@ -49,6 +50,9 @@ class CoordinatorService:
         self._here: Discovered | None = None
         self._complained = False
         self._announced: Discovered | None = None
+        self._announcing: asyncio.Future[list[Told]] | None = None
+        self._announced_s = 0.0
+        self._loop = asyncio.get_running_loop()
 
     def status(self) -> Status:
         return describe(self.watch, self.listen, self.api)
@@ -89,32 +93,57 @@ class CoordinatorService:
         listen = parse_address(coordinator.settings.listen, "listen")
         api = parse_address(coordinator.settings.api, "api")
         await asyncio.to_thread(_refuse_second, coordinator.store_url)
-        await coordinator.start()
+        await coordinator.open()
+        # Its addresses first: one that nobody could reach must not take over from one that runs.
         if self._wants_http:
             self._http = HttpServer(Api(self.operations, self.status, self.metrics).application(api[0]), api)
             self.api = self._http.address
+        self.listen = print_address(listen[0], await self._control.bind(*listen))
+        await coordinator.take_over()
+        if self._http is not None:
             self._serving = asyncio.create_task(self._http.serve())
             self._serving.add_done_callback(self._served)
-        self.listen = print_address(listen[0], await self._control.start(*listen))
+        await self._control.start()
         self._ticking = asyncio.create_task(self._tick())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(coordinator.epoch_known.wait(), FIRST_EPOCH_S_MAX)
-        self._here = Discovered(self.listen, self.api, os.getpid(), coordinator.started_us, coordinator.identity)
+        self._here = Discovered(
+            self.listen, self.api, os.getpid(), coordinator.started_us, coordinator.identity, coordinator.term
+        )
         self._announce()
         coordinator.log.say("listening", nodes=self.listen, api=f"http://{self.api}")
         self.ready.set()
 
-    def _announce(self) -> None:
-        """Leave word where this coordinator is. Those who know already need it without: a full disk is no end."""
-        if self._here is None or self._announced is not None:
-            return
+    def _announce(self) -> list[Told]:
+        """Write down where this coordinator is, if that is not what is written. Failing to write is not fatal."""
+        here, coordinator = self._here, self.coordinator
+        assert here is not None, "it listens by now"
+        coordinator.store.desk.store.require_lead()
         try:
-            announce(self.coordinator.store_url, self._here)
-            self._announced = self._here
+            if not is_announced(coordinator.store_url, here):
+                announce(coordinator.store_url, here)
+                self._announced = here
         except StoreError as error:
-            if not self._complained:
-                self.coordinator.log.say("cannot leave word where it is", WARNING, reason=str(error))
-            self._complained = True
+            self._loop.call_soon_threadsafe(self._complain, str(error))
+        return []
+
+    def _complain(self, reason: str) -> None:
+        if not self._complained:
+            self.coordinator.log.say("cannot write the coordinator's address file", WARNING, reason=reason)
+        self._complained = True
+
+    def _keep_announced(self) -> None:
+        """Look again now and then, behind the last look at the log.
+
+        A coordinator that is stopped and goes on may write its address over that of the one that leads, before it has
+        read that there is one.
+        """
+        now_s = self.coordinator.now_s()
+        if self._here is None or now_s - self._announced_s < POLL_S:
+            return
+        self._announced_s = now_s
+        if self._announcing is None or self._announcing.done():
+            self._announcing = self.coordinator.store.work(self._announce)
 
     def _served(self, serving: "asyncio.Task[None]") -> None:
         if not serving.cancelled() and (error := serving.exception()) is not None:
@@ -124,7 +153,7 @@ class CoordinatorService:
         try:
             while True:
                 self.watch.look()
-                self._announce()
+                self._keep_announced()
                 await asyncio.sleep(TICK_S)
         except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
             self.coordinator.broke(error)
@@ -139,6 +168,8 @@ class CoordinatorService:
         if self._http is not None and self._serving is not None:
             self._http.should_exit = True
             await self._serving
+        elif self._http is not None:
+            self._http.close()
         await self.coordinator.close()
 
 

@@ -53,6 +53,7 @@ def describe(watch: Watch, listen: str, api: str) -> Status:
         troubles=troubles(watch),
         halted=coordinator.halted,
         left=list(brain.membership.left),
+        term=coordinator.term,
     )
 
 

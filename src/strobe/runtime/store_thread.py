@@ -47,6 +47,11 @@ class StoreThread:
             for told in some:
                 self._take(told)
 
+    async def lead(self, coordinator: str) -> None:
+        """Begin the term of this coordinator. StoreError: the log cannot be written."""
+        for told in await self._do(self.desk.lead, coordinator):
+            self._take(told)
+
     def work(self, job: Callable[..., list[Told]], *arguments: Any) -> "asyncio.Future[list[Told]]":
         """Have `job` done after everything that was given before; what is returned ends when it has been told."""
         future = self._do(job, *arguments)

@@ -42,15 +42,20 @@ class Log:
         """Work for the coordinator of `term`."""
         self._led = term
 
+    def require_lead(self) -> None:
+        """Raise TakenOver if this is the log of a coordinator, and a higher term than its own was read."""
+        if self._led is not None and self.term > self._led:
+            raise TakenOver(self._place.url, self._led, self.term, self._terms.coordinator)
+
     def read(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
         """Yield every entry from `start` on with its position; raise StoreCorrupt at the first damaged one."""
-        self._require_lead()
+        self.require_lead()
         position = min(start, len(self._checksums))
         while (raw := self._present(position)) is not None:
             decoded = decode_entry(raw, self._place.url, position, self._before(position))
             self._remember(position, decoded.checksum)
             entry = self._terms.take(position, decoded)
-            self._require_lead()
+            self.require_lead()
             if position >= start:
                 yield position, entry
             position += 1
@@ -59,7 +64,7 @@ class Log:
 
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
-        self._require_lead()
+        self.require_lead()
         if position > len(self._checksums):
             list(self.read(position))  # whatever lies before has to be read, and remembered, first
         if position != len(self._checksums):
@@ -78,10 +83,6 @@ class Log:
     def ref(self, position: int) -> EntryRef:
         """Return what an entry that was read is known by."""
         return EntryRef(position, self._checksums[position])
-
-    def _require_lead(self) -> None:
-        if self._led is not None and self.term > self._led:
-            raise TakenOver(self._place.url, self._led, self.term, self._terms.coordinator)
 
     def _before(self, position: int) -> str:
         return self._checksums[position - 1] if position else self._header_checksum

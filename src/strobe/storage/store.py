@@ -97,6 +97,10 @@ class Store:
         """Work for the coordinator of `term`: once a higher term is read, reading and appending raise TakenOver."""
         self._log.lead(term)
 
+    def require_lead(self) -> None:
+        """Raise TakenOver if a higher term than that was read; nothing is read for it."""
+        self._log.require_lead()
+
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position` of the log; raise LogConflict where it exists, or the log ends before it."""
         self._log.append(entry, position)

@@ -1,0 +1,156 @@
+"""Two `strobe up` on one store: the last to start leads, and the one before it ends by itself (S1)."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+
+from tests.live import ledger
+from tests.live.harness import (
+    DEADLINE_S,
+    LEDGER,
+    ROOT,
+    check_everything,
+    wait_until,
+    working_on,
+)
+
+from strobe.errors import StrobeError, TakenOver
+from strobe.protocol.ids import SnapshotId
+from strobe.protocol.log import Commit, Term
+from strobe.runtime.client import Client
+from strobe.storage import Store
+from strobe.storage.entries import decode_entry, entry_name
+
+
+class Up:
+    """A `strobe up` in a process of its own, with what it prints."""
+
+    def __init__(self, process, output):
+        self.process = process
+        self.output = output
+
+    def printed(self):
+        return " ".join(self.output.read_text().split())
+
+    def wait_ended(self):
+        """Wait until it ends by itself, and return its exit code."""
+        try:
+            return self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it goes on: {self.printed()}") from None
+
+
+@contextmanager
+def up(directory, name, system, store):
+    """Run `strobe up`, from when it says that the system runs; in the end it is killed, and its children with it."""
+    output = directory / f"{name}.txt"
+    words = ["up", f"{LEDGER}:{system}", "--store", str(store), "--interval", "0.1"]
+    environment = os.environ | {"STROBE_TEST_OUTPUT": str(directory)}
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "strobe.cli", *words], cwd=ROOT, stdout=file, stderr=file, env=environment
+        )
+    started = Up(process, output)
+    try:
+        wait_until("the system runs", lambda: "running; logs are in" in started.printed())
+        yield started
+    finally:
+        process.kill()
+        process.wait()
+
+
+def committed(store):
+    with suppress(StrobeError):
+        return len(Store.open(store).state().committed)
+    return 0
+
+
+def wait_committed(store, more):
+    wanted = committed(store) + more
+    wait_until(f"{more} more snapshots", lambda: committed(store) >= wanted)
+
+
+def stop_all(store):
+    """Stop every program that works on a store, as a machine does that is suspended; return their process ids."""
+    pids = [int(pid) for pid in working_on(store)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    return pids
+
+
+def continue_all(pids):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def logs(store):
+    return "".join(path.read_text() for path in (store / "run" / "log").glob("*.log"))
+
+
+def interrupt(started):
+    started.process.send_signal(signal.SIGINT)
+    return started.wait_ended()
+
+
+def check_history(store):
+    """Check that the log has one history: each term, epoch and snapshot is above those before it, each process on.
+
+    Return the terms of the log.
+    """
+    terms, newest, positions = [0], SnapshotId(0, 0, ""), {}
+    for position, entry in Store.open(store).read_log():
+        document = decode_entry((store / entry_name(position)).read_bytes(), str(store), position, None)
+        assert document.term == terms[-1], f"entry {position} is of another term"
+        if isinstance(entry, Term):
+            assert entry.term == terms[-1] + 1
+            terms.append(entry.term)
+        elif isinstance(entry, Commit):
+            snapshot = SnapshotId.parse(entry.snapshot)
+            assert snapshot > newest, f"{snapshot} was committed after {newest}"
+            newest = snapshot
+            found = {process: record.position for process, record in entry.manifest.processes.items()}
+            back = {process for process, reached in found.items() if reached < positions.get(process, 0)}
+            assert not back, f"{snapshot}, at entry {position}, lies before the one before it, at {sorted(back)}"
+            positions = found
+    return terms[1:]
+
+
+def test_S1_a_stopped_up_that_goes_on_ends_when_a_second_one_leads(tmp_path):
+    """S1: nothing of the first is committed after the term of the second, and it says who has taken over."""
+    store = tmp_path / "store"
+    with up(tmp_path, "first", "ledger", store) as first:
+        wait_committed(store, 3)
+        stopped = stop_all(store)
+        with up(tmp_path, "second", "ledger", store) as second:
+            wait_committed(store, 3)
+            leader = Client.of_store(str(store)).status()
+            continue_all(stopped)
+            assert first.wait_ended() == TakenOver.exit_code
+            assert re.search(rf"another coordinator has taken over \(\S+ pid {leader.pid}, term 2\)", first.printed())
+            assert not set(stopped).intersection(map(int, working_on(store)))
+            wait_committed(store, 3)
+            status = Client.of_store(str(store)).status()
+            assert (status.pid, status.term, status.epoch) == (leader.pid, 2, leader.epoch)
+            assert interrupt(second) == 0
+    assert check_history(store) == [1, 2]
+    check_everything(ledger.ledger, store)
+
+
+def test_S1_a_sink_of_a_stopped_up_is_taken_over_when_that_has_ended(tmp_path):
+    """S1, R2: what the first still holds keeps the second from beginning; then output goes on, each line once."""
+    store = tmp_path / "store"
+    with up(tmp_path, "first", "with_sinks", store) as first:
+        wait_committed(store, 3)
+        stopped = stop_all(store)
+        with up(tmp_path, "second", "with_sinks", store) as second:
+            wait_until("the sink to be waited for", lambda: "which must end first" in logs(store))
+            continue_all(stopped)
+            assert first.wait_ended() == TakenOver.exit_code
+            wait_committed(store, 5)
+            assert interrupt(second) == 0
+    assert check_history(store) == [1, 2]
+    check_everything(ledger.with_sinks, store, tmp_path)
