@@ -74,7 +74,10 @@ class TestRelease:
         assert staged(path) == []
 
     def test_R2_everything_is_durable_before_what_depends_on_it(self, sink, path, monkeypatch):
-        """A segment before its name, that before the snapshot may commit; the output before its segment is removed."""
+        """The epoch before its first segment, a segment before its name, that before the snapshot may commit.
+
+        And the output before its segment is removed.
+        """
         events = []
 
         def noted(name, call):
@@ -90,10 +93,15 @@ class TestRelease:
         position = emit(sink, 1)
         sink.prepare(position)
         staging = Path(f"{path}.staged").name
-        assert events == ["fsync .unfinished", "rename .unfinished", f"fsync {staging}"]
+        segment = ["fsync .unfinished", "rename .unfinished", f"fsync {staging}"]
+        assert events == ["fsync epoch.unfinished", "rename epoch.unfinished", f"fsync {staging}", *segment]
+        events.clear()
+        position = emit(sink, 2)
+        sink.prepare(position)
+        assert events == segment
         events.clear()
         sink.release(position)
-        assert events == [f"fdatasync {path.name}", "unlink segment"]
+        assert events == [f"fdatasync {path.name}", "unlink segment", "unlink segment"]
 
     def test_releasing_twice_does_nothing_more(self, sink, path):
         position = emit(sink, 1)
@@ -192,6 +200,19 @@ class TestRestore:
         sink.prepare(end)
         sink.release(end)
         assert path.read_bytes() == b"1\n4\n"
+
+    def test_R2_output_that_a_later_epoch_has_staged_is_not_discarded_by_an_older_one(self, sink, path):
+        """R2, S1: a process that a replaced coordinator tells to begin may come after that of the one that leads."""
+        sink.restore(0, epoch=3)
+        position = emit(sink, 1)
+        sink.prepare(position)
+        sink.close()
+        with pytest.raises(StrobeError, match="holds output of epoch 3, and this process is told to begin epoch 2"):
+            restored(path, 0)
+        again = restored(path, position, epoch=4, origin=3)
+        assert path.read_bytes() == b"1\n"
+        again.close()
+        restored(path, position, epoch=2).close()  # nothing is staged, so nothing is lost
 
     def test_R2_a_rollback_completes_the_release_of_what_the_snapshot_staged(self, sink, path):
         position = emit(sink, 1, 2)

@@ -109,6 +109,7 @@ class FileSink(Sink):
 
     def _go_to(self, staging: Staging, position: int, epoch: int, origin: int, fork: bool) -> None:
         """Release what was staged before `position`, and discard what lies behind it; or begin a new file there."""
+        staging.begin(epoch)
         released, current = staging.released, staging.current
         if released > position:
             problem = f"{staging.output} has released {released:,} bytes, and the snapshot covers {position:,} of them"

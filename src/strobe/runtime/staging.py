@@ -5,6 +5,7 @@ A position is a number of bytes of output since the beginning. Beside the releas
 
     <20 digits>   a segment: the output from the position that its name says
     current       which file output is released into, at which position that begins, in which epoch that was decided
+    epoch         the newest epoch in which output was staged
     lock          held by the one who writes, whom it names
 
 A segment has its name only when all of it is on the disk, and loses it only when all of it is on the disk in the
@@ -26,6 +27,7 @@ import msgspec
 from strobe.errors import UNREADABLE, StrobeError, UsageError
 
 _CURRENT = "current"
+_EPOCH = "epoch"
 _LOCK = "lock"
 _UNFINISHED = ".unfinished"
 _DIGITS = 20
@@ -74,6 +76,7 @@ class Staging:
         self.directory = _directory_of(path)
         self._path = path
         self._step: OnStep = on_step or (lambda step: None)
+        self._epoch = self._staged_epoch = 0
         self._lock = _lock(self.directory)
         try:
             for leftover in self.directory.glob(f"*{_UNFINISHED}"):
@@ -99,8 +102,31 @@ class Staging:
         finally:
             os.close(self._lock)
 
+    def begin(self, epoch: int) -> None:
+        """Stage in `epoch` from here on. What a later one has staged is not this one's to discard.
+
+        A process that is told of an older epoch follows a coordinator from which another one has taken over (S1).
+        """
+        newest = self._newest_epoch()
+        if epoch < newest and self._segments():
+            raise StrobeError(
+                f"the sink in {self.directory} holds output of epoch {newest}, and this process is told to begin epoch "
+                f"{epoch}: another coordinator leads; if the store was made anew, remove {self.directory}"
+            )
+        self._epoch, self._staged_epoch = epoch, newest
+
+    def _newest_epoch(self) -> int:
+        with suppress(FileNotFoundError):
+            text = (self.directory / _EPOCH).read_bytes()
+            if text.isdigit():
+                return int(text)
+        return 0
+
     def stage(self, begin: int, pieces: Iterable[bytes]) -> None:
         """Make a durable segment of `pieces`, which begin at the position `begin`."""
+        if self._epoch > self._staged_epoch:
+            self._create(_EPOCH, [str(self._epoch).encode()])
+            self._staged_epoch = self._epoch
         self._create(f"{begin:0{_DIGITS}}", pieces)
 
     def missing(self, position: int) -> int | None:
