@@ -88,6 +88,7 @@ class FakeCoordinator:
         self.settings = settings
         self.view = first_view(system)
         self.epoch = 1
+        self.term = 0
         self.counter = 0
         self.position = 0
         self.newest: str | None = None
@@ -202,7 +203,8 @@ class FakeCoordinator:
         register = await _message(reader)
         assert isinstance(register, Register)
         link = Link(register, writer)
-        link.say(Welcome(self.store.header.store, self.store.url, self.settings, self.epoch, SILENCE_S))
+        header = self.store.header
+        link.say(Welcome(header.store, self.store.url, self.settings, self.epoch, SILENCE_S, self.term))
         async with self._registered:
             self.links[register.process] = link
             self._registered.notify_all()

@@ -21,7 +21,7 @@ from strobe.runtime.metrics import Metrics
 from strobe.runtime.operations import Operations
 from strobe.runtime.reception import Reception
 from strobe.runtime.status import describe
-from strobe.runtime.watch import POLL_S, TICK_S, Watch
+from strobe.runtime.watch import TICK_S, Watch
 
 FIRST_EPOCH_S_MAX = 5.0
 STOP_S_MAX = 10.0
@@ -51,7 +51,6 @@ class CoordinatorService:
         self._complained = False
         self._announced: Discovered | None = None
         self._announcing: asyncio.Future[list[Told]] | None = None
-        self._announced_s = 0.0
         self._loop = asyncio.get_running_loop()
 
     def status(self) -> Status:
@@ -133,16 +132,12 @@ class CoordinatorService:
         self._complained = True
 
     def _keep_announced(self) -> None:
-        """Look again now and then, behind the last look at the log.
+        """Look again, right after a look at the log.
 
         A coordinator that is stopped and goes on may write its address over that of the one that leads, before it has
         read that there is one.
         """
-        now_s = self.coordinator.now_s()
-        if self._here is None or now_s - self._announced_s < POLL_S:
-            return
-        self._announced_s = now_s
-        if self._announcing is None or self._announcing.done():
+        if self._here is not None and (self._announcing is None or self._announcing.done()):
             self._announcing = self.coordinator.store.work(self._announce)
 
     def _served(self, serving: "asyncio.Task[None]") -> None:
@@ -152,8 +147,8 @@ class CoordinatorService:
     async def _tick(self) -> None:
         try:
             while True:
-                self.watch.look()
-                self._keep_announced()
+                if self.watch.look():
+                    self._keep_announced()
                 await asyncio.sleep(TICK_S)
         except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
             self.coordinator.broke(error)

@@ -23,17 +23,19 @@ class Watch:
         self._began_s: float | None = None
         self._polled_s = 0.0
 
-    def look(self) -> None:
-        """Look at everything once."""
+    def look(self) -> bool:
+        """Look at everything once; tell whether that was a look at the log as well."""
         now_s = self.coordinator.now_s()
         self._excuse_silence(now_s)
         self.reception.end_silent(now_s)
         self._forget_leavers(now_s)
         self.reception.tell_addresses()
         self._look_at_credit()
-        if now_s - self._polled_s >= POLL_S:
-            self._polled_s = now_s
-            self.coordinator.poll()
+        if now_s - self._polled_s < POLL_S:
+            return False
+        self._polled_s = now_s
+        self.coordinator.poll()
+        return True
 
     def _excuse_silence(self, now_s: float) -> None:
         """Where the coordinator itself was stopped for a while, nobody else was silent: begin to count anew."""
