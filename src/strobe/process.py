@@ -23,6 +23,7 @@ from strobe.handlers import (
     check_properties,
 )
 from strobe.known_fields import require_known
+from strobe.names import check_name
 from strobe.outside import Sink, Source
 
 __all__ = ["Channel", "Context", "Process", "Random", "System", "Waits"]
@@ -195,6 +196,9 @@ class System:
 
     `sources` and `sinks` join live processes to the outside (R2): a record of a source is received under the source's
     name, as from a channel. `hash` is that of every channel which does not have its own.
+
+    Names of processes, channels, sources and sinks have at most 200 bytes, are printable, have no spaces and no slash,
+    and do not begin with a dot (`strobe.names`).
     """
 
     def __init__(
@@ -216,6 +220,7 @@ class System:
         self.hash = hash
         self.sources = dict(sources or {})
         self.sinks = dict(sinks or {})
+        self._check_names()
         for name, process in self.processes.items():
             if not isinstance(process, Process):
                 raise UsageError(f"process {name!r} is a {type(process).__name__}; subclass strobe.Process")
@@ -242,6 +247,17 @@ class System:
         messages = self.decoder.decode(body)
         require_known(body, self.decoder.type)
         return messages
+
+    def _check_names(self) -> None:
+        """Raise UsageError if a name cannot be one: names stand in ids, on terminals and in names of files."""
+        for name in self.processes:
+            check_name("process", name)
+        for channel in self.channels:
+            check_name("channel", channel.id)
+        for name in self.sources:
+            check_name("source", name)
+        for name in self.sinks:
+            check_name("sink", name)
 
     def _check_outside(self) -> None:
         """Raise UsageError where a source or sink is none, or belongs to nobody."""

@@ -5,6 +5,7 @@ import pytest
 
 from strobe.errors import UsageError
 from strobe.names import Name, check_name, is_name
+from strobe.process import Channel, Process, System
 from strobe.protocol import SnapshotId
 from strobe.protocol.bounds import COUNT_MAX
 
@@ -50,3 +51,19 @@ def test_an_id_that_no_coordinator_gave_is_refused(printed: str) -> None:
 
 def test_the_highest_counter_is_an_id() -> None:
     assert SnapshotId.parse(f"000001-{COUNT_MAX}-a") == SnapshotId(1, COUNT_MAX, "a")
+
+
+class Quiet(Process):
+    def capture(self) -> bytes:
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", ["/etc/cron.d/strobe", "x" * 300, "../up", "a\nb"])
+def test_a_system_with_a_name_that_cannot_be_one_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the name of a process"):
+        System({name: Quiet(), "b": Quiet()}, [Channel("b", "b")])
+    with pytest.raises(UsageError, match="cannot be the name of a channel"):
+        System({"b": Quiet()}, [Channel("b", "b", id=name)])

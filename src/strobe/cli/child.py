@@ -10,9 +10,11 @@ import time
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from strobe.cli.lifeline import VARIABLE
+from strobe.errors import StrobeError
+from strobe.private_files import make_directories, open_file, open_regular
 
 COORDINATOR = "coordinator"
 RESTART_S_MIN = 0.05
@@ -68,10 +70,10 @@ class Child:
         return self.process.pid if self.process is not None else None
 
     def start(self, lifeline: int) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(self.log.parent)
         environment = os.environ | {VARIABLE: str(lifeline), "PYTHONUNBUFFERED": "1"}
-        with self.log.open("ab") as log:
-            self._log_begin = log.tell()
+        with self._open_log() as log:
+            self._log_begin = log.seek(0, os.SEEK_END)
             self.process = subprocess.Popen(
                 [*self.program, *self.arguments],
                 stdin=subprocess.DEVNULL,
@@ -84,6 +86,12 @@ class Child:
         self.starts += 1
         self.code = None
         self._started_s = time.monotonic()
+
+    def _open_log(self) -> IO[bytes]:
+        try:
+            return open_file(self.log, "ab")
+        except OSError as error:
+            raise StrobeError(f"cannot write the log {self.log}: {error.strerror}") from error
 
     def poll(self) -> int | None:
         """Return the code that it has just ended with, once; None as long as it runs."""
@@ -98,11 +106,13 @@ class Child:
     def bound_log(self) -> None:
         """Let the log begin anew where it is too long; it is written on meanwhile, so it cannot be another file."""
         with contextlib.suppress(OSError):
-            if self.log.stat().st_size <= LOG_BYTES_MAX:
-                return
-            with contextlib.suppress(OSError):  # what is not kept must not fill the disk all the same
-                shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
-            os.truncate(self.log, 0)
+            with os.fdopen(open_regular(self.log, os.O_RDWR), "rb") as log:
+                if os.fstat(log.fileno()).st_size <= LOG_BYTES_MAX:
+                    return
+                kept = self.log.with_name(f"{self.log.name}.1")
+                with contextlib.suppress(OSError), open_file(kept, "wb") as copy:  # a full disk must not fill further
+                    shutil.copyfileobj(log, copy)
+                os.ftruncate(log.fileno(), 0)
             self._log_begin = 0
 
     def tail(self) -> str:
@@ -144,7 +154,7 @@ class Child:
     def _logged(self) -> list[str]:
         """Return the last lines since it was last started, as many as people can be expected to look at."""
         try:
-            with self.log.open("rb") as log:
+            with open_file(self.log) as log:
                 begin = log.seek(max(self._log_begin, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 lines = log.read().decode("utf-8", "replace").splitlines()
                 return lines if begin == self._log_begin else lines[1:]

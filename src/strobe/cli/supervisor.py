@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from strobe.cli.child import COORDINATOR, Child, Gone
 from strobe.cli.output import note
 from strobe.errors import StoreError, StrobeError, TakenOver, TransportError
+from strobe.private_files import make_directories, refuse_link
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import Discovered, discover
 from strobe.storage.locating import canonical_url, run_directory
@@ -183,9 +184,11 @@ class Supervisor:
 
     def _make_room(self) -> None:
         try:
-            self.logs.mkdir(parents=True, exist_ok=True)
+            make_directories(self.logs)
+            for directory in (self.logs.parent, self.logs):
+                refuse_link(str(directory))
         except OSError as error:
-            raise StoreError(self.store, f"cannot make {self.logs}: {error.strerror}") from error
+            raise StoreError(self.store, f"cannot use {self.logs}: {error.strerror}") from error
 
     def _add(self, name: str, arguments: list[str]) -> Child:
         child = Child(name, self.program, arguments, self.logs / f"{name}.log")

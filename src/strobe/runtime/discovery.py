@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 
 from strobe.errors import UNREADABLE, StoreError, TransportError
+from strobe.private_files import make_directories, open_file, refuse_link
 from strobe.storage.locating import run_directory
 
 FILE = "coordinator.json"
+_BYTES_MAX = 64 << 10
 
 
 class Discovered(msgspec.Struct, frozen=True):
@@ -32,8 +34,10 @@ def announce(store: str, discovered: Discovered) -> None:
     path = _path(store)
     new = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_bytes(msgspec.json.encode(discovered) + b"\n")
+        make_directories(path.parent)
+        refuse_link(str(path.parent))
+        with open_file(new, "wb") as file:
+            file.write(msgspec.json.encode(discovered) + b"\n")
         new.replace(path)
     except OSError as error:
         with suppress(OSError):
@@ -60,7 +64,8 @@ def discover(store: str) -> Discovered:
     path = _path(store)
     start = f"start one with `strobe coordinator SYSTEM --store {store}`"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Discovered)
+        with open_file(path) as file:
+            return msgspec.json.decode(file.read(_BYTES_MAX), type=Discovered)
     except FileNotFoundError as error:
         raise TransportError(f"no coordinator runs for the store {store}; {start}") from error
     except OSError as error:

@@ -16,6 +16,7 @@ import msgspec
 
 from strobe.errors import UNREADABLE, StrobeError, UsageError
 from strobe.outside import Source
+from strobe.private_files import open_regular
 from strobe.runtime.ingress_format import BEGIN, MAGIC, RECORD_BYTES_MAX, read_mark, records
 from strobe.runtime.ingress_writer import Writer, WriterClosed
 
@@ -132,7 +133,7 @@ class IngressLog(Source):
     def _find(self) -> bool:
         if self._file is None:
             try:
-                file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                file = open_regular(self.path, follow=True)
             except FileNotFoundError:
                 return False
             except OSError as error:

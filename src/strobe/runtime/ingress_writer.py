@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 from strobe.errors import StrobeError, UsageError
+from strobe.private_files import open_regular
 from strobe.runtime.ingress_format import BEGIN, MAGIC, framed, marked, read_mark, records, write_all, write_mark
 
 
@@ -151,7 +152,7 @@ class Writer:
 
 def _open_locked(path: Path) -> int:
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = open_regular(path, os.O_RDWR | os.O_CREAT, follow=True)
     except OSError as error:
         raise StrobeError(f"ingress log {path} cannot be opened: {error.strerror}") from error
     try:

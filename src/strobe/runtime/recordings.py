@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from strobe.private_files import make_directories, refuse_link
 from strobe.protocol import Frame, InFlight, SnapshotId
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ class Recordings:
 
 def _write(place: Path, frames: list[Frame]) -> tuple[mmap.mmap, list[memoryview]]:
     """Write the bodies of `frames` to a new file without a name; return its mapping, and each body as a view of it."""
-    place.mkdir(parents=True, exist_ok=True)
+    make_directories(place)
+    refuse_link(str(place))
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         for start in range(0, len(frames), _PIECES_MAX):
             _write_pieces(file.fileno(), [memoryview(frame.body) for frame in frames[start : start + _PIECES_MAX]])

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from strobe.errors import UNREADABLE, StrobeError, UsageError
+from strobe.private_files import directory_mode, open_file, open_regular, refuse_link
 
 _CURRENT = "current"
 _EPOCH = "epoch"
@@ -33,6 +34,7 @@ _UNFINISHED = ".unfinished"
 _DIGITS = 20
 _COPY_BYTES = 1 << 20
 _NAME_BYTES_MAX = 1000
+_CURRENT_BYTES_MAX = 64 << 10
 
 
 class SinkStep(enum.IntEnum):
@@ -172,7 +174,7 @@ class Staging:
     def _copy(self, segment: Segment, end: int) -> None:
         """Write what the released file is to have of `segment`; what it has already is written again."""
         base = self.current.base
-        source = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        source = open_regular(segment.path)
         try:
             position = max(segment.begin, base)
             while position < end:
@@ -189,7 +191,7 @@ class Staging:
     def _create(self, name: str, pieces: Iterable[bytes]) -> None:
         """Make the file `name` of the directory, whole or not at all, in place of one that is there."""
         unfinished = self.directory / f"{name}{_UNFINISHED}"
-        file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        file = open_regular(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             self._step(SinkStep.FILE_OPENED)
             rest = memoryview(b"".join(pieces))
@@ -206,7 +208,7 @@ class Staging:
         self._step(SinkStep.FILE_DURABLE)
 
     def _open_output(self) -> int:
-        output = os.open(self.output, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        output = open_regular(self.output, os.O_RDWR | os.O_CREAT, follow=True)
         _sync_directory(self.output.parent)
         return output
 
@@ -226,7 +228,8 @@ def _directory_of(path: Path) -> Path:
 def _read_current(path: Path) -> Current:
     chosen = _directory_of(path) / _CURRENT
     try:
-        return msgspec.json.decode(chosen.read_bytes(), type=Current)
+        with open_file(chosen) as file:
+            return msgspec.json.decode(file.read(_CURRENT_BYTES_MAX), type=Current)
     except FileNotFoundError:
         return Current(path.name)
     except UNREADABLE as error:
@@ -236,9 +239,10 @@ def _read_current(path: Path) -> Current:
 def _lock(directory: Path) -> int:
     """Make the directory, and be the only one who writes in it until the end of this process."""
     with suppress(FileExistsError):
-        directory.mkdir()
+        directory.mkdir(directory_mode())
         _sync_directory(directory.parent)
-    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    refuse_link(str(directory))
+    lock = open_regular(directory / _LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _sign(lock)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from strobe.errors import UsageError
+from strobe.private_files import make_directories
 from strobe.protocol import FIFO, ChannelSpec, Fragment
 from strobe.traces.notes import Notes, trace_name
 from strobe.traces.rows import to_table
@@ -96,7 +97,7 @@ class TraceWriter:
         path = self.directory / f"{self._number:06}.parquet"
         try:
             # Not before there is something to write: a process begins also where the disk is full.
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directories(self.directory)
             rows = to_table(self._process, notes.leads, notes.sends, notes.records)
             size = write_segment(path, self._header(notes, begin), rows)
         except (OSError, pa.ArrowException) as error:
@@ -160,6 +161,8 @@ class TraceWriter:
 
     def _shorten(self, older: Path) -> int:
         """Remove an older life; of one in this epoch, all but how far it had come. Return the size of what is left."""
+        if older.is_symlink() or older.parent.is_symlink():
+            return 0  # what it leads to is none of ours
         if older.parent == self.directory.parent:
             try:
                 return _keep_end(older)

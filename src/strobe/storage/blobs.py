@@ -97,11 +97,12 @@ class Blobs:
         raw: Piece | None
         if ref.bytes < MAPPED_BYTES_MIN:
             # In one go: where the store is far away, asking for its size first would take as long again.
-            raw = self._place.read(name)
+            raw = self._place.read(name, ref.bytes)
         else:
             self.check_size(ref)
             raw = self._place.view(name, ref.bytes)
-        self._require_size(ref, None if raw is None else len(raw))  # a large one may have been collected since
+        if raw is None or len(raw) != ref.bytes:  # a large one may have been collected since
+            self._require_size(ref, None if raw is None else max(len(raw), self._place.size(name) or 0))
         view = memoryview(raw or b"")
         if checksum and digest_of([view]) != ref.blake3:
             raise StoreCorrupt(self._place.url, name, "its bytes do not match its name; restore it from a copy")

@@ -6,6 +6,9 @@ the directory afterwards makes the name itself durable.
 
 A writer holds a lock on its file in tmp/ as long as it works on it. The kernel drops the lock with the process, so
 whoever gets it knows that the file was left behind.
+
+Only regular files are opened, and no directory within the store may be a symbolic link: nothing that is read, written
+or removed lies outside. The store's own directory may be reached through one: that is a user's choice.
 """
 
 import errno
@@ -19,9 +22,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from strobe.errors import StoreError
+from strobe.errors import StoreCorrupt, StoreError
+from strobe.private_files import NotRegularError, directory_mode, open_regular, refuse_link
 from strobe.storage.header import DIRECTORIES, HEADER, MAKE_IT
-from strobe.storage.place import UNFINISHED, Piece, Place, Unfinished
+from strobe.storage.place import DOCUMENT_BYTES_MAX, UNFINISHED, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
 
 WRITTEN_BYTES = 32 << 20
@@ -44,8 +48,15 @@ class Disk(Place):
         super().__init__(str(root), on_step)
         self.root = root
 
-    def path(self, name: str) -> str:
-        return f"{self.url}/{name}"
+    def path(self, name: str, *, directory: bool = False) -> str:
+        """Return where `name` is, after a look at each directory on the way; `directory`: it is one itself."""
+        path, ahead, rest = self.url, "", name
+        while rest:
+            ahead, _, rest = rest.partition("/")
+            path = f"{path}/{ahead}"
+            if rest or directory:
+                refuse_link(path)
+        return path
 
     def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
         with self.faults(name, "write"), closing(self.open_unfinished()) as file:
@@ -71,44 +82,48 @@ class Disk(Place):
             os.close(descriptor)
 
     def _open_new(self, name: str) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
-            return os.open(self.path(name), flags, 0o644)
+            return open_regular(self.path(name), flags)
         except FileNotFoundError:
             self.guard()
             # It was copied by something that knows files only, such as an object store or git.
             for directory in DIRECTORIES:
                 self.make_directory(directory)
-            return os.open(self.path(name), flags, 0o644)
+            return open_regular(self.path(name), flags)
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes | None:
         try:
             # Snapshots have thousands of small files. Here `faults` would cost as much as a call of the system.
-            return self._read(name)
+            return self._read(name, bytes_max)
         except OSError as error:
             if not isinstance(error, _NOT_HERE):
                 raise self._fault(name, "read", error) from error
         with self.faults(name, "read"):
-            return self._if_there(lambda: self._read(name))
+            return self._if_there(lambda: self._read(name, bytes_max))
 
-    def _read(self, name: str) -> bytes:
-        descriptor = os.open(f"{self.url}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    def _read(self, name: str, bytes_max: int) -> bytes:
+        descriptor = open_regular(self.path(name))
         try:
-            return _read_all(descriptor)
+            return _read_all(descriptor, bytes_max)
         finally:
             os.close(descriptor)
 
     def view(self, name: str, size: int) -> memoryview | None:
         def map_it() -> memoryview:
-            with open(self.path(name), "rb", buffering=0) as file:  # noqa: PTH123
-                return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+            descriptor = open_regular(self.path(name))
+            try:
+                mapped = min(size, os.fstat(descriptor).st_size)  # it may have been cut short since it was looked at
+                return memoryview(mmap.mmap(descriptor, mapped, access=mmap.ACCESS_READ) if mapped else b"")
+            finally:
+                os.close(descriptor)
 
         with self.faults(name, "read"):
             return self._if_there(map_it)
 
     def size(self, name: str) -> int | None:
         with self.faults(name, "read"):
-            return self._if_there(lambda: os.stat(self.path(name)).st_size)  # noqa: PTH116 -- a Path costs more
+            return self._if_there(lambda: os.lstat(self.path(name)).st_size)
 
     def _if_there(self, look: Callable[[], Found]) -> Found | None:
         """Return what `look` finds. Where it finds no file, it looks again when the store is known to be here."""
@@ -124,7 +139,7 @@ class Disk(Place):
     def fingerprint(self, name: str) -> Hashable | None:
         with self.faults(name, "look at"):
             try:
-                found = os.stat(self.path(name))  # noqa: PTH116 -- a Path costs more than the call
+                found = os.lstat(self.path(name))
             except _NOT_HERE:
                 return None
             return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
@@ -142,15 +157,21 @@ class Disk(Place):
 
     def sync_directory(self, name: str) -> None:
         with self.faults(name, "sync"):
-            self._sync(Path(self.path(name)))
+            self._sync(Path(self.path(name, directory=True)))
 
     def names(self, directory: str) -> list[str]:
         with self.faults(directory, "list"):
-            return sorted(self._if_there(lambda: os.listdir(self.path(directory))) or ())  # noqa: PTH208 -- names
+            return sorted(self._if_there(lambda: self._list(directory)) or ())
+
+    def _list(self, directory: str) -> list[str]:
+        return os.listdir(self.path(directory, directory=True))  # noqa: PTH208 -- names
 
     def is_directory(self, name: str) -> bool:
         with self.faults(name, "look at"):
-            return Path(self.path(name)).is_dir()
+            try:
+                return stat.S_ISDIR(os.lstat(self.path(name)).st_mode)
+            except _NOT_HERE:
+                return False
 
     def remove(self, names: Iterable[str]) -> None:
         failure: StoreError | None = None
@@ -172,9 +193,10 @@ class Disk(Place):
     def remove_abandoned(self, name: str, dry_run: bool) -> int | None:
         self.guard()
         with self.faults(name, "remove"):
+            path = self.path(name)
             try:
-                descriptor = os.open(self.path(name), os.O_RDWR | os.O_CLOEXEC)
-            except (FileNotFoundError, IsADirectoryError):  # a directory is none of ours
+                descriptor = open_regular(path, os.O_RDWR)
+            except (FileNotFoundError, IsADirectoryError, NotRegularError):  # what is no file is none of ours
                 return None
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 try:
@@ -182,7 +204,7 @@ class Disk(Place):
                 except BlockingIOError:
                     return None
                 if not dry_run:
-                    Path(self.path(name)).unlink(missing_ok=True)
+                    Path(path).unlink(missing_ok=True)
                 return os.fstat(descriptor).st_size
 
     @contextmanager
@@ -193,6 +215,9 @@ class Disk(Place):
             raise self._fault(name, action, error) from error
 
     def _fault(self, name: str, action: str, error: OSError) -> StoreError:
+        if isinstance(error, NotRegularError):
+            inside = str(error.filename).removeprefix(f"{self.url}/")
+            return StoreCorrupt(self.url, inside, f"{error.strerror}; nothing that it leads to is read or removed")
         return StoreError(self.url, f"cannot {action} {name or 'itself'}: {_explain(error, action)}")
 
     def check_exclusive(self) -> None:
@@ -215,9 +240,12 @@ class Disk(Place):
             self._make(path)
 
     def _make(self, path: Path) -> None:
-        if not path.is_dir():
-            path.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(directory_mode())
             self._sync(path.parent)
+            return
+        if path != self.root:
+            refuse_link(str(path))
 
     def _sync(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -268,16 +296,16 @@ class UnfinishedFile(Unfinished):
         os.close(descriptor)
 
 
-def _read_all(descriptor: int) -> bytes:
-    """Return what the file holds. Where it ends is asked by seeking, which tells only that, in half the time."""
-    size = os.lseek(descriptor, 0, os.SEEK_END)
-    # A directory has no end to speak of, and is refused only when it is read.
+def _read_all(descriptor: int, bytes_max: int) -> bytes:
+    """Return what the file holds, and of a longer one one byte more than `bytes_max`."""
+    size = min(os.fstat(descriptor).st_size, bytes_max)
     raw = os.pread(descriptor, min(size, READ_BYTES) + 1, 0)
     if len(raw) == size:
         return raw
-    pieces = [raw]
-    while pieces[-1]:
-        pieces.append(os.pread(descriptor, READ_BYTES, sum(map(len, pieces))))
+    pieces, read = [raw], len(raw)
+    while pieces[-1] and read <= bytes_max:
+        pieces.append(os.pread(descriptor, min(READ_BYTES, bytes_max + 1 - read), read))
+        read += len(pieces[-1])
     return b"".join(pieces)
 
 

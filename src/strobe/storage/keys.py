@@ -13,11 +13,13 @@ from urllib.parse import quote, unquote
 
 from strobe.causality.signatures import require_cryptography
 from strobe.errors import UsageError
+from strobe.private_files import make_directories, open_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 PRIVATE, PUBLIC = ".key", ".pub"
+_KEY_BYTES_MAX = 64 << 10
 
 
 def create_keys(directory: Path, names: Sequence[str]) -> list[Path]:
@@ -30,7 +32,7 @@ def create_keys(directory: Path, names: Sequence[str]) -> list[Path]:
             f"{directory} has {', '.join(taken)} already, and replacing a key would leave its signatures without one; "
             "choose another directory, or remove the files yourself"
         )
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directories(directory)
     for name in dict.fromkeys(names):
         _create_pair(directory, name)
     return paths
@@ -98,6 +100,7 @@ def _create(path: Path, data: bytes, mode: int) -> None:
     # Nobody else may read it at any moment, so it is made with its mode, not given it afterwards.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)  # a public key is for everybody, whatever the umask is
         file.write(data)
         file.flush()
         os.fsync(descriptor)
@@ -105,6 +108,7 @@ def _create(path: Path, data: bytes, mode: int) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open_file(path, follow=True) as file:  # keys are often links into a mounted directory
+            return file.read(_KEY_BYTES_MAX)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error

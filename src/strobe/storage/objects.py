@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from strobe.errors import MissingExtra, StoreError
 from strobe.storage.object_faults import explain, is_bucket_missing
-from strobe.storage.place import UNFINISHED, Piece, Place, Unfinished
+from strobe.storage.place import DOCUMENT_BYTES_MAX, UNFINISHED, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
 
 if TYPE_CHECKING:
@@ -86,10 +86,13 @@ class Objects(Place):
         parts = iter(lambda: file.read(part), b"")
         self._library.put(self._store, name, parts, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes | None:
         with self.faults(name, "read"):
             try:
-                return bytes(self._library.get(self._store, name).bytes())
+                found = self._library.get(self._store, name)
+                if found.meta["size"] <= bytes_max:
+                    return bytes(found.bytes())
+                return bytes(self._library.get_range(self._store, name, start=0, length=bytes_max + 1))
             except FileNotFoundError as error:
                 self._believe(error)
                 return None

@@ -16,6 +16,9 @@ UNFINISHED = "tmp"
 MAPPED_BYTES_MIN = 1 << 20
 """From this size on, a file is mapped instead of read."""
 
+DOCUMENT_BYTES_MAX = 256 << 20
+"""The longest entry of a log."""
+
 Piece = bytes | memoryview
 """Some consecutive bytes of a file."""
 
@@ -81,8 +84,11 @@ class Place(ABC):
         """Return a new file, to be written as its bytes come, and then named by them."""
 
     @abstractmethod
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of the file `name`, or None where there is none."""
+    def read(self, name: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes | None:
+        """Return the bytes of the file `name`, or None where there is none.
+
+        A file may be longer than it should be: of more than `bytes_max` bytes, only one more than these is read.
+        """
 
     @abstractmethod
     def view(self, name: str, size: int) -> memoryview | None:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from strobe.causality.trace_lines import VERSION
 from strobe.errors import UNREADABLE, UsageError
+from strobe.private_files import open_file
 from strobe.protocol import ChannelSpec
 
 # Why a segment ends where it does.
@@ -80,7 +81,7 @@ class Segment(msgspec.Struct, frozen=True):
         """Return the rows."""
         try:
             # Not read_table, which imports pandas where that is installed; it takes a second.
-            with pq.ParquetFile(self.path) as file:
+            with open_file(self.path) as raw, pq.ParquetFile(raw) as file:
                 return file.read()
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self.path, error) from error
@@ -107,15 +108,16 @@ def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:
     metadata = {name: msgspec.json.encode(value) for name, value in fields.items()}
     unfinished = path.with_suffix(".unfinished")
     try:
-        pq.write_table(
-            rows.replace_schema_metadata(metadata),
-            unfinished,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=_NAMED,
-            column_encoding=dict.fromkeys(_COUNTED, "DELTA_BINARY_PACKED"),
-        )
-        with unfinished.open("rb") as file:
+        with open_file(unfinished, "wb") as file:
+            pq.write_table(
+                rows.replace_schema_metadata(metadata),
+                file,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_NAMED,
+                column_encoding=dict.fromkeys(_COUNTED, "DELTA_BINARY_PACKED"),
+            )
+            file.flush()
             os.fsync(file.fileno())
         unfinished.rename(path)
     finally:
@@ -126,7 +128,7 @@ def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:
 def read_segment(path: Path) -> Segment:
     """Read the header of a segment."""
     try:
-        with pq.ParquetFile(path) as file:
+        with open_file(path) as raw, pq.ParquetFile(raw) as file:
             metadata: dict[bytes, bytes] = file.schema_arrow.metadata or {}
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error

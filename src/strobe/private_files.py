@@ -1,0 +1,97 @@
+"""Files that Strobe makes and reads: for their owner alone, and regular files only.
+
+New files have the mode 0600 and new directories 0700, whatever the umask of the process is. If others are to read them,
+`STROBE_UMASK=027` (in octal digits, as for umask) is given to every program that writes.
+
+What is opened here must be a regular file. A symbolic link would lead out of the directory in which the file is looked
+for, a FIFO would make its reader wait for ever, and a device has no end.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from strobe.errors import UsageError
+
+UMASK_VARIABLE = "STROBE_UMASK"
+_UMASK = "077"
+_NEW = os.O_WRONLY | os.O_CREAT
+_FLAGS = {"rb": os.O_RDONLY, "wb": _NEW | os.O_TRUNC, "ab": _NEW | os.O_APPEND}
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+class NotRegularError(OSError):
+    """Something else is where a file or a directory of ours belongs."""
+
+    def __init__(self, path: str | Path, mode: int, wanted: str = "a regular file") -> None:
+        kind = next((kind for test, kind in _KINDS if test(mode)), "a device")
+        super().__init__(errno.EINVAL, f"is {kind}, where {wanted} must be", str(path))
+
+
+def file_mode() -> int:
+    """Return the mode of a new file."""
+    return 0o666 & ~_umask()
+
+
+def directory_mode() -> int:
+    """Return the mode of a new directory."""
+    return 0o777 & ~_umask()
+
+
+def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
+    """Return a descriptor of the regular file at `path`; with O_CREAT, a new one is for its owner alone.
+
+    `follow`: it may be a symbolic link to one. That is for a path that a user has chosen.
+    """
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags, file_mode())
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO) and not follow:  # a link, a FIFO that nobody reads, or a socket
+            _refuse(path)
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise NotRegularError(path, mode)
+    return descriptor
+
+
+def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False) -> IO[bytes]:
+    """Open the regular file at `path` as Python's `open` does, in one of the modes rb, wb and ab."""
+    return os.fdopen(open_regular(path, _FLAGS[mode], follow=follow), mode)
+
+
+def make_directories(path: Path) -> None:
+    """Make the directory `path` and those above it, as far as they are missing; all new ones are for their owner."""
+    if not path.is_dir():
+        make_directories(path.parent)
+        path.mkdir(directory_mode(), exist_ok=True)
+
+
+def refuse_link(path: str) -> None:
+    """Raise NotRegularError if there is a symbolic link at `path`, where a directory belongs."""
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
+        raise NotRegularError(path, mode, "a directory")
+
+
+def _refuse(path: str | Path) -> None:
+    mode = os.lstat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise NotRegularError(path, mode)
+
+
+def _umask() -> int:
+    text = os.environ.get(UMASK_VARIABLE) or _UMASK
+    if len(text) > 4 or not text.isascii() or any(digit not in "01234567" for digit in text):
+        raise UsageError(f"{UMASK_VARIABLE}={text!r} is no mask; give octal digits, such as 027")
+    return int(text, 8) & 0o777
