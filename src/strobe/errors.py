@@ -3,6 +3,7 @@
     StrobeError
     ├── UsageError            you asked for something that cannot be: a wrong topology, file or argument
     │   └── TraceInvalid          events of a trace do not fit together (strobe.causality)
+    ├── UserCodeFailed        code of yours failed while it ran, or was found wrong before
     ├── InconsistentCut       a cut is not closed under happens-before (strobe.causality)
     ├── ReplayDiverged        a process did something else than its trace says (strobe.simulation)
     ├── ProtocolViolation     a peer or a channel broke the rules: a gap, a duplicate, a reordering
@@ -46,6 +47,7 @@ __all__ = [
     "TakenOver",
     "TransportError",
     "UsageError",
+    "UserCodeFailed",
 ]
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -62,6 +64,10 @@ class UsageError(StrobeError):
     """Bad input: the message names the thing, the place and the way out."""
 
     exit_code = 2
+
+
+class UserCodeFailed(StrobeError):
+    """A process, or another part of a system that its user wrote, does not do what it must."""
 
 
 class ProtocolViolation(StrobeError):

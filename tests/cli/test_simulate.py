@@ -23,6 +23,7 @@ class Counter(Process):
         ctx.set_timer("tick", 0.01)
     def receive(self, ctx, channel, message): pass
     def capture(self): return {"count": self.count}
+    def restore(self, state): self.count = state["count"]
 
 def pair(kind, **options):
     return System({"a": kind(), "b": kind()}, [Channel("a", "b"), Channel("b", "a")], **options)
@@ -157,7 +158,7 @@ FAILURES = {
     ),
     "capture": (
         "class Bad(Counter):\n    def capture(self): return self\n",
-        "failed in capture(), after",
+        "process 'a': what capture() of process a returned cannot be encoded: Bad: Bad (msgspec does not",
     ),
     "capture returns nothing": (
         "class Bad(Counter):\n    def capture(self): {'count': self.count}\n",
@@ -165,7 +166,7 @@ FAILURES = {
     ),
     "no capture": (
         "class Bad(Process):\n    def start(self, ctx): pass\n",
-        "the system failed before its start, in capture() or `conserved`: NotImplementedError: Bad must have capture()",
+        "processes 'a', 'b': Bad has no capture(): return its state, or b'' if it has none",
     ),
 }
 
@@ -174,22 +175,72 @@ FAILURES = {
 def test_a_handler_that_raises_is_named_with_process_event_file_and_line(here, name):
     text, expected = FAILURES[name]
     result = simulate(here, text + "mine = pair(Bad)")
-    assert result.code == 2
+    assert result.code == 1
     line = lines_before(text)
     assert any(expected.format(line=line, channel=channel) in result.error for channel in ("a->b", "b->a"))
     assert "correct it, then run it again: strobe simulate mine.py:mine --seed 1" in result.error
 
 
+RESTORES = {
+    "none": (
+        "    restore = Process.restore\n",
+        "Bad has capture() but no restore(): a rollback could not put its state back",
+    ),
+    "raises": (
+        "    def restore(self, state): self.count = state.count\n",
+        "AttributeError: 'dict' object has no attribute 'count' (mine.py:{line}, in restore())",
+    ),
+    "forgets": (
+        "    def restore(self, state): pass\n",
+        "Bad.restore (mine.py:{line}), after event",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESTORES)
+def test_E13_a_mistake_in_restore_is_named_with_file_and_line_by_default(here, name):
+    text, expected = RESTORES[name]
+    text = f"class Bad(Counter):\n{text}"
+    result = simulate(here, text + "mine = pair(Bad)")
+    assert result.code == 1
+    assert expected.format(line=lines_before(text)) in result.error
+    assert "bug in Strobe" not in result.error
+
+
+LATER = """
+class Late(Counter):
+    def restore(self, state):
+        self.count = state["count"]
+        if self.count > 2: raise ValueError("too late")
+"""
+
+
+def test_a_restore_that_fails_later_is_the_users_mistake_and_no_bug(here, monkeypatch):
+    monkeypatch.setattr("strobe.self_check.Restores.check", lambda *_: None)  # found by a rollback, then
+    result = simulate(here, LATER + "mine = pair(Late)", "--faults", "rollbacks", "--snapshots", "40")
+    assert result.code == 1
+    assert "failed in restore(), when it went back to 00" in result.error
+    assert f"ValueError: too late (mine.py:{lines_before(LATER)}, in restore())" in result.error
+
+
+def test_a_process_that_cannot_be_copied_is_checked_as_far_as_it_can_be(here):
+    locked = "class Locked(Counter):\n    def __init__(self):\n        import threading\n"
+    locked += "        super().__init__(); self.lock = threading.Lock()\n"
+    result = simulate(here, locked + "mine = pair(Locked)", "--faults", "delays")
+    assert result.code == 0
+    assert "not checked: Locked.restore of process 'a' (it cannot be copied: TypeError: cannot pickle" in result.err
+
+
 def test_a_message_that_is_none_of_the_declared_ones_is_named(here):
     result = simulate(here, "mine = pair(Counter, messages=[Number])")
-    assert result.code == 2
+    assert result.code == 1
     assert "cannot decode what came on" in result.error
     assert "missing required field `value`" in result.error
 
 
 def test_a_conserved_function_that_raises_is_named(here):
     result = simulate(here, "mine = pair(Counter, conserved=lambda states, messages: 1 / len(states['a']['count']))")
-    assert result.code == 2
+    assert result.code == 1
     assert "TypeError: object of type 'int' has no len()" in result.error
 
 
@@ -262,7 +313,7 @@ def test_a_handler_that_never_ends_what_it_does_is_stopped_and_named(here, monke
     monkeypatch.setattr(context, "EVENT_BYTES_MAX", 1 << 22)
     text = f"class Bad(Counter):\n    def timer(self, ctx, name):\n        while True: {RUNAWAYS[what]}\n"
     result = simulate(here, text + "mine = pair(Bad)")
-    assert result.code == 2
+    assert result.code == 1
     line = lines_before(text)
     assert "has sent, emitted and set timers for more than 4,194,304 bytes in one event" in result.error
     assert f"in Bad.timer() at mine.py:{line - 1};" in result.error

@@ -1,14 +1,17 @@
 """Errors in a user's own code, told in one paragraph: what failed, in which process and event, file and line."""
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import msgspec
 
-from strobe.errors import UsageError
+from strobe.errors import StrobeError, UsageError, UserCodeFailed
 from strobe.simulation.node import Node
+from strobe.simulation.replay import Replay
+from strobe.simulation.rollbacks import Rollbacks
 from strobe.simulation.world import World
 from strobe.user_code import RAISED, STROBE, is_failure, place_of, summary_of
 
@@ -18,33 +21,38 @@ _RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.Msgspec
 
 @contextmanager
 def running(command: str) -> Iterator[None]:
-    """Turn what a user's handler raises during a run into a UsageError; `command` shows it again."""
+    """Turn what a user's code raises during a run into UserCodeFailed; `command` shows it again."""
     try:
         yield
+    except UserCodeFailed as error:
+        raise UserCodeFailed(f"{error}; {_again(command)}") from error
     except RAISED as error:
         what = _what_failed(error)
-        place = place_of(error)
-        ours = place is None and not isinstance(error, _RAISED_FOR_USERS)
-        if (
-            not is_failure(error)
-            or what is None
-            or ours
-            or (isinstance(error, AssertionError) and _raised_by_us(error))
-        ):
+        if not is_failure(error) or what is None:
             raise
+        place = place_of(error)
         where = f" ({place})" if place else ""
-        raise UsageError(
-            f"{what}: {summary_of(error)}{where}; correct it, then run it again:\n    {command}"
-        ) from error
+        raise UserCodeFailed(f"{what}: {summary_of(error)}{where}; {_again(command)}") from error
+
+
+def _again(command: str) -> str:
+    return f"correct it, then run it again:\n    {command}"
 
 
 def _what_failed(error: BaseException) -> str | None:
-    """Name the process and the event under way, from the innermost frame that knows them."""
+    """Name what of the user's has failed, from the innermost frame that knows it; None if the failure is ours."""
+    if isinstance(error, StrobeError) and not isinstance(error, UsageError):
+        return None
+    if isinstance(error, AssertionError) and _raised_by_us(error):
+        return None
+    if place_of(error) is None and not isinstance(error, _RAISED_FOR_USERS):
+        return None
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         found = _event_in(frame)
         if found is not None:
             return found
-    return None
+    # Called from a place that is not listed below: still the user's, if nothing of ours was called from there.
+    return None if _raised_by_us(error) else "the system's own code failed"
 
 
 def _event_in(frame: FrameType) -> str | None:
@@ -53,9 +61,15 @@ def _event_in(frame: FrameType) -> str | None:
         return "the function `conserved` of the system failed"
     if isinstance(owner, World) and function == "__init__":
         return "the system failed before its start, in capture() or `conserved`"
+    if isinstance(owner, Rollbacks) and function == "forget":
+        return f"process {names['node'].name!r} failed in restore()"
+    if isinstance(owner, Replay):
+        return _replayed_in(names, function)
     if not isinstance(owner, Node):
         return None
     match function:
+        case "take_state":
+            return f"process {owner.name!r} failed in restore(), when it went back to {names['restored']}"
         case "capture":
             return f"process {owner.name!r} failed in capture(), after {owner.position} events"
         case "run_event":
@@ -65,6 +79,15 @@ def _event_in(frame: FrameType) -> str | None:
         case "_deliver":
             message = f"message {names.get('ordinal', '?')} on {names['channel']}"
             return f"process {owner.name!r} failed in event {owner.position} (receive, {message})"
+    return None
+
+
+def _replayed_in(names: Mapping[str, Any], function: str) -> str | None:
+    match function:
+        case "_handle":
+            return f"process {names['name']!r} failed in event {names['event'].ref.position} of the trace"
+        case "_restore" if "process" in names:
+            return f"process {names['name']!r} failed in restore(), where the trace begins"
     return None
 
 

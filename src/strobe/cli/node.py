@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from strobe.causality.signatures import sign_record
+from strobe.cli.checking import check_one
 from strobe.cli.commands import new_app
 from strobe.cli.lifeline import follow_lifeline
 from strobe.cli.live import LiveSystem, SystemArgument, load_live
@@ -89,6 +90,8 @@ def _make_host(
         raise UsageError(f"the system has no process {name!r}; there are: {', '.join(live.system.processes)}")
     if isinstance(process, ProgramWithOwnLoop):
         raise UsageError(f"process {name!r} has no class: it is a program of its own, which joins by Node.connect")
+    if not run:  # `strobe up` has checked all of them
+        check_one(live.system, name)
     application = ProcessApplication(name, process, live.system.decoder.decode, live.system.message_rules)
     return Host(
         name,

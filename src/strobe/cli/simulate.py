@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from strobe.cli.checking import check_all
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.failures import running
 from strobe.cli.output import Progress, beside_document, count, note, print_json, say, say_wrapped
@@ -17,8 +18,10 @@ from strobe.cli.runs import faults_text
 from strobe.cli.stores import fresh_store
 from strobe.cli.systems import SystemSource, open_system
 from strobe.errors import UsageError
-from strobe.protocol import PROTOCOLS
+from strobe.process import System
+from strobe.protocol import PROTOCOLS, Snapshot
 from strobe.protocol.systems import first_view
+from strobe.self_check import Restores
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
@@ -145,10 +148,14 @@ def _run_all(plan: Plan, source: SystemSource, faults: Faults, progress: Progres
     tally = Tally()
     for seed in range(plan.seed, plan.seed + plan.seeds):
         with running(plan.command(seed)):
-            world, recorder = _make_world(plan, source, faults, seed)
+            system = source.load()
+            if not tally.runs:
+                check_all(system)
+            restores = Restores(system)
+            world, recorder = _make_world(plan, system, faults, seed)
             if not tally.runs:
                 say_wrapped(f"seed {plan.seeds_text}, faults: {faults.describe()}")
-            _show_progress(plan, world, tally, progress)
+            _follow(plan, world, tally, progress, restores)
             started = time.perf_counter()
             world.run(plan.snapshots)
         tally.add(world, time.perf_counter() - started)
@@ -159,22 +166,25 @@ def _run_all(plan: Plan, source: SystemSource, faults: Faults, progress: Progres
     return tally
 
 
-def _make_world(plan: Plan, source: SystemSource, faults: Faults, seed: int) -> tuple[World, Recorder | None]:
-    system = source.load()
+def _make_world(plan: Plan, system: System, faults: Faults, seed: int) -> tuple[World, Recorder | None]:
     recorder = Recorder(first_view(system), seed, plan.trace_level, plan.system) if plan.trace is not None else None
     store = fresh_store(plan.store, "simulate") if plan.store is not None else None
     world = World(system, seed, faults=faults, store=store, recorder=recorder, checkers=all_checkers())
     return world, recorder
 
 
-def _show_progress(plan: Plan, world: World, tally: Tally, progress: Progress) -> None:
+def _follow(plan: Plan, world: World, tally: Tally, progress: Progress, restores: Restores) -> None:
+    """Show each commit, and try now and then whether the processes take back the states that it has."""
     run = f"seed {world.seed} ({tally.runs + 1} of {plan.seeds}): " if plan.seeds > 1 else ""
 
-    def show(*_: object) -> None:
+    def committed(snapshot: Snapshot) -> None:
+        number = len(world.committed)
+        if number & (number - 1) == 0:  # the first, the second, the fourth...: cheap, and early and late states
+            restores.check(snapshot)
         events = tally.events + world.events
         progress.show(f"{run}{count(len(world.committed), 'snapshot')} of {plan.snapshots}, {events:,} events")
 
-    world.on_commit = show
+    world.on_commit = committed
 
 
 def _write_trace(file: str, recorder: Recorder) -> None:

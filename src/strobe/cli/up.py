@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from strobe.cli.checking import check_all, programs_of
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.live import LiveSystem, SystemArgument, check_settings, load_live, with_settings
 from strobe.cli.output import beside_document, print_json
@@ -12,7 +13,6 @@ from strobe.cli.session import Session
 from strobe.cli.supervisor import Supervisor
 from strobe.cli.systems import open_system
 from strobe.errors import UsageError
-from strobe.runtime.system_file import ProgramWithOwnLoop
 
 app = new_app()
 
@@ -64,9 +64,9 @@ def up(
         raise UsageError("--for takes a number of seconds above 0")
     with open_system(system) as source:
         live = load_live(source)
-    processes = live.system.processes
-    programs = [name for name, process in processes.items() if isinstance(process, ProgramWithOwnLoop)]
-    ours = [name for name in processes if name not in programs]
+        check_all(live.system)
+    programs = programs_of(live.system)
+    ours = [name for name in live.system.processes if name not in programs]
     options = coordinator_options(live, interval, trace, settings or [])
     with beside_document(json), Supervisor(system, store or live.store, ours, options) as supervisor:
         status = Session(supervisor, programs, quiet=json).run(seconds, restore, fork)

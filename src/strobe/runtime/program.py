@@ -14,7 +14,8 @@ from strobe.handlers import DECLARING, Shape, check_finished, check_function, ch
 from strobe.process import Process, System
 from strobe.protocol import Frame, LocalState
 from strobe.runtime.application import Application, Captured, decode_frame, unpack_frame
-from strobe.storage.states import decode_captured, encode_captured
+from strobe.self_check import decoded_again
+from strobe.storage.states import decode_captured
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -58,7 +59,7 @@ class Program(Application):
         self._declaring: Declaring = declaring or Process()
         self._capture = capture
         self._restore = restore
-        self._initial: tuple[str, bytes] | None = None
+        self._initial: LocalState | None = None
         self._asking: asyncio.Future[Delivery] | None = None
         self._waiting = False
         self._departed: Callable[[], None] | None = None
@@ -100,11 +101,11 @@ class Program(Application):
         self.requested = 0
         self.position = local.position if local is not None else 0
         first = self._initial is None
-        encoding, data = self._initial = self._initial or encode_captured(self.name, self._capture())
+        self._initial = self._initial or decoded_again(self.name, self._capture())[0]
         if local is not None:
             self._become(state)
         elif not first:  # everybody begins anew, and this program is not made anew for that
-            self._become(decode_captured(self._capture(), LocalState(0, encoding, data)))
+            self._become(decode_captured(self._capture(), self._initial))
         self.living.set()
 
     def _become(self, state: Any) -> None:

@@ -1,0 +1,204 @@
+"""Checks the processes of a system before anything runs (E13).
+
+Each process is captured, encoded, decoded, restored into another copy, captured again and compared. What would
+otherwise show at the first snapshot, or at the first crash, is named at the start, with file and line.
+
+The process that is going to run is not touched: all of this happens to copies of it (`copy.deepcopy`), as a rollback to
+before the first snapshot does. A process that cannot be copied, because it holds a socket or a lock, is only captured;
+its `restore` is not tried, and that is reported. Of a program with its own loop, only what it captures is checked, when
+it connects.
+
+At its start a process has its first state only, so a field that `restore` forgets may not show. `Restores` checks later
+states in the same way; the simulator uses it on the snapshots that it takes.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import msgspec
+
+from strobe.declarations import declare
+from strobe.errors import UserCodeFailed
+from strobe.process import Process, System
+from strobe.protocol import LocalState, Snapshot
+from strobe.storage.round_trip import round_trip
+from strobe.storage.states import decode_captured, encode_captured
+from strobe.user_code import RAISED, explain, is_failure, place_of_code
+
+Result = TypeVar("Result")
+
+MISTAKES_MAX = 5
+"""How many different mistakes are named at once."""
+_NAMES_MAX = 3
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """Something wrong with `process`, or with the system itself if that is empty."""
+
+    process: str
+    problem: str
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What a check has found, and what it could not check."""
+
+    mistakes: tuple[Mistake, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+    def require_sound(self) -> None:
+        """Raise UserCodeFailed if there is a mistake."""
+        if not self.mistakes:
+            return
+        # Several processes of one class have the same mistakes.
+        by_problem: dict[str, list[str]] = {}
+        for mistake in self.mistakes:
+            by_problem.setdefault(mistake.problem, []).append(mistake.process)
+        lines = [_told(problem, processes) for problem, processes in by_problem.items()]
+        more = [f"and {len(lines) - MISTAKES_MAX} more"] if len(lines) > MISTAKES_MAX else []
+        raise UserCodeFailed("\n".join(lines[:MISTAKES_MAX] + more))
+
+
+class _Found(Exception):
+    """A mistake, on its way to who collects them."""
+
+
+def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
+    """Check every process of `system`, except those to `leave_out`, and what it conserves."""
+    mistakes: list[Mistake] = []
+    unchecked: list[str] = []
+    states: dict[str, Any] = {}
+    for name, process in system.processes.items():
+        if name not in leave_out:
+            found = _ProcessCheck(name, process, system)
+            mistakes += found.mistakes
+            unchecked += found.unchecked
+            if found.state is not None:
+                states[name] = found.state
+    if system.conserved is not None and len(states) == len(system.processes):
+        try:
+            _attempt("the function `conserved` of the system", lambda: system.conserved_value(states, []))
+        except _Found as error:
+            mistakes.append(Mistake("", str(error)))
+    return Checked(tuple(mistakes), tuple(unchecked))
+
+
+def check_process(system: System, name: str) -> Checked:
+    """Check one process of `system`."""
+    found = _ProcessCheck(name, system.processes[name], system)
+    return Checked(tuple(found.mistakes), tuple(found.unchecked))
+
+
+def decoded_again(name: str, captured: Any) -> tuple[LocalState, Any]:
+    """Return what `capture` returned as a snapshot holds it, and decoded again; raise UserCodeFailed if that fails."""
+    try:
+        return _encoded(name, captured)
+    except _Found as error:
+        raise UserCodeFailed(_told(str(error), [name])) from error
+
+
+class Restores:
+    """Tries the states of snapshots on copies of the processes, which must not have run yet."""
+
+    def __init__(self, system: System) -> None:
+        self._templates = {name: twin for name, process in system.processes.items() if (twin := _copy(process)[0])}
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Raise UserCodeFailed if a process does not take back the state that it has in `snapshot`."""
+        mistakes = tuple(self._mistakes(snapshot))
+        Checked(mistakes).require_sound()
+
+    def _mistakes(self, snapshot: Snapshot) -> Iterator[Mistake]:
+        for name, fragment in snapshot.fragments.items():
+            if name in self._templates and fragment.state is not None:
+                twin, local = deepcopy(self._templates[name]), fragment.state
+                problem = round_trip(name, twin, local, decode_captured(twin.capture(), local))
+                if problem is not None:
+                    what = f"{type(twin).__name__}.restore{_at(twin, 'restore')}, after event {local.position}"
+                    yield Mistake(name, f"{what}: {problem}")
+
+
+class _ProcessCheck:
+    """One process, step by step, up to the first mistake that leaves nothing more to check."""
+
+    def __init__(self, name: str, process: Process, system: System) -> None:
+        self.mistakes: list[Mistake] = []
+        self.unchecked: list[str] = []
+        self.state: Any = None
+        self._name, self._kind = name, type(process).__name__
+        has_restore = not _is_default(process, "restore")
+        if not has_restore and not _is_default(process, "capture"):
+            problem = f"{self._kind} has capture() but no restore(): a rollback could not put its state back"
+            self._add(f"{problem}{_at(process, 'capture')}")
+        try:
+            self._check(process, system, has_restore)
+        except _Found as error:
+            self._add(str(error))
+
+    def _add(self, problem: str) -> None:
+        self.mistakes.append(Mistake(self._name, problem))
+
+    def _check(self, process: Process, system: System, has_restore: bool) -> None:
+        if _is_default(process, "capture"):
+            raise _Found(f"{self._kind} has no capture(): return its state, or b'' if it has none")
+        twin, why = _copy(process)
+        again = _copy(process)[0] if twin is not None else None
+        if twin is None or again is None:
+            self.unchecked.append(f"{self._kind}.restore of process {self._name!r} (it cannot be copied: {why})")
+        original = twin if twin is not None else process
+        captured = _attempt(f"{self._kind}.capture fails, called before start()", original.capture)
+        local, self.state = _encoded(self._name, captured)
+        _attempt(f"what {self._kind} declares", lambda: declare(self._name, original, system.message_rules))
+        if again is not None and has_restore:
+            problem = round_trip(self._name, again, local, _encoded(self._name, captured)[1])
+            if problem is not None:
+                raise _Found(f"{self._kind}.restore{_at(again, 'restore')}: {problem}")
+
+
+def _encoded(name: str, captured: Any) -> tuple[LocalState, Any]:
+    """Return a captured state as a snapshot holds it, and decoded again."""
+    kind = type(captured).__name__
+    encoding, data = _attempt("", lambda: encode_captured(name, captured))
+    local = LocalState(0, encoding, data)
+    told = f"the {kind} that capture() returns is not what its type says: it is encoded, and cannot be decoded again"
+    return local, _attempt(told, lambda: decode_captured(captured, local))
+
+
+def _attempt(what: str, action: Callable[[], Result]) -> Result:
+    """Do what runs the user's code; raise _Found if that fails."""
+    try:
+        return action()
+    except RAISED as error:
+        if not is_failure(error):
+            raise
+        raise _Found(f"{what}: {explain(error)}" if what else explain(error)) from error
+
+
+def _copy(process: Process) -> tuple[Process | None, str]:
+    """Return a copy of `process`; none, and why, if it cannot be copied."""
+    try:
+        return deepcopy(process), ""
+    except RAISED as error:  # the user's own objects
+        if not is_failure(error):
+            raise
+        return None, explain(error)
+
+
+def _told(problem: str, processes: list[str]) -> str:
+    """Return a mistake as people read it, with the processes that have it."""
+    names = ", ".join(repr(name) for name in processes[:_NAMES_MAX] if name)
+    more = f" and {len(processes) - _NAMES_MAX} more" if len(processes) > _NAMES_MAX else ""
+    if not names:
+        return problem
+    return f"process {names}: {problem}" if len(processes) == 1 else f"processes {names}{more}: {problem}"
+
+
+def _is_default(process: Process, method: str) -> bool:
+    """Tell whether `process` has only what every process has."""
+    return getattr(getattr(process, method), "__func__", None) is getattr(Process, method)
+
+
+def _at(process: Process, method: str) -> str:
+    """Return where a method of `process` was written, in brackets; nothing if that is not known."""
+    code = getattr(getattr(process, method), "__code__", None)
+    return f" ({place_of_code(code)})" if code is not None else ""
