@@ -12,15 +12,19 @@ from typing import Any
 import numpy as np
 
 from bench.figures import Figure, at_least, at_most, cpu_s, interleaved, shown, wall_s
-from bench.lattice_traces import PROCESSES, random_trace
+from bench.lattice_traces import PROCESSES, random_trace, replicated_log, telling
 from strobe.causality.lattice.compiled import compiled
-from strobe.causality.lattice.detection import possibly
+from strobe.causality.lattice.conditions import Condition
+from strobe.causality.lattice.detection import Detection, possibly
 from strobe.causality.lattice.enumeration import Budget, LexicalWalk
+from strobe.causality.lattice.programs import Program
 from strobe.causality.lattice.run import Run, clock_inputs
+from strobe.causality.trace import Trace
 from strobe.traces.clock_logs import to_log
 
 COMMAND = "python -m bench lattice"
 _CUTS_MIN = 10_000_000
+_ENUMERATED_MAX = 100_000_000
 _LOADS = 5
 
 
@@ -126,5 +130,55 @@ def _walks() -> Iterator[Figure]:
     yield shown("with numpy level by level, the same cuts", few / levels / 1e6, rate, COMMAND)
 
 
+def by_enumeration(run: Run, expression: str) -> tuple[bool | None, int]:
+    """Return whether a condition holds at one of all consistent cuts of the run, and how many were looked at."""
+    budget, condition = Budget(_ENUMERATED_MAX), Program(Condition(run, expression).part)
+    walk = LexicalWalk(run, budget)
+    for block in walk.blocks():
+        if condition.at_cuts(block).any():
+            return True, budget.examined
+    return (False if walk.complete else None), budget.examined
+
+
+def _projections() -> Iterator[Figure]:
+    """Questions on two processes of several, against the enumeration of all cuts, which is stopped at 100 million."""
+    log, apart = replicated_log(543), telling([lambda at: at % 2] * 12, 20)
+    cases = [
+        (log, "n1.commit > n0.commit", "replicated log, 5 processes, 4,887 events, n1.commit > n0.commit"),
+        (
+            apart,
+            "p0.x == 1 and p1.x == 0 and p0.x > p1.x",
+            "12 processes without messages, p0.x > p1.x",
+        ),
+    ]
+    for trace, expression, name in cases:
+        yield from _against_enumeration(trace, expression, name)
+
+
+def _against_enumeration(trace: Trace, expression: str, name: str) -> Iterator[Figure]:
+    answer = possibly(trace, expression).answer
+    found, seen = by_enumeration(Run(trace), expression)
+    assert answer is not None
+    assert found in (answer, None)
+    (taken,) = interleaved(5, lambda: cpu_s(lambda: possibly(trace, expression)))
+    (plain,) = interleaved(1, lambda: cpu_s(lambda: by_enumeration(Run(trace), expression)))
+    said = "undecided" if found is None else "decided"
+    yield at_most(f"possibly, {name}: {'yes' if answer else 'no'}", taken * 1000, "CPU ms", 1000, COMMAND)
+    yield shown(f"the same by enumeration, {said} after {seen:,} cuts: times as long", plain / taken, "x", COMMAND)
+
+
+def _comparisons() -> Iterator[Figure]:
+    """Compare variables by `==` and by `>`, on the same cuts; neither holds at any."""
+    trace = telling([lambda at, number=number: 10_000 * number + at for number in range(3)], 250)
+
+    def ask(operator: str) -> Detection:
+        return possibly(trace, f"p0.x > 0 and p0.x {operator} p1.x and p1.x {operator} p2.x")
+
+    assert ask("==").answer is ask(">").answer is False
+    equal, greater = interleaved(5, lambda: cpu_s(lambda: ask("==")), lambda: cpu_s(lambda: ask(">")))
+    cuts = f"{ask('==').examined:,} cuts"
+    yield at_most(f"== between variables, against > on the same {cuts}", equal / greater, "x", 2, COMMAND)
+
+
 def measure() -> list[Figure]:
-    return [*_walks(), *_clocks(), *_log()]
+    return [*_walks(), *_projections(), *_comparisons(), *_clocks(), *_log()]

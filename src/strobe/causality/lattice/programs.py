@@ -5,19 +5,19 @@ its state, or replaces the topmost columns by what an operator makes of them.
 
 Numbers are numpy's if each is a whole number of at most 53 bits or a float. Null among them is NaN, which passes
 through arithmetic and is neither less than, greater than nor equal to anything. Other values that are compared are
-replaced by numbers that compare in the same way: equal values by equal codes, strings by their rank. The rest is left
-to Python.
+replaced by numbers that compare in the same way: equal values by equal codes, values in order by their rank. The rest
+is left to Python.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strobe.causality.expressions.evaluation import fold, function_of
+from strobe.causality.expressions.evaluation import fold, function_of, operands_first
 from strobe.causality.expressions.nodes import AND, EQUALITIES, NEGATE, NOT, OR, ORDERINGS
 from strobe.causality.expressions.values import Value, is_number, is_true
 from strobe.causality.lattice.order import States
-from strobe.causality.lattice.parts import Joined, Part, Table, parts_of, value_at
+from strobe.causality.lattice.parts import Joined, Part, Table, parts_of, value_in_order
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,11 @@ class Program:
 
     def at(self, states: States) -> bool:
         """Whether the condition holds at one cut."""
-        return is_true(value_at(self._part, states))
+        return is_true(value_in_order(self._in_order, states))
+
+    @cached_property
+    def _in_order(self) -> list[Part]:
+        return operands_first(self._part, parts_of)
 
     def at_cuts(self, cuts: "Column") -> "npt.NDArray[np.bool_]":
         """Whether it holds at each of these cuts, which are rows."""
@@ -182,13 +186,13 @@ def _classes(left: Sequence[Value], right: Sequence[Value]) -> "tuple[Column, Co
 
 
 def _ranks(left: Sequence[Value], right: Sequence[Value]) -> "tuple[Column, Column] | None":
-    """Return numbers for two columns of strings, in the same order; None if there is something else but null."""
+    """Return numbers for two columns of values, in their order; None if strings and others are mixed."""
     import numpy as np
 
-    texts = {value for values in (left, right) for value in values if isinstance(value, str)}
-    if any(value is not None and not isinstance(value, str) for values in (left, right) for value in values):
+    known = [value for values in (left, right) for value in values if value is not None]
+    if not (all(isinstance(value, str) for value in known) or all(map(is_number, known))):
         return None
-    rank: dict[str | None, float] = {text: number for number, text in enumerate(sorted(texts))}
+    rank: dict[Value, float] = {value: number for number, value in enumerate(sorted(set(known)))}
     rank[None] = np.nan
     return np.array([rank[value] for value in left], float), np.array([rank[value] for value in right], float)
 
