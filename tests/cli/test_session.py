@@ -229,7 +229,11 @@ def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stop
     session._take_last()
     session._stop()
     undone = "there is no other one in the store: started again, the system begins anew"
-    assert capsys.readouterr().err == f"no last snapshot could be taken ({why}); {undone}\n"
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"no last snapshot could be taken ({why}); {undone}"
+    failed = f"no snapshot was completed (1 tried); the last one: {why}" if taken == ABORTED else None
+    assert session.problem == failed
+    assert told[1:] == ([failed] if failed is not None else [])
     assert children.stops == [True]
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from strobe.cli.asking import ask
 from strobe.cli.child import COORDINATOR, Gone
 from strobe.cli.interrupts import interruptible
+from strobe.cli.outcomes import Outcomes
 from strobe.cli.output import count, note, say
 from strobe.cli.supervisor import ChildFailed, Supervisor
 from strobe.cli.watch import Watch
@@ -41,6 +42,7 @@ class Session:
         self._asked_s = 0.0
         self._heard_s = time.monotonic()
         self._silent = False
+        self._outcomes = Outcomes(time.time_ns() // 1000)
         # Who has failed by itself, and was not told of yet: where all is stopped for that, the report says so.
         self._untold: list[Gone] = []
 
@@ -64,6 +66,11 @@ class Session:
                     self._take_last()
             self._stop()
         return self._status
+
+    @property
+    def problem(self) -> str | None:
+        """Why the run counts as failed although it was not halted: it has saved nothing lately."""
+        return self._outcomes.problem
 
     @property
     def _is_halted(self) -> bool:
@@ -117,6 +124,7 @@ class Session:
 
     def _show(self, status: Status) -> None:
         self._status, self._heard_s = status, time.monotonic()
+        self._outcomes.see(status)
         if self._silent:
             self._silent = False
             self._watch.tell("the coordinator answers again")
@@ -177,6 +185,7 @@ class Session:
         return ask(lambda: client.take(wait=True, timeout_s=timeout_s))
 
     def _tell_last(self, taken: Taken) -> None:
+        self._outcomes.take(taken)
         if taken.outcome == COMMITTED:
             note(f"last snapshot: {taken.id}, {taken.outcome}")
         else:
@@ -205,7 +214,10 @@ class Session:
         if self._status is not None:
             # Snapshots may have been committed while everything was stopping.
             self._status.committed = self._complete() or 0
+            self._outcomes.see(self._status)
             say(self._summary(self._status))
+        if self.problem is not None:
+            note(self.problem)
 
     def _complete(self) -> int | None:
         """Count the snapshots in the store, which knows better than the coordinator's last answer; None: who knows."""

@@ -52,6 +52,8 @@ def up(
     goes on. Started again on the same store, the system goes on where its newest snapshot was, without those who have
     left. Ctrl-C takes a last snapshot and stops everything. Programs with a loop of their own are yours to start.
 
+    If none of the last 10 snapshots was completed, or none at all of fewer, the exit code is 1, also after Ctrl-C.
+
     \b
     Examples:
       strobe up examples/bank.py:bank --store ./snapshots
@@ -69,10 +71,11 @@ def up(
     ours = [name for name in live.system.processes if name not in programs]
     options = coordinator_options(live, interval, trace, settings or [])
     with beside_document(json), Supervisor(system, store or live.store, ours, options) as supervisor:
-        status = Session(supervisor, programs, quiet=json).run(seconds, restore, fork)
+        session = Session(supervisor, programs, quiet=json)
+        status = session.run(seconds, restore, fork)
     if json:
         print_json(status)
-    return 1 if status is not None and status.halted else 0
+    return 1 if session.problem is not None or (status is not None and status.halted) else 0
 
 
 def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> list[str]:

@@ -1,0 +1,55 @@
+"""`strobe up` of a system with a mistake in it: refused before it runs, or ended with 1 when it has saved nothing."""
+
+import pytest
+from tests.cli.command_line import run, run_apart
+
+SYSTEM = """
+import msgspec
+from strobe import Process, System
+
+class Account(msgspec.Struct):
+    history: list = []
+
+class Branch(Process):
+    def __init__(self): self.account = Account()
+    def capture(self): return self.account
+    def restore(self, state): self.account = state
+
+"""
+LATE = """
+class Late(Branch):
+    def start(self, ctx): self.account.history.append(object())
+mine = System({"a": Late()}, [])
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("class Bad(Branch):\n    restore = Process.restore\n", "Bad has capture() but no restore(): a rollback could"),
+        ("class Bad(Branch):\n    def restore(self, state): state.x\n", "AttributeError: 'Account' object has no attr"),
+        ("class Bad(Branch):\n    async def restore(self, state): pass\n", "Bad.restore is async"),
+        (
+            "class Bad(Branch):\n    def capture(self): return Account(5)\n",
+            "Expected `array`, got `int` - at `$.history`",
+        ),
+    ],
+)
+def test_E13_a_mistake_in_a_process_is_named_before_anything_is_started(tmp_path, monkeypatch, text, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(f'{SYSTEM}{text}mine = System({{"a": Bad()}}, [])\n')
+    result = run("up", "mine.py:mine", "--store", "s")
+    assert result.code in (1, 2)
+    assert told in result.error
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_run_in_which_no_snapshot_completes_ends_with_1_and_the_reason(tmp_path):
+    (tmp_path / "mine.py").write_text(SYSTEM + LATE)
+    result = run_apart("up", "mine.py:mine", "--store", "s", "--interval", "0.05", "--for", "0.5", cwd=tmp_path)
+    assert result.code == 1
+    assert "0 complete snapshots in the store" in result.out
+    last = result.err.splitlines()[-1]
+    assert "completed (" in last
+    assert "was aborted: a: its state cannot be captured" in last
+    assert "cannot be encoded: Account.history[0]: object" in last
