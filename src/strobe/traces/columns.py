@@ -10,12 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND, Columns
-from strobe.errors import UsageError
+from strobe.errors import UNREADABLE, UsageError
 from strobe.traces.arrow_columns import Integers, numbers_in, times_in
 from strobe.traces.rows import KINDS, SCHEMA, count_up, to_table
-from strobe.traces.segments import Segment
+from strobe.traces.sealing import unreadable
+from strobe.traces.segments import COUNT_MAX, LINES_MAX, Segment
 
 NOTHING = -1
+# Numbers that fit into a segment: those of numpy would wrap around.
+_RANGES = {"count": (1, LINES_MAX), "step": (0, 1)}
+_SUBJECTS = {"channel": ("send", "receive"), "name": ("internal",), "snapshot_id": ("record",)}
 
 _decode = msgspec.msgpack.Decoder().decode
 _to_json = msgspec.json.Encoder().encode
@@ -71,7 +75,7 @@ class ProcessLines:
     def columns(self, end: int) -> Columns:
         """Return the lines of the events up to number `end`."""
         count = int(np.searchsorted(self.position, end, "right"))
-        payloads = {place: _to_json(_decode(payload)) for place, payload in self._payloads.items() if place < count}
+        payloads = {place: self._payload(payload) for place, payload in self._payloads.items() if place < count}
         return Columns(
             self.process,
             self.kind[:count].astype(np.uint8).tobytes(),
@@ -85,6 +89,12 @@ class ProcessLines:
             self.snapshots,
         )
 
+    def _payload(self, payload: bytes) -> bytes:
+        try:
+            return _to_json(_decode(payload))
+        except (*UNREADABLE, TypeError, ValueError) as error:  # others: it has no form in JSON
+            raise UsageError(f"a payload in the trace of {self.process} cannot be read: {error}") from error
+
     def _of(self, kind: int, channel: str) -> npt.NDArray[np.bool_]:
         number = self.channels.index(channel) if channel in self.channels else NOTHING - 1
         found: npt.NDArray[np.bool_] = (self.kind == kind) & (self.subject == number)
@@ -94,9 +104,45 @@ class ProcessLines:
 def _read(segments: Sequence[Segment]) -> pa.Table:
     tables = [segment.rows() for segment in segments]
     for segment, table in zip(segments, tables, strict=True):
-        if table.schema.names != SCHEMA.names:
+        if not table.schema.remove_metadata().equals(SCHEMA):
             raise UsageError(f"{segment.path} does not have the columns of a trace: {', '.join(SCHEMA.names)}")
+        _check(segment, table)
     return pa.concat_tables(tables or [to_table("", [], [], [])]).unify_dictionaries().combine_chunks()
+
+
+def _check(segment: Segment, rows: pa.Table) -> None:
+    """Raise UsageError where the rows are not those of its header; whether the lines fit together is seen later."""
+    problem = _problem_with_numbers(segment, rows) or _problem_with_names(segment, rows)
+    if problem is not None:
+        raise unreadable(segment.path, problem)
+
+
+def _problem_with_numbers(segment: Segment, rows: pa.Table) -> str | None:
+    for name in ("position", "count", "step"):
+        if rows.column(name).null_count:
+            return f"a row has no {name}"
+    columns = {name: numbers_in(rows.column(name)) for name in ("position", "ordinal", "count", "step")}
+    for name, numbers in columns.items():
+        least, most = _RANGES.get(name, (0, COUNT_MAX))
+        if len(numbers) and not least <= numbers.min() <= numbers.max() <= most:
+            return f"a row has a {name} that is not between {least} and {most}"
+    if columns["count"].sum() != segment.header.lines:
+        return f"its rows do not stand for the {segment.header.lines:,} lines of its header"
+    return None
+
+
+def _problem_with_names(segment: Segment, rows: pa.Table) -> str | None:
+    rows = rows.unify_dictionaries().combine_chunks()
+    kind, kinds = _codes(rows, "kind")
+    if not set(kinds) <= set(KINDS) or (kind < 0).any():
+        return f"a row is not of the kind {', '.join(KINDS)}"
+    for name, of in _SUBJECTS.items():
+        code, names = _codes(rows, name)
+        wanted = np.isin(kind, [number for number, one in enumerate(kinds) if one in of])
+        if (code[wanted] < 0).any() or None in names:
+            return f"a row of the kind {' or '.join(of)} has no {name}"
+    strange = set(_codes(rows, "channel")[1]).difference(channel.id for channel in segment.header.channels)
+    return f"its header has no channel {min(strange)!r}" if strange else None
 
 
 def _codes(rows: pa.Table, name: str) -> tuple[Integers, list[str]]:

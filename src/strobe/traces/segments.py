@@ -6,12 +6,13 @@ A process that joins while the epoch lasts has them in <process>@<view>, by the 
 been there before, and have left.
 
 The key-value metadata of a segment says where it begins, and how far each channel of the process had come there. So
-whatever segments there are can be read from the first that begins at a snapshot which the others also have.
+whatever segments there are can be read from the first that begins at a snapshot which the others also have. Every byte
+is under a checksum (sealing.py).
 """
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
@@ -22,6 +23,7 @@ from strobe.causality.trace_lines import VERSION
 from strobe.errors import UNREADABLE, UsageError
 from strobe.private_files import open_file
 from strobe.protocol import ChannelSpec
+from strobe.traces.sealing import KEY, UNSEALED, read_sealed, seal, unreadable
 
 # Why a segment ends where it does.
 SNAPSHOT = "snapshot"
@@ -31,20 +33,28 @@ CLOSED = "closed"
 
 _COUNTED = ("position", "ordinal", "count", "step")
 _NAMED = ["process", "kind", "channel", "snapshot_id", "name"]
+LINES_MAX = 1 << 24
+"""Lines that a segment may stand for: few bytes can stand for very many. Writers stop at a quarter of it."""
+COUNT_MAX = 1 << 53
+Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+
+
+# A file whose checksum holds may still have been written by somebody else.
+_FOREIGN = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError)
 
 
 class Received(msgspec.Struct, frozen=True):
     """Which messages of a channel were received: all up to `below`, and on unordered channels runs (first, count)."""
 
-    below: int = 0
-    ahead: tuple[tuple[int, int], ...] = ()
+    below: Count = 0
+    ahead: tuple[tuple[Count, Count], ...] = ()
 
 
 class Counts(msgspec.Struct, frozen=True):
     """How far a process has come: how many events it has had, and what its channels have carried."""
 
-    position: int
-    sent: dict[str, int]
+    position: Count
+    sent: dict[str, Count]
     received: dict[str, Received]
 
 
@@ -58,17 +68,17 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
 
     strobe_trace: int = VERSION
     process: str
-    epoch: int
+    epoch: Count
     level: str
-    segment: int
+    segment: Count
     snapshot: str | None
     processes: tuple[str, ...]
     channels: tuple[ChannelSpec, ...]
     begin: Counts
     end: Counts
-    lines: int
+    lines: Annotated[int, msgspec.Meta(ge=0, le=LINES_MAX)]
     reason: str
-    joined: int = 0
+    joined: Count = 0
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -79,12 +89,17 @@ class Segment(msgspec.Struct, frozen=True):
 
     def rows(self) -> pa.Table:
         """Return the rows."""
+        raw = read_sealed(self.path)
         try:
             # Not read_table, which imports pandas where that is installed; it takes a second.
-            with open_file(self.path) as raw, pq.ParquetFile(raw) as file:
-                return file.read()
-        except (pa.ArrowException, OSError) as error:
-            raise _unreadable(self.path, error) from error
+            with pq.ParquetFile(pa.BufferReader(raw)) as file:
+                if file.metadata.num_rows > LINES_MAX:
+                    raise unreadable(self.path, f"it has {file.metadata.num_rows:,} rows")
+                rows = file.read()
+            rows.validate(full=True)
+            return rows
+        except _FOREIGN as error:
+            raise unreadable(self.path, str(error)) from error
 
 
 def directory_of(trace: Path, epoch: int, process: str, joined: int = 0) -> Path:
@@ -106,32 +121,36 @@ def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:
     """Write a segment, whole or not at all; return its size."""
     fields = msgspec.to_builtins(header)
     metadata = {name: msgspec.json.encode(value) for name, value in fields.items()}
+    written = pa.BufferOutputStream()
+    pq.write_table(
+        rows.replace_schema_metadata(metadata | {KEY: UNSEALED}),
+        written,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_NAMED,
+        column_encoding=dict.fromkeys(_COUNTED, "DELTA_BINARY_PACKED"),
+    )
+    raw = seal(written.getvalue().to_pybytes())
     unfinished = path.with_suffix(".unfinished")
     try:
         with open_file(unfinished, "wb") as file:
-            pq.write_table(
-                rows.replace_schema_metadata(metadata),
-                file,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=_NAMED,
-                column_encoding=dict.fromkeys(_COUNTED, "DELTA_BINARY_PACKED"),
-            )
+            file.write(raw)
             file.flush()
             os.fsync(file.fileno())
         unfinished.rename(path)
     finally:
         unfinished.unlink(missing_ok=True)
-    return path.stat().st_size
+    return len(raw)
 
 
 def read_segment(path: Path) -> Segment:
     """Read the header of a segment."""
+    raw = read_sealed(path)
     try:
-        with open_file(path) as raw, pq.ParquetFile(raw) as file:
+        with pq.ParquetFile(pa.BufferReader(raw)) as file:
             metadata: dict[bytes, bytes] = file.schema_arrow.metadata or {}
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
+    except _FOREIGN as error:
+        raise unreadable(path, str(error)) from error
     fields: dict[str, Any] = {}
     try:
         for name in SegmentHeader.__struct_fields__:
@@ -142,8 +161,3 @@ def read_segment(path: Path) -> Segment:
         return Segment(path, msgspec.convert(fields, SegmentHeader))
     except UNREADABLE as error:
         raise UsageError(f"{path} is not a segment of a trace: {error}; give a directory epoch-NNNNNN") from error
-
-
-def _unreadable(path: Path, error: Exception) -> UsageError:
-    problem = str(error).splitlines()[0]
-    return UsageError(f"{path} cannot be read: {problem}; it is damaged or cut short: remove it and those after it")
