@@ -192,7 +192,7 @@ class System:
     """Processes, channels, message types and a protocol.
 
     `conserved(states, messages)` is optional: a function of all process states and all messages in flight whose value
-    never changes, such as the total of money. It is checked on every snapshot.
+    never changes, such as the total of money. It is checked on every snapshot, in the simulator and live (E12).
 
     `sources` and `sinks` join live processes to the outside (R2): a record of a source is received under the source's
     name, as from a channel. `hash` is that of every channel which does not have its own.

@@ -17,6 +17,7 @@ from strobe.cli.supervisor import ChildFailed, Supervisor
 from strobe.errors import TransportError
 from strobe.runtime.client import RequestRefused
 from strobe.runtime.documents import Taken, Trouble
+from strobe.runtime.verdicts import ConditionStatus, Verdict
 
 COMMITTED = Taken("000001-00000001-x", "committed", "")
 ABORTED = Taken("000001-00000001-x", "aborted", "b did not answer")
@@ -304,3 +305,37 @@ def test_a_coordinator_that_ended_with_a_halt_while_all_was_stopped_has_its_repo
     assert supervisor.failure is None
     supervisor.stop()
     assert str(supervisor.failure) == REPORT
+
+
+HOLDS, VIOLATED = Verdict("holds", "8", "8"), Verdict("violated", "8", "7")
+
+
+def judged(started_us, latest, **changes):
+    condition = ConditionStatus("conserved", snapshot="s1", latest=latest, **changes)
+    return status_of(started_us=started_us, conditions=[condition])
+
+
+def test_E12_the_end_waits_for_the_verdict_on_the_last_snapshot(capsys):
+    waiting, told = judged(1, HOLDS, holds=1, pending=True), judged(1, VIOLATED, holds=1, violated=1)
+    children = Children(answering(waiting, waiting, waiting, told))
+    session = Session(children)
+    session._stop()
+    assert session._status.conditions[0].failed
+    assert "conserved ✗ 7 ≠ 8 (judged 2 of 2 snapshots)" in capsys.readouterr().out
+
+
+def test_E12_the_end_does_not_wait_for_a_verdict_that_never_comes(monkeypatch):
+    monkeypatch.setattr(sessions, "LAST_VERDICTS_S", 0.0)
+    children = Children(answering(judged(1, HOLDS, holds=1, pending=True)))
+    Session(children)._stop()
+    assert children.stops == [True]
+
+
+def test_E12_what_an_earlier_coordinator_found_counts_in_the_end(capsys):
+    first = judged(1, VIOLATED, violated=1, violation=VIOLATED, violation_snapshot="s1")
+    session = Session(Children(answering(judged(2, HOLDS, holds=2))))
+    session._show(first)
+    session._stop()
+    (condition,) = session._status.conditions
+    assert (condition.holds, condition.violated, condition.failed) == (2, 1, True)
+    assert "conserved ✓ 8 (judged 3 of 3 snapshots, 1 violated, the first s1 with 7 ≠ 8)" in capsys.readouterr().out

@@ -31,12 +31,16 @@ from strobe.errors import TransportError
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import Discovered
 from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status
+from strobe.runtime.verdicts import ConditionStatus, Verdict
 from strobe.storage import Store
 
 
 def status_of(**changes):
     fields = dict.fromkeys(Status.__struct_fields__, 0)
-    fields |= {name: [] for name in ("processes", "channels", "open", "finished", "rollbacks", "troubles", "left")}
+    fields |= {
+        name: []
+        for name in ("processes", "channels", "open", "finished", "rollbacks", "troubles", "left", "conditions")
+    }
     fields |= dict.fromkeys(("system", "store", "protocol", "listen"), "")
     fields |= {"settled": True, "rolling_back": False, "halted": None, "api": "127.0.0.1:1"}
     return Status(**(fields | changes))
@@ -528,4 +532,36 @@ def test_what_is_started_again_says_that_it_belongs_to_what_was_started_before(t
 def test_options_given_again_take_the_place_of_those_before():
     assert _with_options(["coordinator", "--listen", "a:0", "--json-logs"], {"--listen": "a:7", "--api": "a:8"}) == [
         *("coordinator", "--json-logs", "--listen", "a:7", "--api", "a:8")
+    ]
+
+
+def condition(latest, **changes):
+    return ConditionStatus("conserved", snapshot="s7", latest=latest, **changes)
+
+
+CONDITIONS = {
+    "conserved ✓ 800 (judged 40 of 43)": condition(Verdict("holds", "800", "800"), holds=40, skipped=2, undecided=1),
+    "conserved ✗ 790 ≠ 800 (judged 1 of 1)": condition(Verdict("violated", "800", "790"), violated=1),
+    "conserved error: KeyError: 'z' (judged 0 of 1)": condition(Verdict("error", problem="KeyError: 'z'"), error=1),
+    "conserved: not judged yet (judged 0 of 0)": condition(None),
+}
+
+
+@pytest.mark.parametrize("line", CONDITIONS)
+def test_E12_the_table_has_the_newest_verdict_and_how_many_were_judged(line):
+    status = status_of(conditions=[CONDITIONS[line]])
+    console = Console(file=StringIO(), width=120)
+    console.print(_picture(status, []))
+    assert line in console.file.getvalue()
+
+
+def test_E12_each_other_verdict_is_told_once(capsys):
+    watch = Watch()
+    for found in ("800", "800", "790", "780", "800"):
+        verdict = Verdict("holds" if found == "800" else "violated", "800", found)
+        watch.show(status_of(conditions=[condition(verdict)]))
+    assert capsys.readouterr().err.splitlines() == [
+        "snapshot s7: conserved ✓ 800",
+        "snapshot s7: conserved ✗ 790 ≠ 800",
+        "snapshot s7: conserved ✓ 800",
     ]

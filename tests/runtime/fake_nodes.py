@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ async def running(
     retention: RetentionSettings | None = None,
     http: bool = False,
     node: NodeSettings | None = None,
+    judge: Sequence[str] = (),
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """Run a coordinator on free ports. Snapshots are taken on demand, and nothing times out, unless told otherwise."""
@@ -106,7 +107,7 @@ async def running(
     coordinator = Coordinator(
         system or system_of("a", "b"), str(store), how, node, retention, log=EventLog(events, as_json=True)
     )
-    service = CoordinatorService(coordinator, http=http)
+    service = CoordinatorService(coordinator, http=http, judge=judge)
     task = asyncio.create_task(service.run())
     ready = asyncio.create_task(service.ready.wait())
     await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)

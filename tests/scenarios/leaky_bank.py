@@ -10,6 +10,14 @@ class Leaky(Branch):
         self.account.balance += transfer.amount - 1
 
 
+class Robbed(Branch):
+    """Loses a coin before anything else happens: every snapshot shows it."""
+
+    def start(self, ctx):
+        super().start(ctx)
+        self.account.balance -= 1
+
+
 class Faulty(Branch):
     def receive(self, ctx, channel, transfer):
         raise RuntimeError("the vault is locked")
@@ -21,4 +29,5 @@ def bank_of(branch):
 
 
 leaky = bank_of(Leaky)
+robbed = bank_of(Robbed)
 faulty = bank_of(Faulty)

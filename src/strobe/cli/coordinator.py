@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from strobe.cli.commands import new_app
+from strobe.cli.judge_worker import command_of
 from strobe.cli.lifeline import follow_lifeline
 from strobe.cli.live import LiveSystem, SystemArgument, load_live, with_settings
 from strobe.cli.logs import start_logging
@@ -86,7 +87,7 @@ def coordinator(
     with open_system(system) as source:
         # What has an option of its own counts by that: `strobe up` pins the ports of one that it starts again.
         live = _with_given(with_settings(load_live(source), settings or []), given)
-    return run_loop(_run(live, store or live.store, events))
+    return run_loop(_run(live, system, store or live.store, events))
 
 
 def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSystem:
@@ -97,12 +98,12 @@ def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSyste
     return live
 
 
-async def _run(live: LiveSystem, store: str, events: EventLog) -> int:
+async def _run(live: LiveSystem, system: str, store: str, events: EventLog) -> int:
     # The web server is imported here: whoever only asks for help does not wait for it.
     from strobe.runtime.service import CoordinatorService
 
     coordinator = Coordinator(live.system, store, live.coordinator, live.node, live.retention, events)
-    service = CoordinatorService(coordinator)
+    service = CoordinatorService(coordinator, judge=command_of(system, store, live.coordinator.verdict_bytes_max))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, service.end, 0)
     loop.add_signal_handler(signal.SIGINT, service.end, EXIT_INTERRUPTED)

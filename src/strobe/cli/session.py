@@ -15,10 +15,11 @@ from strobe.cli.interrupts import interruptible
 from strobe.cli.outcomes import Outcomes
 from strobe.cli.output import count, note, say
 from strobe.cli.supervisor import ChildFailed, Supervisor
-from strobe.cli.watch import Watch
+from strobe.cli.watch import Watch, condition_summary
 from strobe.errors import StoreError, TransportError
 from strobe.runtime.client import RequestRefused
 from strobe.runtime.documents import COMMITTED, Status, Taken
+from strobe.runtime.verdicts import ConditionStatus, merged
 from strobe.storage import Store
 
 LOOK_EVERY_S = 0.5
@@ -28,6 +29,8 @@ SILENT_S = 3.0
 LAST_SNAPSHOT_S = 10.0
 ANSWER_S = 2.0
 """So much longer is waited in the end for a coordinator that is not silent, to say what has become of it."""
+LAST_VERDICTS_S = 5.0
+"""How long the end waits for the verdicts on the last snapshot."""
 
 
 class Session:
@@ -43,6 +46,8 @@ class Session:
         self._heard_s = time.monotonic()
         self._silent = False
         self._outcomes = Outcomes(time.time_ns() // 1000)
+        # What the system declares, as each coordinator that has run has judged it, by when it started.
+        self._conditions: dict[int, list[ConditionStatus]] = {}
         # Who has failed by itself, and was not told of yet: where all is stopped for that, the report says so.
         self._untold: list[Gone] = []
 
@@ -125,6 +130,7 @@ class Session:
     def _show(self, status: Status) -> None:
         self._status, self._heard_s = status, time.monotonic()
         self._outcomes.see(status)
+        self._conditions[status.started_us] = status.conditions
         if self._silent:
             self._silent = False
             self._watch.tell("the coordinator answers again")
@@ -205,7 +211,7 @@ class Session:
         was_halted = self._is_halted
         if not self._silent and not was_halted:
             with contextlib.suppress(TransportError, TimeoutError):
-                self._status = ask(self._supervisor.client.status).result(ANSWER_S)
+                self._await_verdicts()
         self._supervisor.stop(asks=not self._silent)
         report = self._status.halted if self._status is not None else None
         failure = ChildFailed(COORDINATOR, 1, report, halted=True) if report else self._supervisor.failure
@@ -215,9 +221,22 @@ class Session:
             # Snapshots may have been committed while everything was stopping.
             self._status.committed = self._complete() or 0
             self._outcomes.see(self._status)
+            self._status.conditions = merged(self._conditions.values())
+            for condition in self._status.conditions:
+                say(condition_summary(condition))
             say(self._summary(self._status))
         if self.problem is not None:
             note(self.problem)
+
+    def _await_verdicts(self) -> None:
+        """Take the last status, with the verdicts on the last snapshot if these come soon."""
+        deadline_s = time.monotonic() + LAST_VERDICTS_S
+        while True:
+            self._status = status = ask(self._supervisor.client.status).result(ANSWER_S)
+            self._conditions[status.started_us] = status.conditions
+            if time.monotonic() > deadline_s or not any(condition.pending for condition in status.conditions):
+                return
+            time.sleep(TICK_S)
 
     def _complete(self) -> int | None:
         """Count the snapshots in the store, which knows better than the coordinator's last answer; None: who knows."""

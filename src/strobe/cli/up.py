@@ -53,6 +53,8 @@ def up(
     left. Ctrl-C takes a last snapshot and stops everything. Programs with a loop of their own are yours to start.
 
     If none of the last 10 snapshots was completed, or none at all of fewer, the exit code is 1, also after Ctrl-C.
+    What the system declares as `conserved` is judged on every snapshot. If one violates it, or its function fails on
+    all of them, the exit code is 1.
 
     \b
     Examples:
@@ -75,7 +77,8 @@ def up(
         status = session.run(seconds, restore, fork)
     if json:
         print_json(status)
-    return 1 if session.problem is not None or (status is not None and status.halted) else 0
+    failed = status is not None and (status.halted or any(condition.failed for condition in status.conditions))
+    return 1 if session.problem is not None or failed else 0
 
 
 def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from strobe.cli.output import Column, cell_of, note, size_text, table
 from strobe.runtime.documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
+from strobe.runtime.verdicts import ConditionStatus, Verdict
+from strobe.storage.levels import HOLDS, VIOLATED
 
 EVENTS_SHOWN = 6
 SNAPSHOTS_SHOWN = 5
@@ -29,6 +31,7 @@ class Watch:
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._seen: deque[str] = deque(maxlen=SEEN_MAX)
         self._troubles: set[str] = set()
+        self._verdicts: dict[str, Verdict] = {}
         self._since_us: int | None = None
         self._live: Any = None
         self._status: Status | None = None
@@ -70,9 +73,23 @@ class Watch:
             late = finished.started_us + finished.duration_us >= self._since_us
             if told and late and self._is_new(finished.id):
                 self.tell(snapshot_text(finished))
+        for condition in status.conditions:
+            self._show_condition(condition)
         starting = status.now_us - status.started_us < STARTING_US
         self._show_troubles([one for one in status.troubles if not (starting and one.kind == "missing")])
         self._draw()
+
+    def _show_condition(self, condition: ConditionStatus) -> None:
+        """Tell when a condition gets another verdict, and not of each snapshot that has the same."""
+        latest = condition.latest
+        if latest is None:
+            return
+        before = self._verdicts.get(condition.name)
+        self._verdicts[condition.name] = latest
+        if before is None or before.verdict != latest.verdict:
+            where = f"snapshot {condition.snapshot}: {condition_text(condition)}"
+            if latest.verdict != HOLDS or self._live is None:  # the table shows what holds
+                self.tell(where)
 
     def _is_new(self, name: str) -> bool:
         if name in self._seen:
@@ -113,6 +130,45 @@ def snapshot_text(finished: FinishedSnapshot) -> str:
     return f"snapshot {finished.id} committed in {finished.duration_us / 1000:.0f} ms, {size}, {flight}"
 
 
+def condition_text(condition: ConditionStatus) -> str:
+    """Return what the newest verdict on a condition is, in one line: `conserved ✓ 800`."""
+    latest = condition.latest
+    if latest is None:
+        return f"{condition.name}: not judged yet"
+    match latest.verdict:
+        case "holds":
+            return f"{condition.name} ✓ {latest.found}"
+        case "violated":
+            return f"{condition.name} ✗ {latest.found} ≠ {latest.expected}"
+        case _:
+            return f"{condition.name} {latest.verdict}: {latest.problem}"
+
+
+def judged_text(condition: ConditionStatus) -> str:
+    """Return how many snapshots a condition was judged on, in a few words."""
+    return f"judged {condition.judged:,} of {condition.committed:,}"
+
+
+def condition_summary(condition: ConditionStatus) -> str:
+    """Return what became of a condition, in one line, with the first violation if there is one."""
+    known = [f"{condition_text(condition)} ({judged_text(condition)} snapshots"]
+    if condition.violation is not None:
+        first = f"{condition.violation.found} ≠ {condition.violation.expected}"
+        known.append(f"{condition.violated:,} violated, the first {condition.violation_snapshot} with {first}")
+    known += [
+        f"{count:,} {name}" for name, count in (("error", condition.error), ("undecided", condition.undecided)) if count
+    ]
+    return ", ".join(known) + ")"
+
+
+def _conditions(conditions: list[ConditionStatus]) -> list[Any]:
+    styles = {HOLDS: "green", VIOLATED: "bold red"}
+    return [
+        cell_of(f"{condition_text(one)} ({judged_text(one)})", styles.get(one.latest.verdict if one.latest else "", ""))
+        for one in conditions
+    ]
+
+
 def _picture(status: Status, events: list[str]) -> Any:
     from rich.console import Group
 
@@ -121,7 +177,9 @@ def _picture(status: Status, events: list[str]) -> Any:
         f"log {status.log_position:,} · {status.api}"
     )
     lines = [cell_of(event, "") for event in events]
-    return Group(cell_of(head, "bold"), _processes(status.processes), _snapshots(status), *lines)
+    return Group(
+        cell_of(head, "bold"), _processes(status.processes), _snapshots(status), *_conditions(status.conditions), *lines
+    )
 
 
 def _processes(processes: list[ProcessStatus]) -> Any:

@@ -29,6 +29,7 @@ from strobe.runtime.documents import (
     Index,
     LeaveRequest,
     RestoreRequest,
+    SnapshotSummary,
     Status,
     StopRequest,
     TakeRequest,
@@ -113,12 +114,21 @@ class Api:
         last = _last(request.query_params.get("last", "100"))
         state, url = self.coordinator.state, self.coordinator.store_url
         listed = look_up(state, list(state.committed)[-last:])
-        return _answer(await asyncio.to_thread(list_snapshots, url, listed))
+        found = await asyncio.to_thread(list_snapshots, url, listed)
+        self._add_verdicts(found.snapshots)
+        return _answer(found)
 
     async def _show(self, request: Request) -> Response:
         state = self.coordinator.state
         listed = look_up(state, [resolve(state, request.path_params["id"])])
-        return _answer(await asyncio.to_thread(detail, listed))
+        found = await asyncio.to_thread(detail, listed)
+        self._add_verdicts([found.summary])
+        return _answer(found)
+
+    def _add_verdicts(self, snapshots: list[SnapshotSummary]) -> None:
+        if self.coordinator.judgement is not None:
+            for snapshot in snapshots:
+                snapshot.verdicts = self.coordinator.judgement.of(snapshot.id)
 
     async def _take(self, request: Request) -> Response:
         wanted = await _body(request, TakeRequest)

@@ -43,6 +43,8 @@ from strobe.runtime.commits import CommitOrder
 from strobe.runtime.control import SnapshotBegun
 from strobe.runtime.documents import RollbackReport
 from strobe.runtime.event_log import ERROR, WARNING, EventLog
+from strobe.runtime.judgement import Judgement
+from strobe.runtime.lineage import Lineage
 from strobe.runtime.log_desk import MANIFESTS_KEPT, Logged, Origin, PassedOver, Removed, Told
 from strobe.runtime.members import Members
 from strobe.runtime.progress import Progress
@@ -93,6 +95,9 @@ class Coordinator:
         # What the log says as far as the brain has heard it, and how many entries of others were among that.
         self.state = LogState(self._read_manifest, MANIFESTS_KEPT)
         self.foreign = 0
+        self.lineage = Lineage()
+        # What the system declares, judged; None where nobody does.
+        self.judgement: Judgement | None = None
         # What the current epoch was restored from, where it was.
         self.origin: Origin | None = None
         self.identity = ""
@@ -215,6 +220,7 @@ class Coordinator:
         if isinstance(entry, EpochStart) and entry.epoch > self.state.epoch:
             self.origin = told.origin
         self.state.apply(position, entry)
+        self.lineage.follow(self.state)
         self.foreign += told.foreign
         if isinstance(entry, Void):
             self.log.say("ignored an entry of the log", WARNING, position=position, reason=entry.reason)

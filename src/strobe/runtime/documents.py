@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.runtime.verdicts import ConditionStatus, Verdict
 
 TIMEOUT_S_MAX = 3600.0
 SYSTEM_HEADER = "Strobe-System"
@@ -42,7 +43,7 @@ class OpenSnapshot(msgspec.Struct):
 
 
 class FinishedSnapshot(msgspec.Struct):
-    """A snapshot that has its outcome: `committed` or `aborted`, with the reason."""
+    """A snapshot that has its outcome: `committed` or `aborted`, with the reason; `verdicts` come some time later."""
 
     id: str
     outcome: str
@@ -55,6 +56,7 @@ class FinishedSnapshot(msgspec.Struct):
     in_flight_bytes: int
     in_flight_messages: int
     parts: list[Part]
+    verdicts: dict[str, Verdict] = {}
 
 
 class RollbackReport(msgspec.Struct):
@@ -117,7 +119,10 @@ class Trouble(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """All of the system, now. `left` are those who have left and have nothing more to do."""
+    """All of the system, now. `left` are those who have left and have nothing more to do.
+
+    `conditions` are what the system declares, as judged since the coordinator started.
+    """
 
     system: str
     store: str
@@ -145,10 +150,14 @@ class Status(msgspec.Struct):
     halted: str | None
     left: list[str] = []
     term: int = 0
+    conditions: list[ConditionStatus] = []
 
 
 class SnapshotSummary(msgspec.Struct):
-    """A complete snapshot. `position` is that of its commit in the log."""
+    """A complete snapshot. `position` is that of its commit in the log.
+
+    `verdicts` are those of this coordinator, as far as it keeps them.
+    """
 
     id: str
     position: int
@@ -164,6 +173,7 @@ class SnapshotSummary(msgspec.Struct):
     pinned: bool
     parent: str | None
     retries: str | None
+    verdicts: dict[str, Verdict] = {}
 
 
 class SnapshotList(msgspec.Struct):

@@ -1,6 +1,6 @@
 """Prometheus metrics: counted as things happen, or read off the status when somebody asks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -10,6 +10,7 @@ from prometheus_client.samples import Sample
 
 from strobe.plain_text import plain
 from strobe.runtime.documents import ABORTED, COMMITTED, FinishedSnapshot, Status
+from strobe.runtime.verdicts import VERDICTS, Verdict
 from strobe.runtime.watch import Watch
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,6 +41,12 @@ class Metrics:
         self.in_flight_bytes = Counter(
             "strobe_in_flight_bytes", "Messages in flight in committed snapshots.", registry=self.registry
         )
+        self.verdicts = Counter(
+            "strobe_verdicts",
+            "Committed snapshots that were judged by what the system declares.",
+            ["condition", "verdict"],
+            registry=self.registry,
+        )
         self.registry.register(_Now(watch, status))
 
     def finished(self, snapshot: FinishedSnapshot) -> None:
@@ -49,6 +56,15 @@ class Metrics:
             self.state_bytes.inc(snapshot.state_bytes)
             self.written_bytes.inc(snapshot.written_bytes)
             self.in_flight_bytes.inc(snapshot.in_flight_bytes)
+
+    def judged(self, condition: str, verdict: Verdict) -> None:
+        self.verdicts.labels(condition, verdict.verdict).inc()
+
+    def declare(self, conditions: Iterable[str]) -> None:
+        """Have every counter of these conditions there from the beginning."""
+        for condition in conditions:
+            for verdict in VERDICTS:
+                self.verdicts.labels(condition, verdict)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -103,6 +119,14 @@ class _Now(Collector):
         yield CounterMetricFamily(
             "strobe_rejected", "What came to the coordinator and is no message of a node's.", value=status.rejected
         )
+        skipped = CounterMetricFamily(
+            "strobe_verdicts_skipped",
+            "Snapshots that were not judged, since newer ones came meanwhile.",
+            labels=["condition"],
+        )
+        for condition in status.conditions:
+            skipped.add_metric([condition.name], condition.skipped)
+        yield skipped
         yield from _processes(status)
         yield from _channels(status)
 

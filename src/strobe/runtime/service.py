@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from strobe.errors import StoreError, UsageError
@@ -13,9 +14,11 @@ from strobe.runtime.control import Stop
 from strobe.runtime.control_server import ControlServer
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.discovery import Discovered, announce, is_announced, withdraw
-from strobe.runtime.documents import Status
+from strobe.runtime.documents import FinishedSnapshot, Status
 from strobe.runtime.event_log import WARNING
 from strobe.runtime.http_server import HttpServer
+from strobe.runtime.judgement import Judgement
+from strobe.runtime.judging import conditions_of
 from strobe.runtime.log_desk import Told
 from strobe.runtime.metrics import Metrics
 from strobe.runtime.operations import Operations
@@ -28,9 +31,12 @@ STOP_S_MAX = 10.0
 
 
 class CoordinatorService:
-    """A running coordinator. `run` returns the exit code. Without `http` it is a part of another program."""
+    """A running coordinator. `run` returns the exit code. Without `http` it is a part of another program.
 
-    def __init__(self, coordinator: Coordinator, *, http: bool = True) -> None:
+    `judge` is the command of the process that judges snapshots by what the system declares; without it none does.
+    """
+
+    def __init__(self, coordinator: Coordinator, *, http: bool = True, judge: Sequence[str] = ()) -> None:
         self.coordinator = coordinator
         self.reception = Reception(coordinator)
         self.watch = Watch(self.reception)
@@ -39,7 +45,10 @@ class CoordinatorService:
         self.listen = coordinator.settings.listen
         self.api = coordinator.settings.api
         self.ready = asyncio.Event()
-        coordinator.on_finished = self.metrics.finished
+        coordinator.on_finished = self._finished
+        if judge:
+            coordinator.judgement = Judgement(coordinator, judge, self.metrics.judged)
+            self.metrics.declare(conditions_of(coordinator.system))
         coordinator.on_halt = lambda report: self.stop(report, 1, halted=True)
         self._control = ControlServer(self.reception)
         self._wants_http = http
@@ -55,6 +64,11 @@ class CoordinatorService:
 
     def status(self) -> Status:
         return describe(self.watch, self.listen, self.api)
+
+    def _finished(self, snapshot: FinishedSnapshot) -> None:
+        self.metrics.finished(snapshot)
+        if self.coordinator.judgement is not None:
+            self.coordinator.judgement.finished(snapshot)
 
     async def run(self) -> int:
         """Serve until told to end, or until something breaks. To end is possible from the beginning."""
@@ -99,6 +113,8 @@ class CoordinatorService:
             self.api = self._http.address
         self.listen = print_address(listen[0], await self._control.bind(*listen))
         await coordinator.take_over()
+        if coordinator.judgement is not None:
+            coordinator.judgement.start()
         if self._http is not None:
             self._serving = asyncio.create_task(self._http.serve())
             self._serving.add_done_callback(self._served)
@@ -165,6 +181,8 @@ class CoordinatorService:
             await self._serving
         elif self._http is not None:
             self._http.close()
+        if self.coordinator.judgement is not None:
+            await self.coordinator.judgement.close()
         await self.coordinator.close()
 
 

@@ -26,7 +26,9 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     `listen` is for nodes, `api` for people and programs; port 0 is any free one. A snapshot every `interval_s` (0: only
     on demand). A node that says nothing for `silence_s` counts as failed; one that makes the system roll back more than
-    `rollbacks_max` times within `rollback_window_s` is stopped, and everything with it.
+    `rollbacks_max` times within `rollback_window_s` is stopped, and everything with it. What a system declares
+    (`conserved`) is judged on every snapshot by a process of its own, which is ended when it takes `verdict_timeout_s`
+    over one, and may use `verdict_bytes_max` of memory.
     """
 
     listen: str = "127.0.0.1:7400"
@@ -39,12 +41,14 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     silence_s: float = 3.0
     rollbacks_max: int = 3
     rollback_window_s: float = 60.0
+    verdict_timeout_s: float = 10.0
+    verdict_bytes_max: int = 4096 * MIB
 
     def policy(self) -> Policy:
         """Return what the coordinator's brain goes by; raise UsageError where it makes no sense."""
         _check(self, "interval_s pause_s rollbacks_max rollback_window_s", 0)
-        _check(self, "overlapping_max attempts_max", 1)
-        _check(self, "timeout_s silence_s", 0, above=True)
+        _check(self, "overlapping_max attempts_max verdict_bytes_max", 1)
+        _check(self, "timeout_s silence_s verdict_timeout_s", 0, above=True)
         policy = Policy(
             interval_us=round(self.interval_s * 1e6),
             pause_us_min=round(self.pause_s * 1e6),

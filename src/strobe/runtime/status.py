@@ -54,6 +54,7 @@ def describe(watch: Watch, listen: str, api: str) -> Status:
         halted=coordinator.halted,
         left=list(brain.membership.left),
         term=coordinator.term,
+        conditions=coordinator.judgement.status() if coordinator.judgement is not None else [],
     )
 
 

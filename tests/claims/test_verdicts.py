@@ -1,0 +1,60 @@
+"""The promise that what a person declared is judged while the system runs."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from tests.cli.command_line import REPOSITORY, run_apart
+from tests.live.harness import running, wait_until
+
+from strobe.cli.judge_worker import __name__ as worker
+
+LEAKY = REPOSITORY / "tests" / "scenarios" / "leaky_bank.py"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    for file in (REPOSITORY / "examples" / "bank.py", LEAKY):
+        shutil.copy(file, tmp_path)
+    return tmp_path
+
+
+def test_E12_a_live_system_that_loses_money_ends_with_1_and_the_values(here: Path) -> None:
+    result = run_apart("up", "leaky_bank.py:robbed", "--for", "1", cwd=here)
+    assert result.code == 1
+    assert "conserved ✗ 398 ≠ 400 (judged " in result.out
+    log = (here / "snapshots" / "run" / "log" / "coordinator.log").read_text()
+    assert "warning: violated condition=conserved snapshot=000001-00000001-coordinator found=398 expected=400" in log
+
+
+def test_E12_a_live_system_that_loses_nothing_ends_with_0_and_shows_the_figure(here: Path) -> None:
+    result = run_apart("up", "bank.py:bank", "--for", "1", "--json", cwd=here)
+    assert result.code == 0
+    (condition,) = json.loads(result.out)["conditions"]
+    assert (condition["name"], condition["latest"]["found"], condition["violated"]) == ("conserved", "800", 0)
+    assert condition["holds"] >= 1
+
+
+def test_E12_a_judge_that_is_killed_is_replaced_and_the_system_goes_on(here: Path) -> None:
+    with running(here, f"{here / 'bank.py'}:bank", ("a", "b", "c", "d"), "--interval", "0.1") as live:
+        live.wait("a verdict", lambda s: s.conditions[0].holds > 0)
+        os.kill(judge_of(live.supervisor.pid("coordinator")), signal.SIGKILL)
+        status = live.wait("verdicts after it", lambda s: s.conditions[0].undecided and s.conditions[0].latest.found)
+        holds = status.conditions[0].holds
+        status = live.wait("another verdict", lambda s: s.conditions[0].holds > holds)
+        assert (status.conditions[0].violated, status.epoch) == (0, 1)
+
+
+def judge_of(coordinator: int) -> int:
+    """Return the process that judges for a coordinator."""
+
+    def found() -> int | None:
+        for pid in Path(f"/proc/{coordinator}/task/{coordinator}/children").read_text().split():
+            if worker.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return int(pid)
+        return None
+
+    return int(wait_until("the judge", found))
