@@ -39,11 +39,14 @@ PATIENCE_S = 20.0
 
 
 class Quiet(Process):
+    def __init__(self) -> None:
+        self.state = b""
+
     def capture(self) -> bytes:
-        return b""
+        return self.state
 
     def restore(self, state: bytes) -> None:
-        pass
+        self.state = state
 
 
 def system_of(*names: str, protocol: str = "chandy-lamport") -> System:

@@ -248,7 +248,9 @@ def test_E14_bodies_and_headers_that_are_too_long_are_refused_by_size(tmp_path: 
             post = b"POST /v1/snapshots HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             assert b" 413 " in await says(post + b"Content-Length: 9999999999\r\n\r\n{")
             chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-            assert b" 413 " in await says(post + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + chunk)
+            chunked = post + b"Transfer-Encoding: chunked\r\n\r\n"
+            assert b" 413 " in await says(chunked + chunk * 2 + b"0\r\n\r\n")
+            assert b" 413 " in await says(chunked + chunk * 17)  # and it goes on
             assert b" 431 " in await says(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 40_000 + b"\r\n\r\n")
             _, writer = await asyncio.open_connection(*place)
             writer.write(post + b"Content-Length: 10\r\n\r\n{")

@@ -43,6 +43,8 @@ from strobe.runtime.snapshot_documents import detail, list_snapshots, look_up
 from strobe.storage.resolution import resolve
 
 BODY_BYTES_MAX = 1 << 20
+DISCARDED_BYTES_MAX = 16 << 20
+"""A body that is too long is read up to here before it is refused: a client that is still sending sees no answer."""
 LAST_MAX = 10_000
 _SHOWN_MAX = 20
 JSON = "application/json"
@@ -213,20 +215,23 @@ def _last(text: str) -> int:
 
 async def _body(request: Request, kind: type[Document]) -> Document:
     """Return the body as a `kind`; an empty one is all defaults."""
-    _check_length(int(request.headers.get("content-length", "0")))
     body = bytearray()
+    too_long = HTTPException(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
+    if int(request.headers.get("content-length", "0")) > DISCARDED_BYTES_MAX:
+        raise too_long
+    received_bytes = 0
     async for chunk in request.stream():
-        body += chunk
-        _check_length(len(body))
+        received_bytes += len(chunk)
+        if received_bytes > DISCARDED_BYTES_MAX:
+            raise too_long
+        if received_bytes <= BODY_BYTES_MAX:
+            body += chunk
+    if received_bytes > BODY_BYTES_MAX:
+        raise too_long
     try:
         return msgspec.json.decode(bytes(body) or b"{}", type=kind)
     except UNREADABLE as error:
         raise UsageError(f"the body is not what it must be: {error}; see /openapi.json") from error
-
-
-def _check_length(length: int) -> None:
-    if length > BODY_BYTES_MAX:
-        raise HTTPException(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
 
 
 def _answer(document: Any, code: int = 200) -> Response:
