@@ -32,14 +32,45 @@ def read_log(root):
     if header["format"] != "strobe-store" or header["version"] != 1:
         raise Wrong("strobe.json: another format or version")
     names = sorted(path.name for path in (root / "log").iterdir())
-    for position, name in enumerate(names):
-        if name != f"{position:020d}.json":
-            raise Wrong(f"{name}: expected entry {position}")
-        document, checksum = unseal(root / "log" / name)
-        if document["position"] != position or document["previous"] != previous:
-            raise Wrong(f"{name}: chain")
+    entries, bad = [], {}
+    for position in range(int(names[-1][:20]) + 1 if names else 0):
+        path = root / "log" / f"{position:020d}.json"
+        try:
+            if not path.exists():
+                raise Wrong(f"{path.name}: missing")
+            document, checksum = unseal(path)
+            if document["position"] != position or previous not in (None, document["previous"]):
+                raise Wrong(f"{path.name}: chain")
+            check_values(document["entry"])
+        except Wrong as error:
+            bad[position] = error
+            previous = None
+            continue
         previous = checksum
-        yield position, document["entry"], document.get("term", 0)
+        entries.append((position, document["entry"], document.get("term", 0)))
+    for position, entry, _ in entries:
+        if (
+            entry["type"] == "fence"
+            and entry["position"] < position
+            and entry["blake3"] == found(root, entry["position"])
+        ):
+            bad.pop(entry["position"], None)
+    for error in bad.values():
+        raise error
+    return entries
+
+
+def found(root, position):
+    path = root / "log" / f"{position:020d}.json"
+    return blake3(path.read_bytes()).hexdigest() if path.exists() else ""
+
+
+def check_values(entry):
+    for name in ("snapshot", "parent", "retries", "restored"):
+        if entry.get(name) is not None:
+            epoch, counter, _ = entry[name].split("-", 2)
+            if int(epoch) >= 1 << 63 or int(counter) >= 1 << 63:
+                raise Wrong(f"{entry[name]}: a number beyond 63 bits")
 
 
 def complete_snapshots(root):

@@ -35,6 +35,7 @@ COMMANDS = {
     "explain": Entry("strobe.cli.explain", "Show the algorithm step by step, made by the real protocol code."),
     "matrix": Entry("strobe.cli.matrix", "Show which checker catches which broken protocol."),
     "snapshot": Entry("strobe.cli.snapshot", "List, show, verify, compare and tidy up the snapshots of a store."),
+    "store": Entry("strobe.cli.store_repair", "Check the log of a store, and fence off what nobody can read."),
     "pipeline": Entry("strobe.cli.pipeline", "Judge every snapshot on Spark as it commits."),
     "keys": Entry("strobe.cli.keys", "Make the keys that processes sign their part of a snapshot with."),
     "trace": Entry("strobe.cli.trace", "Check a recorded run: do its events fit, are its cuts consistent?"),

@@ -27,6 +27,7 @@ SecondsLeft = Annotated[float, Meta(ge=-1e12, le=1e12)]
 """Until a timer fires; it may be late."""
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 """A BLAKE3, which is also the name of a file: nothing else can become a part of a path."""
+DigestOrNothing = Annotated[str, Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
 ChainHash = Annotated[str, Meta(max_length=64)]
 """The hash of a frontier. Its digits are checked by the proof: there are two for every channel."""
 Signature = Annotated[str, Meta(pattern=r"\A[0-9a-f]{128}\Z")]

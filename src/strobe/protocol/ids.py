@@ -16,7 +16,7 @@ from strobe.protocol.bounds import COUNT_MAX, Count
 COORDINATOR = "coordinator"
 """The initiator's name in ids that the sequencer issued; no process may have it."""
 
-_PRINTED = re.compile(r"([0-9]{6,19})-([0-9]{8,19})-(.+)")
+_PRINTED = re.compile(r"([0-9]{6,40})-([0-9]{8,40})-(.+)")
 
 
 class SnapshotId(msgspec.Struct, frozen=True, order=True, array_like=True):

@@ -14,6 +14,7 @@ from strobe.protocol.bounds import (
     ChainHash,
     Count,
     Digest,
+    DigestOrNothing,
     Encoding,
     PrintedId,
     SecondsLeft,
@@ -205,7 +206,20 @@ class Term(msgspec.Struct, frozen=True, tag="term"):
     at_us: Count
 
 
-Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term
+class Fence(msgspec.Struct, frozen=True, tag="fence"):
+    """The entry at `position`, which nobody can read, has no effect: somebody has decided so, for this `reason`.
+
+    `blake3` is that of the bytes found there, and empty if there were none. A fence has no effect on a valid entry, and
+    none on other bytes.
+    """
+
+    position: Count
+    blake3: DigestOrNothing
+    reason: str
+    at_us: Count
+
+
+Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term | Fence
 
 
 class Void(msgspec.Struct, frozen=True):

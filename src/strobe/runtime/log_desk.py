@@ -28,6 +28,7 @@ from strobe.protocol.log import (
     Entry,
     EntryRef,
     EpochStart,
+    Fence,
     Manifest,
     Pin,
     ReadEntry,
@@ -222,7 +223,7 @@ class LogDesk:
         told: list[Told] = []
         try:
             for _, entry in islice(self.store.read_log(self.position), entries_max):
-                foreign = not isinstance(entry, Pin | Remove | Term | Void)
+                foreign = not isinstance(entry, Pin | Remove | Term | Fence | Void)
                 told.append(self._take(entry, foreign))
                 self.foreign += foreign
         except StoreError:

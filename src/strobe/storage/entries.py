@@ -19,8 +19,10 @@ from strobe.protocol.log import (
     Commit,
     Entry,
     EpochStart,
+    Fence,
     Manifest,
     Pin,
+    ReadEntry,
     Release,
     Remove,
     Term,
@@ -74,13 +76,13 @@ class _DocumentOutline(msgspec.Struct, frozen=True, kw_only=True):
     position: Count
     previous: Digest
     term: Count = 0
-    entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term
+    entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term | Fence
 
 
 class Decoded(NamedTuple):
     """An entry, the checksum of its file, and the highest term that its writer had read."""
 
-    entry: Entry
+    entry: ReadEntry
     checksum: str
     term: int
 
@@ -184,7 +186,7 @@ def _check_values(entry: Entry | _CommitOutline) -> None:
                 entry.view.check()
         case ViewChange():
             entry.view.check()
-        case Release() | Term():
+        case Release() | Term() | Fence():
             pass
     for printed in ids:
         if printed is not None:

@@ -17,9 +17,10 @@ from pathlib import Path
 import msgspec
 
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
-from strobe.protocol.log import Begin, BlobRef, Commit
+from strobe.protocol.log import Begin, BlobRef, Commit, Fence
 from strobe.storage.blobs import Blobs
 from strobe.storage.entries import LOG, decode_entry, decode_outline, entry_name, entry_position
+from strobe.storage.fences import Fences
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import place_at
 from strobe.storage.log_state import LogState
@@ -113,6 +114,7 @@ class Follower:
         self._before: str | None = self._header
         self._state = LogState()
         self._terms = Terms()
+        self._fences = Fences(self.place)
         self._followed: list[Followed] = []
         self._damaged: set[int] = set()
         self._listed = False
@@ -135,7 +137,7 @@ class Follower:
             if raw is not None:
                 self._take(raw)
             elif self._is_hole(self.end):
-                self._pass_over("is missing, though later entries exist; restore it from a copy of the store")
+                self._pass_over(None, "is missing, though later entries exist; restore it from a copy of the store")
             else:
                 break
         # What was listed once is checked once; from here on, looking one entry ahead is enough.
@@ -184,14 +186,30 @@ class Follower:
         try:
             decoded = decode_outline(raw, self.url, position, self._before)
         except (StoreCorrupt, StoreFormatError) as error:
-            self._pass_over(error.problem.removeprefix(f"{entry_name(position)}: "))
+            self._pass_over(raw, error.problem.removeprefix(f"{entry_name(position)}: "))
             return
         self._before = decoded.checksum
         entry = self._terms.take(position, decoded)
         if isinstance(entry, Commit):
             self._take_commit(position, entry, raw)
-        else:
-            self._state.apply(position, entry)
+            return
+        if isinstance(entry, Fence):
+            self._take_back(entry.position)
+        self._state.apply(position, entry)
+
+    def _take_back(self, position: int) -> None:
+        """Forget a commit that was fenced off. Its outline was good, and the rest of it cannot be read."""
+        place = self._place(position)
+        found = self._followed[place] if place < len(self._followed) else None
+        if found is None or found.position != position or found.snapshot_id is None:
+            return
+        raw = self.place.read(found.name)
+        try:
+            decode_entry(raw or b"", self.url, position, None)
+        except (StoreCorrupt, StoreFormatError):
+            if self._fences.covers(position, raw):
+                del self._followed[place]
+                self._state.committed.pop(found.snapshot_id, None)
 
     def _take_commit(self, position: int, entry: Commit, raw: bytes) -> None:
         if self._damaged and not self._is_known(entry.snapshot) and self._began_at_damage(raw):
@@ -202,10 +220,12 @@ class Follower:
         if committed is not None and committed.position == position:
             self._followed.append(Followed(position, entry.snapshot, bytes=_bytes_of(raw)))
 
-    def _pass_over(self, problem: str) -> None:
+    def _pass_over(self, raw: bytes | None, problem: str) -> None:
+        """Go on behind an entry that is no good. If somebody has fenced it off, that is no problem any more."""
         position = self.end
-        self._followed.append(Followed(position, problem=f"{entry_name(position)}: {problem}"))
-        self._damaged.add(position)
+        if not self._fences.covers(position, raw):
+            self._followed.append(Followed(position, problem=f"{entry_name(position)}: {problem}"))
+            self._damaged.add(position)
         self._state.next_position += 1
         # What follows is checked by itself: it is not to blame for what it follows.
         self._before = None

@@ -14,6 +14,7 @@ from strobe.errors import StoreCorrupt, StoreError
 from strobe.protocol.log import BlobRef
 from strobe.storage.blobs import BLOBS, Blobs, blob_directory, blob_name, directory_begin, is_digest
 from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
+from strobe.storage.fences import Fences
 from strobe.storage.header import DIRECTORIES, HEADER, RUN, read_header
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
@@ -54,21 +55,22 @@ def verify_bytes(place: Place) -> list[Problem]:
 
 def _check_log(place: Place, header: str | None, problems: list[Problem]) -> LogState | None:
     """Add what is wrong with the log to `problems`; return its state, or None where it cannot be known."""
-    state, terms = LogState(), Terms()
+    state, terms, fences = LogState(), Terms(), Fences(place)
     previous = header
-    next_position = 0
     damaged = header is None
-    for position in _positions(place):
-        if position != next_position:
-            problems.append(Problem(entry_name(next_position), "is missing, though later entries exist"))
-            previous, damaged = None, True
-        next_position = position + 1
+    for position in range(_end(place)):
+        raw: bytes | None = None
         try:
-            decoded = decode_entry(_read_entry(place, position), place.url, position, previous)
+            raw = place.read(entry_name(position))
+            decoded = decode_entry(_required(place, position, raw), place.url, position, previous)
         except StoreError as error:
-            problems.append(_problem(entry_name(position), error))
             # The next entry is checked by itself: it is not to blame for what it follows.
-            previous, damaged = None, True
+            previous = None
+            if fences.covers(position, raw):
+                state.next_position += 1
+                continue
+            problems.append(_problem(entry_name(position), error))
+            damaged = True
             continue
         previous = decoded.checksum
         if not damaged:
@@ -76,18 +78,15 @@ def _check_log(place: Place, header: str | None, problems: list[Problem]) -> Log
     return None if damaged else state
 
 
-def _positions(place: Place) -> list[int]:
-    """Return the positions of the entries that are there, up to the last one at the time of the call."""
-    first, second = ([entry_position(name) for name in place.names(LOG)] for _ in range(2))
-    last = max((position for position in first if position is not None), default=-1)
-    # A listing may miss a file made while it runs. What precedes the last of the first is all in the second.
-    return [position for position in second if position is not None and position <= last]
+def _end(place: Place) -> int:
+    """Return the position after the last entry that is there."""
+    positions = (entry_position(name) for name in place.names(LOG))
+    return max((position + 1 for position in positions if position is not None), default=0)
 
 
-def _read_entry(place: Place, position: int) -> bytes:
-    raw = place.read(entry_name(position))
+def _required(place: Place, position: int, raw: bytes | None) -> bytes:
     if raw is None:
-        raise StoreCorrupt(place.url, entry_name(position), "is missing")
+        raise StoreCorrupt(place.url, entry_name(position), "is missing, though later entries exist")
     return raw
 
 

@@ -10,11 +10,12 @@ appended here any more: every attempt raises TakenOver.
 
 from collections.abc import Iterator
 
-from strobe.errors import LogConflict, StoreCorrupt, TakenOver
-from strobe.protocol.log import Entry, EntryRef, ReadEntry
+from strobe.errors import LogConflict, StoreCorrupt, StoreError, StoreFormatError, TakenOver
+from strobe.protocol.log import Entry, EntryRef, ReadEntry, Void
 from strobe.storage.entries import LOG, Decoded, decode_entry, encode_entry, entry_name, entry_position
+from strobe.storage.fences import Fences, with_way_out
 from strobe.storage.place import Place
-from strobe.storage.sealed import DIGITS, stated_checksum
+from strobe.storage.sealed import DIGITS, UNSEALED, stated_checksum
 from strobe.storage.steps import ENTRY_STEPS, CommitStep
 from strobe.storage.terms import Terms
 
@@ -22,13 +23,19 @@ _BYTES = DIGITS // 2
 
 
 class Log:
-    """The log of one store, for one thread. `header_checksum` is what entry 0 follows."""
+    """The log of one store, for one thread. `header_checksum` is what entry 0 follows.
 
-    def __init__(self, place: Place, header_checksum: str) -> None:
+    `lenient`: what is no good is passed over, and found in `invalid`; only repairs read a log like that.
+    """
+
+    def __init__(self, place: Place, header_checksum: str, *, lenient: bool = False) -> None:
         self._place = place
         self._header_checksum = header_checksum
         self._checksums = _Checksums()
         self._terms = Terms()
+        self._fences = Fences(place)
+        self._lenient = lenient
+        self.invalid: dict[int, StoreError] = {}
         self._led: int | None = None
         self._durable = 0
         self._listed = False
@@ -51,8 +58,7 @@ class Log:
         """Yield every entry from `start` on with its position; raise StoreCorrupt at the first damaged one."""
         self.require_lead()
         position = min(start, len(self._checksums))
-        while (raw := self._present(position)) is not None:
-            decoded = decode_entry(raw, self._place.url, position, self._before(position))
+        while (decoded := self._decoded(position)) is not None:
             self._remember(position, decoded.checksum)
             entry = self._terms.take(position, decoded)
             self.require_lead()
@@ -61,6 +67,18 @@ class Log:
             position += 1
         # What was listed once is checked once; from here on, looking one entry ahead is enough.
         self._listed = True
+
+    def _decoded(self, position: int) -> Decoded | None:
+        """Return what is at `position`, or None at the end of the log. An entry that was fenced off is a `Void`."""
+        raw: bytes | None = None
+        try:
+            raw = self._present(position)
+            return None if raw is None else decode_entry(raw, self._place.url, position, self._previous(position))
+        except (StoreCorrupt, StoreFormatError) as error:
+            if not (self._lenient or self._fences.covers(position, raw)):
+                raise with_way_out(error) from error
+            self.invalid[position] = error
+            return Decoded(Void(f"it was fenced off: {error.problem}"), UNSEALED, self.term)
 
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
@@ -86,6 +104,11 @@ class Log:
 
     def _before(self, position: int) -> str:
         return self._checksums[position - 1] if position else self._header_checksum
+
+    def _previous(self, position: int) -> str | None:
+        """Return the checksum that the entry must follow; None after one that is no good: its own is not known."""
+        before = self._before(position)
+        return before if before != UNSEALED else None
 
     def _remember(self, position: int, checksum: str) -> None:
         if position == len(self._checksums):
@@ -114,7 +137,7 @@ class Log:
 
     def _check_predecessor(self, position: int) -> None:
         """Chain only to what is there: a log cut short behind our back must not be continued as if it were whole."""
-        if position:
+        if position and self._previous(position) is not None:
             raw = self._place.read(entry_name(position - 1))
             if raw is None or stated_checksum(raw) != self._before(position):
                 problem = "is missing" if raw is None else "was replaced after it had been read"

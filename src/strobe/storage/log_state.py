@@ -27,6 +27,7 @@ from strobe.protocol.log import (
     Commit,
     Entry,
     EpochStart,
+    Fence,
     Manifest,
     Pin,
     ReadEntry,
@@ -155,7 +156,7 @@ class LogState:
             case Term():
                 if self.term is None or entry.term > self.term.term:
                     self.term = entry
-            case Release() | Void():
+            case Release() | Fence() | Void():
                 pass  # of no concern to snapshots
             case _:
                 assert_never(entry)

@@ -1,0 +1,106 @@
+"""What is wrong with a log, entry by entry, and how an entry that nobody can read is fenced off."""
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from strobe.errors import StoreCorrupt, StoreError, UsageError
+from strobe.names import shown
+from strobe.protocol.bounds import shortened
+from strobe.protocol.log import Fence
+from strobe.storage.entries import entry_name
+from strobe.storage.fences import Fences, found_bytes
+from strobe.storage.header import read_header
+from strobe.storage.log import Log
+from strobe.storage.log_state import LogState
+from strobe.storage.place import Place
+
+_LOST = {
+    "begin": "the begin of snapshot {snapshot}: that snapshot counts as never begun, and is lost if it was committed",
+    "commit": "the commit of snapshot {snapshot}: that snapshot is lost",
+    "abort": "the abort of snapshot {snapshot}: it stays open until the next epoch, or until a coordinator aborts it",
+    "view": "a change of view: processes that joined or left with it are not known",
+    "epoch": "the start of an epoch: what was written after it counts to the epoch before",
+    "pin": "a pin of snapshot {snapshot}",
+    "remove": "the removal of snapshot {snapshot}: it is listed again, and its bytes may be gone",
+    "release": "that all output of process {process} is released",
+    "term": "the start of a coordinator",
+    "fence": "a fence: the entry that it was for has no fence",
+}
+UNKNOWN = "not known: the entry cannot be read"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """An entry that is no good. `lost` says what the log does without; `fenced`: that was decided already."""
+
+    position: int
+    place: str
+    problem: str
+    lost: str
+    fenced: bool
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """A log, every entry of which was looked at."""
+
+    entries: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def open(self) -> tuple[Finding, ...]:
+        """What nobody has decided on yet."""
+        return tuple(finding for finding in self.findings if not finding.fenced)
+
+
+def examine(place: Place) -> Examined:
+    """Check the seal, the chain, the values and the effect of every entry; StoreError if there is no log to look at."""
+    log, state, fences = _lenient(place), LogState(), Fences(place)
+    for position, entry in log.read():
+        state.apply(position, entry)
+    findings = [_finding(place, fences, position, error) for position, error in sorted(log.invalid.items())]
+    return Examined(state.next_position, tuple(findings))
+
+
+def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
+    """Append the entry by which the one at `position` has no effect; UsageError if that is a good one."""
+    log = _lenient(place)
+    end = sum(1 for _ in log.read())
+    if position >= end:
+        raise UsageError(f"there is no entry {position}: the log has {end} entries")
+    if position not in log.invalid:
+        raise UsageError(f"{entry_name(position)} is valid, and stays in effect; only a bad entry can be fenced off")
+    finding = _finding(place, Fences(place), position, log.invalid[position])
+    if finding.fenced:
+        raise UsageError(f"{entry_name(position)} was fenced off already")
+    log.append(Fence(position, found_bytes(_read(place, position)), shortened(reason), at_us), end)
+    return finding
+
+
+def _lenient(place: Place) -> Log:
+    return Log(place, read_header(place).blake3, lenient=True)
+
+
+def _finding(place: Place, fences: Fences, position: int, error: StoreError) -> Finding:
+    raw = _read(place, position)
+    name = entry_name(position)
+    return Finding(position, name, error.problem.removeprefix(f"{name}: "), _lost(raw), fences.covers(position, raw))
+
+
+def _read(place: Place, position: int) -> bytes | None:
+    try:
+        return place.read(entry_name(position))
+    except StoreCorrupt:  # no regular file: there are no bytes that could be an entry
+        return None
+
+
+def _lost(raw: bytes | None) -> str:
+    """Return what is lost without the entry, as far as its bytes tell."""
+    entry: Any = None
+    with suppress(ValueError, RecursionError, AttributeError):
+        entry = msgspec.json.decode(raw or b"").get("entry")
+    kind = entry.get("type") if isinstance(entry, dict) else None
+    if not isinstance(kind, str) or kind not in _LOST:
+        return UNKNOWN
+    named = {name: shown(str(entry.get(name, "unknown"))) for name in ("snapshot", "process")}
+    return _LOST[kind].format(**named)

@@ -1,0 +1,81 @@
+"""`strobe store repair`: what is wrong with a log is said, and a bad entry is fenced off, never silently."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.cli.command_line import BANK, refused, run, run_apart, simulated_store
+from tests.storage.test_fences import POISON, flip, poison
+
+from strobe.storage import Store
+from strobe.storage.entries import entry_name
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    return simulated_store(tmp_path_factory.mktemp("pristine"))
+
+
+@pytest.fixture
+def store(pristine, tmp_path):
+    return shutil.copytree(pristine, tmp_path / "store")
+
+
+def entries(store):
+    return len(list((store / "log").iterdir()))
+
+
+def test_a_good_log_is_said_to_be_good(store):
+    result = run("store", "repair", store)
+    assert (result.code, result.out) == (0, f"{entries(store)} entries checked, 0 bad\n")
+    assert run("store", "repair", store, "--json").document["findings"] == []
+
+
+def test_what_is_wrong_is_said_and_nothing_is_changed(store):
+    flip(store / entry_name(1))
+    before = entries(store)
+    result = run("store", "repair", store)
+    assert result.code == 1
+    assert f"{entry_name(1)}: its bytes do not match its checksum" in result.out
+    assert "lost without it" in result.out
+    assert f"strobe store repair {store} --fence 1" in result.out
+    assert entries(store) == before
+
+
+def test_a_bad_entry_is_fenced_off_after_a_confirmation(store):
+    position = poison(Store.open(store))
+    assert "strobe store repair" in run("snapshot", "list", "--store", store).error
+    assert "confirm by --yes" in run("store", "repair", store, "--fence", str(position)).err
+    assert run("snapshot", "list", "--store", store).code != 0
+    result = run("store", "repair", store, "--fence", str(position), "--yes", "--reason", "a node has lied")
+    assert result.code == 0, result
+    assert POISON in result.err
+    assert "fenced off: it has no effect" in result.out
+    fence = json.loads((store / entry_name(position + 1)).read_bytes())["entry"]
+    assert (fence["type"], fence["position"], fence["reason"]) == ("fence", position, "a node has lied")
+    assert run("snapshot", "list", "--store", store).code == 0
+    assert run("snapshot", "verify", "--store", store).code == 0
+
+
+def test_a_good_entry_is_not_fenced_off(store):
+    before = entries(store)
+    refused(run("store", "repair", store, "--fence", "1", "--yes"), "is valid, and stays in effect")
+    refused(run("store", "repair", store, "--fence", "999", "--yes"), "there is no entry 999")
+    assert entries(store) == before
+
+
+def test_a_poisoned_system_starts_again_after_the_repair(tmp_path: Path):
+    store = Path(Store.create(tmp_path / "store").url)
+    up = ["up", BANK, "--store", store, "--for", "2", "--interval", "0.2"]
+    up += ["--set", "coordinator.listen=127.0.0.1:0", "--set", "coordinator.api=127.0.0.1:0"]
+    assert run_apart(*up).code == 0
+    position = poison(Store.open(store))
+    failed = run_apart(*up)
+    assert failed.code not in (0, 70), failed
+    assert "strobe store repair" in " ".join(failed.err.split())
+    assert run_apart("store", "repair", store).code == 1
+    assert run_apart("store", "repair", store, "--fence", str(position), "--yes").code == 0
+    before = len(Store.open(store).list())
+    assert run_apart(*up).code == 0
+    assert len(Store.open(store).list()) > before
