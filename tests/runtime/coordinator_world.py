@@ -9,20 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tests.runtime.modelled_nodes import Node
 from tests.runtime.modelled_outside import NAMES, Line, Outside, Wrong
+from tests.runtime.modelled_station import Station
 from tests.runtime.stepped_coordinator import SteppedCoordinator
 
 from strobe.errors import UsageError
-from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotWanted, TimePassed
-from strobe.runtime.control import Refused, Register
-from strobe.runtime.reception import Reception
+from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotWanted
+from strobe.protocol.log import EpochStart
+from strobe.storage.entries import encode_entry, entry_name
+from strobe.storage.steps import ENTRY_STEPS
 
 STEP_US_MAX = 20_000
 QUIET_US = 1_500_000
 """So long there is output, and so long none: then snapshots that are older can be gone back to."""
+STOPPED_US_MAX = 3_000_000
 ROUNDS_MAX = 60
 STEPS_OF_A_ROUND = 150
 
@@ -48,13 +50,14 @@ class World:
         # How often a process has begun from nothing, or somebody has asked that all go back.
         self.reasons_to_go_back = 0
         self._files = dict.fromkeys(NAMES, 0)
-        self._start_coordinator()
+        self.leader = Station(self.outside)
+        # Coordinators that were stopped while another was started, and that do not know it yet.
+        self.formers: list[Station] = []
 
-    def _start_coordinator(self) -> None:
-        # Those that the coordinator has, and has not noticed the end of.
-        self.lines: list[Line] = []
-        self.coordinator = SteppedCoordinator(self.outside)
-        self.reception = Reception(self.coordinator)
+    @property
+    def coordinator(self) -> SteppedCoordinator:
+        """The one that leads."""
+        return self.leader.coordinator
 
     @property
     def epoch(self) -> int:
@@ -77,12 +80,11 @@ class World:
 
     def _what_can_happen(self) -> list[Callable[[], None]]:
         """What can happen next, things that are more likely more than once."""
-        can: list[Callable[[], None]] = [partial(self.coordinator.hear, TimePassed())]
-        if self.coordinator.stepped.jobs:
-            can += [self.coordinator.stepped.do_one] * self.mix.store_pace
-        for line in self.lines:
-            if line.to_coordinator or line.is_over:
-                can += [partial(self._read, line)] * 2
+        can = self.leader.what_can_happen(self.mix.store_pace)
+        self.formers = [former for former in self.formers if not former.has_ended]
+        for former in self.formers:
+            if former.stopped_until_us <= self.outside.now_us:
+                can += former.what_can_happen(store_pace=1)
         for node in self.nodes.values():
             if not node.has_ended:
                 can += self._what_can_do(node)
@@ -102,30 +104,12 @@ class World:
         return can
 
     def _connect(self, node: Node) -> None:
-        self.lines.append(node.connect())
+        """Find a coordinator; one that was stopped still has the address that nodes know."""
+        station = self.random.choice([*self.formers, *[self.leader] * 3])
+        station.lines.append(node.connect())
 
     def _hear(self, node: Node, line: Line) -> None:
         node.hear(line.to_node.popleft())
-
-    def _read(self, line: Line) -> None:
-        """The coordinator reads what comes next, or notices the end."""
-        if line.to_coordinator and not line.is_closed:
-            self._take_in(line, line.to_coordinator.popleft())
-            return
-        self.lines.remove(line)
-        if line.member is not None:
-            self.reception.lost(line.member, line, "its connection is gone")  # type: ignore[arg-type]
-
-    def _take_in(self, line: Line, message: Any) -> None:
-        if isinstance(message, Register):
-            answer = self.reception.registered(message, line)  # type: ignore[arg-type]
-            if isinstance(answer, Refused):
-                line.send(answer)
-                line.close()
-            else:
-                line.member = answer
-        elif line.member is not None and line.member.connection is line:
-            self.reception.heard(line.member, message)
 
     # Faults, and what people do
 
@@ -173,7 +157,27 @@ class World:
             if node.line is not None:
                 node.line.cut(with_last_words=False)
             node.line = None
-        self._start_coordinator()
+        self.leader = Station(self.outside)
+
+    def _take_over(self) -> None:
+        """Stop the coordinator, and start another one; some of the nodes find that, others keep their connection."""
+        self.outside.note("the coordinator is stopped, and another one is started")
+        former = self.leader
+        former.is_former, former.stopped_until_us = True, self.outside.now_us + self.random.randrange(STOPPED_US_MAX)
+        self.formers.append(former)
+        for node in self.nodes.values():
+            if self.random.random() < 0.5:
+                self._cut(node)
+        self.leader = Station(self.outside)
+
+    def _stray(self) -> None:
+        """Somebody who did not read the log first writes in a term that is over: it must not count for anybody."""
+        store = self.outside.store
+        end = store.state().next_position
+        ours = EpochStart(store.known.epoch + 1, self.outside.now_us, reason="it did not read the log first")
+        raw, _ = encode_entry(ours, end, store.entry_ref(end - 1).blake3, store.term - 1)
+        store.place.create(entry_name(end), [raw], ENTRY_STEPS)
+        self.outside.note("somebody writes in a term that is over")
 
     def _restore(self) -> None:
         committed = [*self.coordinator.state.committed, None]
@@ -226,7 +230,7 @@ class World:
     def _is_at_rest(self) -> bool:
         brain = self.coordinator.brain
         away = all(node.has_ended or node.process in brain.view.members for node in self.nodes.values())
-        return away and not brain.rollback.pending and not brain.membership.leaving
+        return away and not brain.rollback.pending and not brain.membership.leaving and not self.formers
 
     def _picture(self) -> str:
         brain, membership = self.coordinator.brain, self.coordinator.brain.membership
@@ -235,5 +239,6 @@ class World:
             f"view {membership.view.number} of {membership.view.processes}, installed by {sorted(membership.drained)}; "
             f"leaving {membership.leaving}, staged {membership.staged}, to be changed {list(membership.changes)}; "
             f"epoch {brain.epoch}, rollback {brain.rollback.wish}, started {sorted(brain.rollback.started)}, present "
-            f"{sorted(brain.rollback.present)}; open {list(brain.open)}; nodes, their epochs and ends: {nodes}"
+            f"{sorted(brain.rollback.present)}; open {list(brain.open)}; nodes, their epochs and ends: {nodes}; and "
+            f"{len(self.formers)} former coordinators"
         )

@@ -45,6 +45,8 @@ class Node:
         self.line: Line | None = None
         # It has left, or was turned away for good; nothing runs any more.
         self.has_ended = False
+        # The highest term of a coordinator that has let it in.
+        self.term = 0
         self._current_epoch = 0
         self._forget()
 
@@ -60,6 +62,7 @@ class Node:
         # What it was told to let out after it left, and whether that is still to be done.
         self.told_to_let_out: LetGo | None = None
         self.to_let_out = False
+        self._told_in_term = 0
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
         self._parts: dict[SnapshotId, tuple[ProcessRecord, int]] = {}
         self._cuts: dict[SnapshotId, int] = {}
@@ -93,6 +96,7 @@ class Node:
             self.outside.system.protocol,
             released={self.sink: self.released} if self.sink and not self.epoch else {},
             system=self.outside.identity if self.epoch else "",
+            term=self.term,
         )
 
     def write(self) -> None:
@@ -129,7 +133,7 @@ class Node:
     def hear(self, message: Any) -> None:
         match message:
             case Welcome():
-                self._current_epoch = message.epoch
+                self._welcomed(message)
             case Refused():
                 self._refused(message)
             case TellRestore():
@@ -148,6 +152,12 @@ class Node:
                     self._say_stored(message.snapshot)
             case TellOutcome() if message.snapshot.epoch == self.epoch:
                 self._outcome(message)
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        if welcome.term < self.term:
+            self.hang_up()
+            return
+        self.term, self._current_epoch = welcome.term, welcome.epoch
 
     def hang_up(self) -> None:
         if self.line is not None:
@@ -174,7 +184,8 @@ class Node:
         if lived and self.sink and self.written and self.file != file:
             raise Wrong(f"{self.process}, which writes file {file}, is to go on in file {self.file} (E9)")
         if self.released > self.written:
-            raise Wrong(f"{self.process} goes back to {self.written} in {told.restored}: {self.released} is out (R2)")
+            self._refuse(f"goes back to {self.written} in {told.restored}: {self.released} is out", self.term)
+            return
         self._say(Drained(self.process, told.view.number))
 
     def _undone(self) -> None:
@@ -217,13 +228,14 @@ class Node:
         if self.process not in view.processes:
             return
         if self.released:
-            raise Wrong(f"{self.process} is to begin from nothing in view {view.number}: {self.released} is out (R2)")
+            self._refuse(f"is to begin from nothing in view {view.number}: {self.released} is out", self.term)
+            return
         self._begin(self._current_epoch, view)
         self._say(Drained(self.process, view.number))
 
     def _let_go(self, told: LetGo) -> None:
         if self.sink in told.sinks:
-            self.told_to_let_out, self.to_let_out = told, True
+            self.told_to_let_out, self.to_let_out, self._told_in_term = told, True, self.term
             return  # it ends when it has done so, and is told once more
         if self.sink and self.staged is not None and self.epoch == self.outside.epoch and self.released != self.staged:
             raise Wrong(f"{self.process} is let go with {self.released} out, but has written {self.staged} (R2)")
@@ -237,9 +249,20 @@ class Node:
         position, self.to_let_out = self.told_to_let_out.sinks[self.sink], False
         durable = max(self.released, self.outside.staged[self.process, self.file])
         if position > durable:
-            raise Wrong(f"{self.process} is to let out {position} into file {self.file}, which has only {durable} (R2)")
+            self._refuse(
+                f"is to let out {position} into file {self.file}, which has only {durable}", self._told_in_term
+            )
+            return
         self.outside.release(self.process, self.file, position)
         self._say(Released(self.process, self.told_to_let_out.view))
+
+    def _refuse(self, problem: str, term: int) -> None:
+        """Fail, since the sink refuses it: only a coordinator that another one has replaced may ask for it."""
+        if term >= self.outside.term:
+            raise Wrong(f"{self.process} {problem} (R2)")
+        self.outside.note(f"{self.process} fails, since it {problem}, as one of term {term} says")
+        self._forget()
+        self.hang_up()
 
     def _outcome(self, told: TellOutcome) -> None:
         self._ended.add(told.snapshot)

@@ -32,6 +32,8 @@ class Outside:
         self.identity = self.store.header.store
         self.now_us = 1_000_000
         self.epoch = 0
+        # That of the coordinator which leads.
+        self.term = 0
         # How far the output of each process is out, in each file that it ever had.
         self.released: Counter[tuple[str, int]] = Counter()
         # How much output a process had when it left, or was about to, in each file.

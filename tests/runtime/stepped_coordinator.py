@@ -36,6 +36,8 @@ class SteppedStore:
         self.problem: str | None = None
         self.desk = LogDesk(outside.store_url, lambda: outside.now_us, _fail_where_there_is_a_problem)
         self.jobs: deque[Callable[[], list[Told]]] = deque()
+        # Called with whatever a job tells.
+        self.on_told: Callable[[Told], None] = lambda told: None
         self._outside = outside
         self._take = take
 
@@ -45,12 +47,16 @@ class SteppedStore:
     def do_one(self) -> None:
         for told in self.jobs.popleft()():
             self._check(told)
+            self.on_told(told)
             self._take(told)
 
-    def read_all(self) -> None:
+    def take_over(self, coordinator: str) -> None:
+        """Read the log, and lead."""
         while some := self.desk.read_some():
             for told in some:
                 self._take(told)
+        for told in self.desk.lead(coordinator):
+            self._take(told)
 
     def _check(self, told: Told) -> None:
         entry = told.entry if isinstance(told, Logged) else None
@@ -72,7 +78,7 @@ class SteppedCoordinator(Coordinator):
         self.stepped = SteppedStore(outside, self._take)
         self.store = self.stepped  # type: ignore[assignment]
         self.on_halt = _fail_where_there_is_a_problem
-        self.stepped.read_all()
+        self.stepped.take_over("one of several")
         self.identity = outside.identity
         self.hear(Recovered())
 

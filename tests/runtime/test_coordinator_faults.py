@@ -20,6 +20,8 @@ from strobe.protocol.membership import Membership
 from strobe.runtime import choosing
 from strobe.runtime.log_desk import LogDesk
 from strobe.runtime.reception import Reception
+from strobe.storage.log import Log
+from strobe.storage.terms import Terms
 
 STEPS = 1500
 EVENTS_SHOWN = 40
@@ -36,6 +38,9 @@ SECOND_LIVES_AND_RESTARTS = Mix("want want want leave rejoin rejoin restart", pe
 RESTORED_AND_RESTARTED = Mix("want want leave rejoin break crash restart restore", percent=8)
 OVERLAPPING = Mix("want want want want break crash", percent=8)
 BROKEN_LINES = Mix("want break break break break crash", percent=10)
+TAKEN_OVER = Mix("want want want leave rejoin break crash restart take_over", percent=8)
+TAKEN_OVER_AND_RESTORED = Mix("want want take_over take_over restart restore crash", percent=8)
+TAKEN_OVER_BY_WRITERS_WITHOUT_RULES = Mix("want want want take_over stray leave rejoin break restart", percent=8)
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +101,19 @@ def test_R1_R2_all_go_back_above_what_is_out_and_only_where_a_process_has_lost_i
     tmp_path: Path, mix: Mix, seed: int
 ) -> None:
     without_needless_rollbacks(mix, seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "mix",
+    [TAKEN_OVER, TAKEN_OVER_AND_RESTORED, TAKEN_OVER_BY_WRITERS_WITHOUT_RULES],
+    ids=["crashes", "restores", "entries of old terms"],
+)
+def test_S1_a_coordinator_that_was_stopped_and_replaced_writes_nothing_and_ends(
+    tmp_path: Path, mix: Mix, seed: int
+) -> None:
+    """S1: whatever it was about to do when it was stopped, and whoever is still connected to it."""
+    survived(mix, seed, tmp_path)
 
 
 def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
@@ -177,6 +195,38 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
             "register.epoch, again and register.epoch == 0)",
             BROKEN_LINES,
             id="takes who has not read of a rollback for one that has lost its state",
+        ),
+        pytest.param(
+            Log,
+            "require_lead",
+            "self.term > self._led",
+            "False",
+            TAKEN_OVER,
+            id="goes on although another coordinator leads",
+        ),
+        pytest.param(
+            LogDesk,
+            "lead",
+            "begin_term(self.store, coordinator, self._now_us())",
+            "self.store.state()",
+            TAKEN_OVER,
+            id="begins no term",
+        ),
+        pytest.param(
+            Terms,
+            "take",
+            "decoded.term < before",
+            "False",
+            TAKEN_OVER_BY_WRITERS_WITHOUT_RULES,
+            id="counts entries of an old term",
+        ),
+        pytest.param(
+            Reception,
+            "_refusal",
+            "register.term > coordinator.term",
+            "False",
+            TAKEN_OVER,
+            id="lets in who knows a coordinator of a higher term",
         ),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.fake_nodes import PATIENCE_S, both_alive, committed, running
 from tests.runtime.link_ends import run
+from tests.runtime.test_coordinator_faults import mutant
 from tests.runtime.test_host import pair
 
 from strobe.errors import StrobeError, TakenOver, TransportError
@@ -18,6 +19,7 @@ from strobe.protocol.log import Begin, Commit, EpochStart, Remove, Term
 from strobe.runtime import discovery, watch
 from strobe.runtime.control import SnapshotBegun, Stop, Welcome
 from strobe.runtime.discovery import Discovered
+from strobe.runtime.host import Host
 from strobe.runtime.log_desk import LogDesk
 from strobe.runtime.settings import RetentionSettings
 from strobe.storage import Store
@@ -168,28 +170,35 @@ def test_S1_a_node_that_knows_a_higher_term_makes_the_coordinator_look(
     asyncio.run(scenario())
 
 
+async def meet_a_lower_term(directory: Path) -> None:
+    """A node that a coordinator of term 3 has let in finds one of term 2 at its address, and then one of term 4."""
+    async with coordinating(directory, pair()) as coordinator:
+        coordinator.term = 3
+        host = coordinator.run("a")
+        await coordinator.begin(["a"])
+        life, link = host.timeline, coordinator.links["a"]
+        coordinator.term = 2
+        link.writer.close()
+        for _ in range(3):
+            link = await coordinator.registered("a", after=link)
+            link.say(TellBlank("a"))
+            assert (link.register.term, link.register.epoch) == (3, 1)
+        coordinator.term = 4
+        back = await coordinator.registered("a", after=link)
+        coordinator.restore(back, 1)
+        await back.hear(Drained)
+        assert host.timeline is life
+
+
 def test_S1_a_node_does_not_obey_a_coordinator_of_a_lower_term(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S1: it goes on with its state, and looks for one that leads."""
-
-    async def scenario() -> None:
-        async with coordinating(tmp_path, pair()) as coordinator:
-            coordinator.term = 3
-            host = coordinator.run("a")
-            await coordinator.begin(["a"])
-            life, link = host.timeline, coordinator.links["a"]
-            coordinator.term = 2
-            link.writer.close()
-            for _ in range(3):
-                link = await coordinator.registered("a", after=link)
-                link.say(TellBlank("a"))
-                assert (link.register.term, link.register.epoch) == (3, 1)
-            coordinator.term = 4
-            back = await coordinator.registered("a", after=link)
-            coordinator.restore(back, 1)
-            await back.hear(Drained)
-            assert host.timeline is life
-
-    run(scenario())
+    run(meet_a_lower_term(tmp_path))
     assert caplog.text.count("one of term 3 has taken over from it") == 1
+
+
+def test_a_node_that_obeys_a_lower_term_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Host, "_welcomed", mutant(Host._welcomed, "welcome.term < self._term", "False"))
+    with pytest.raises(AssertionError):
+        run(meet_a_lower_term(tmp_path))
