@@ -145,6 +145,7 @@ def _projections() -> Iterator[Figure]:
     log, apart = replicated_log(543), telling([lambda at: at % 2] * 12, 20)
     cases = [
         (log, "n1.commit > n0.commit", "replicated log, 5 processes, 4,887 events, n1.commit > n0.commit"),
+        (log, "n1.commit - n0.commit > 0", "the same log, n1.commit - n0.commit > 0"),
         (
             apart,
             "p0.x == 1 and p1.x == 0 and p0.x > p1.x",

@@ -13,7 +13,7 @@ import numpy as np
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.lattice.enumeration import Budget, LexicalWalk
 from strobe.causality.lattice.order import States
-from strobe.causality.lattice.parts import Table
+from strobe.causality.lattice.parts import Joined, Table, value_at
 from strobe.causality.lattice.paths import LevelWalk, guarded_path
 from strobe.causality.lattice.run import Run, clock_table
 from strobe.causality.trace import Trace
@@ -151,6 +151,24 @@ def wrong_slices(projection: ModuleType) -> Iterator[int]:
             for block in LexicalWalk(order, Budget(None)).blocks():
                 found += [order.lifted(tuple(row)) for row in block.tolist()]
         if sorted(found) != sorted(good):
+            yield seed
+
+
+def wrong_pairs(pairs: ModuleType) -> Iterator[int]:
+    """Yield the seeds whose comparison of two processes is not found exactly if there is a consistent pair for it."""
+    for seed in range(RUNS):
+        run, chosen = Run(random_trace(seed, wide=2, long=40)), random.Random(-seed)
+        pool = chosen.choice([[0, 1, 2, 3], [0, 1, True, None], ["x", "y", 1, None, 1.5]])
+        operator = chosen.choice(["==", "!=", "!=", "<", "<=", ">", ">="])
+        if operator == "!=":
+            pool = [0] * 12 + [1, True]  # so that it holds at few cuts
+        tables = [Table(process, [chosen.choice(pool) for _ in range(n + 1)]) for process, n in enumerate(run.lengths)]
+        if operator == "==":
+            tables[1] = Table(1, sorted(tables[1].values, key=repr))
+        chosen.shuffle(tables)
+        good = [cut for cut in all_states(run) if value_at(Joined(operator, tuple(tables)), cut)]
+        found = pairs.consistent_pair(run, Joined(operator, tuple(tables)))
+        if found not in good if good else found is not None:
             yield seed
 
 

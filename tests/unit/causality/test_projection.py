@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from bench.lattice_traces import strangers
 from tests.unit.causality.small_conditions import World, random_condition, told_trace, wrong_answers
-from tests.unit.causality.small_lattices import wrong_slices
+from tests.unit.causality.small_lattices import wrong_pairs, wrong_slices
 from tests.unit.causality.test_lattice_mutants import kernels_with, mutant
 
 from strobe.causality.lattice import compiled as compiling
-from strobe.causality.lattice import definitely, detection, parts, paths, possibly, projection
+from strobe.causality.lattice import definitely, detection, pairs, parts, paths, possibly, projection
 from strobe.causality.lattice.parts import Table
 from strobe.causality.lattice.projection import Projection
 from strobe.causality.lattice.run import Run
@@ -43,6 +43,23 @@ def test_conditions_that_are_not_split_into_terms_give_them_too(monkeypatch: pyt
 def test_alternatives_that_are_searched_together_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "APART_MAX", 0)
     assert not list(wrong_answers(FEWER))
+
+
+def test_comparisons_that_are_not_swept_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "is_pair", lambda _conjuncts: False)
+    assert not list(wrong_answers(FEWER))
+
+
+def test_a_sweep_finds_a_pair_exactly_if_there_is_one() -> None:
+    assert not list(wrong_pairs(pairs))
+
+
+def test_a_comparison_of_two_processes_looks_at_no_cut() -> None:
+    trace = strangers(2, 2000)
+    found = possibly(trace, "events(p0) > events(p1) * 2 + 1998 and events(p0) < 2000", cuts_max=1)
+    assert (found.answer, found.method, found.cut) == (True, "sweep", {"p0": 1999, "p1": 0})
+    found = possibly(trace, "events(p0) == events(p1) + 2001 or events(p1) > events(p0) + 2000", cuts_max=1)
+    assert (found.answer, found.method, found.examined) == (False, "sweep", 0)
 
 
 def test_many_alternatives_look_at_each_cut_once() -> None:
@@ -148,6 +165,26 @@ def test_a_broken_least_cut_is_noticed(monkeypatch: pytest.MonkeyPatch, rule: st
     monkeypatch.setattr(compiling, "PLAIN", kernels_with(rule, broken))
     with pytest.raises((AssertionError, IndexError)):
         assert next(wrong_slices(projection), None) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        ("[left.process] <= state:", "[left.process] < state:"),
+        ("[left.process] <= state:", "[left.process] <= state + 1:"),
+        ("(value, order.needs(left.process, state)[right.process])", "(value, 0)"),
+        ("while kept and self._compare(kept[-1][1], value):", "while kept:"),
+        ("while kept and self._compare(kept[-1][1], value):", "while False:"),
+        ("while kept and kept[0][0] < first:", "while False:"),
+        ("return self._texts if isinstance(value, str) else deque()", "return self._texts"),
+        ("self._states[_key(value)] = state", "self._states.setdefault(_key(value), state)"),
+        ("self._other = self._last", "pass"),
+        ("if self._last[1] != _key(value):", "if True:"),
+        ("return isinstance(value, bool), value", "return False, value"),
+    ],
+)
+def test_a_broken_sweep_is_noticed(rule: str, broken: str) -> None:
+    assert next(wrong_pairs(mutant(pairs, rule, broken)), None) is not None
 
 
 def test_an_order_that_forgets_messages_through_other_processes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

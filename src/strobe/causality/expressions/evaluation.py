@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from strobe.causality.expressions.nodes import (
     AND,
+    EQUALITIES,
     NEGATE,
     NOT,
     OR,
@@ -118,5 +119,7 @@ def _both_ways(node: Node, operands: list[tuple[Node, Node]]) -> tuple[Node, Nod
         dual = OR if node.operator == AND else AND
         positives, negatives = zip(*operands, strict=True)
         return Operation(node.column, node.operator, positives), Operation(node.column, dual, negatives)
-    # Not by turning < into >=: where a value is null, neither holds.
+    if isinstance(node, Operation) and node.operator in EQUALITIES:
+        return node, Operation(node.column, "!=" if node.operator == "==" else "==", node.operands)
+    # Not by turning < into >=: if a value is null, neither holds.
     return node, Operation(node.column, NOT, (node,))

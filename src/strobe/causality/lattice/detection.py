@@ -23,6 +23,7 @@ from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.conjunctive import least_cut, unavoidable
 from strobe.causality.lattice.enumeration import CUTS_MAX, Budget, LexicalWalk, Progress
 from strobe.causality.lattice.order import States, Steps
+from strobe.causality.lattice.pairs import consistent_pair, is_pair
 from strobe.causality.lattice.parts import Term, grouped, joined, size_of, tables_of
 from strobe.causality.lattice.paths import LevelWalk, dive, guarded_path
 from strobe.causality.lattice.programs import Program
@@ -32,7 +33,7 @@ from strobe.causality.lattice.variables import KnownStates
 from strobe.causality.trace import EventRef, Trace
 
 POSSIBLY, DEFINITELY = "possibly", "definitely"
-CONJUNCTIVE, LATTICE = "conjunctive", "lattice"
+CONJUNCTIVE, SWEEP, LATTICE = "conjunctive", "sweep", "lattice"
 BY_CUTS_MAX, BY_MEMORY = "max-cuts", "memory"
 
 LEVEL_CUTS_MAX = 10_000_000
@@ -82,7 +83,22 @@ def possibly(
             return _holds(POSSIBLY, condition, LATTICE, least, len(to_search))
     if not to_search:
         return Detection(question=POSSIBLY, expression=expression, answer=False, method=CONJUNCTIVE)
-    return _search(condition, grouped(to_search), Budget(cuts_max, progress))
+    pairs = [term for term in to_search if is_pair(term.joined)]
+    for term in pairs:
+        states_found = _swept(condition.run, term)
+        if states_found is not None:
+            return _holds(POSSIBLY, condition, SWEEP, states_found)
+    others = [term for term in to_search if not is_pair(term.joined)]
+    if not others:
+        return Detection(question=POSSIBLY, expression=expression, answer=False, method=SWEEP)
+    return _search(condition, grouped(others), Budget(cuts_max, progress))
+
+
+def _swept(run: Run, term: Term) -> States | None:
+    """Return a cut at which a term holds that compares two processes."""
+    order = _order_of(run, term)
+    found = consistent_pair(order, order.translated(term.joined[0]))
+    return None if found is None else order.lifted(found)
 
 
 class _Search(NamedTuple):
@@ -120,10 +136,16 @@ def _search(condition: Condition, terms: list[Term], budget: Budget) -> Detectio
 
 
 def _search_of(run: Run, term: Term, budget: Budget, count: int) -> _Search:
-    order = sliced(projected(run, term.tables), term.local)
-    assert order is not None, "the least cut at which its local parts hold is in it"
+    order = _order_of(run, term)
     rest = order.translated(joined(AND, term.joined))
     return _Search(order, LexicalWalk(order, budget, count), Program(rest))
+
+
+def _order_of(run: Run, term: Term) -> Projection:
+    """Return the cuts at which a term may hold."""
+    order = sliced(projected(run, term.tables), term.local)
+    assert order is not None, "the least cut at which its local parts hold is in it"
+    return order
 
 
 def definitely(
