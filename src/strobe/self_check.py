@@ -101,7 +101,10 @@ class Restores:
     """Tries the states of snapshots on copies of the processes, which must not have run yet."""
 
     def __init__(self, system: System) -> None:
-        self._templates = {name: twin for name, process in system.processes.items() if (twin := _copy(process)[0])}
+        copies = {name: _copy(process)[0] for name, process in system.processes.items()}
+        self._templates = {name: twin for name, twin in copies.items() if twin is not None}
+        self.left_out = [name for name, twin in copies.items() if twin is None]
+        """Those that cannot be copied."""
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise UserCodeFailed if a process does not take back the state that it has in `snapshot`."""

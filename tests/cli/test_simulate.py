@@ -54,9 +54,9 @@ def test_a_run_that_holds_says_seed_faults_and_what_happened(here):
     assert result.code == 0
     lines = result.out.splitlines()
     assert lines[0].startswith("seed 3, faults: delay_us_min=100 delay_us_max=20000 partition_every_us=200000 ")
-    assert lines[0].endswith(" initiator_every_us=250000 rollback_every_us=0")
+    assert lines[0].endswith(" initiator_every_us=250000 rollback_every_us=350000")
     assert [line.split()[0] for line in lines[1:]] == ["events", "snapshots", "faults", "checkers"]
-    assert "8 passed: cut-consistent, proof-verifies" in lines[4]
+    assert "9 passed: cut-consistent, proof-verifies" in lines[4]
     assert result.err == ""
 
 
@@ -68,7 +68,7 @@ def test_the_word_count_of_the_documentation_runs_under_all_faults(here, name):
     assert "examples/wordcount.py:wordcount " in command
     result = run(*shlex.split(command.replace(":wordcount ", f":{name} "))[1:])
     assert (result.code, result.err) == (0, "")
-    assert "8 passed: cut-consistent, proof-verifies" in result.out
+    assert "9 passed: cut-consistent, proof-verifies" in result.out
 
 
 def test_json_is_one_document_and_the_rest_is_on_stderr(here):
@@ -85,7 +85,7 @@ def test_json_is_one_document_and_the_rest_is_on_stderr(here):
 def test_what_is_not_checked_is_said(here):
     result = simulate(here, "mine = pair(Counter)")
     assert result.code == 0
-    assert "7 passed" in result.out
+    assert "8 passed" in result.out
     assert "conservation was not checked" in result.out
 
 
@@ -150,11 +150,11 @@ FAILURES = {
     },
     "start": (
         "class Bad(Counter):\n    def start(self, ctx): ctx.send('x->y', 1)\n",
-        "(start): process 'a' sends on 'x->y', which is not an output of it; outputs: a->b (mine.py:{line}",
+        "(start): process '{channel[0]}' sends on 'x->y', which is not an output of it; outputs: {channel} (mine.py:",
     ),
     "send": (
         "class Bad(Counter):\n    def start(self, ctx): ctx.send(ctx.outputs[0], object())\n",
-        "(start): the message that process 'a' sends on 'a->b' cannot be encoded: object: object (msgspec does not",
+        "(start): the message that process '{channel[0]}' sends on '{channel}' cannot be encoded: object: object (",
     ),
     "capture": (
         "class Bad(Counter):\n    def capture(self): return self\n",
@@ -226,8 +226,9 @@ def test_a_restore_that_fails_later_is_the_users_mistake_and_no_bug(here, monkey
 def test_a_process_that_cannot_be_copied_is_checked_as_far_as_it_can_be(here):
     locked = "class Locked(Counter):\n    def __init__(self):\n        import threading\n"
     locked += "        super().__init__(); self.lock = threading.Lock()\n"
-    result = simulate(here, locked + "mine = pair(Locked)", "--faults", "delays")
+    result = simulate(here, locked + "mine = pair(Locked)")
     assert result.code == 0
+    assert "no rollbacks among the faults: process 'a' cannot be copied" in result.err
     assert "not checked: Locked.restore of process 'a' (it cannot be copied: TypeError: cannot pickle" in result.err
 
 
@@ -242,6 +243,12 @@ def test_a_conserved_function_that_raises_is_named(here):
     result = simulate(here, "mine = pair(Counter, conserved=lambda states, messages: 1 / len(states['a']['count']))")
     assert result.code == 1
     assert "TypeError: object of type 'int' has no len()" in result.error
+
+
+def test_with_a_trace_all_faults_are_without_rollbacks(here):
+    traced = run("simulate", BANK, "--snapshots", "3", "--trace", "run.jsonl", "--json").document
+    assert traced["faults"]["rollback_every_us"] == 0
+    assert run("simulate", BANK, "--snapshots", "3", "--json").document["faults"]["rollback_every_us"] > 0
 
 
 def test_unknown_faults_are_refused(here):

@@ -65,14 +65,14 @@ def test_a_system_file_is_read(write):
     write(TOPOLOGY, "system.toml")
     result = simulate("system.toml")
     assert result.code == 0
-    assert "8 passed" in result.out
+    assert "9 passed" in result.out
 
 
 def test_P1_a_system_file_says_which_hash_its_channels_have(write):
     path = write('hash = "blake3"\n' + TOPOLOGY + 'hash = "xxh3"\n', "system.toml")
     result = simulate("system.toml")
     assert result.code == 0
-    assert "8 passed" in result.out
+    assert "9 passed" in result.out
     with open_system(str(path)) as source:
         hashes = {channel.id: channel.hash for channel in first_view(source.load()).channels}
     assert hashes == {"a->b": "blake3", "b->a": "xxh3"}

@@ -20,8 +20,8 @@ _RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.Msgspec
 
 
 @contextmanager
-def running(command: str) -> Iterator[None]:
-    """Turn what a user's code raises during a run into UserCodeFailed; `command` shows it again."""
+def running(command: str | None = None) -> Iterator[None]:
+    """Turn what a user's code raises during a run into UserCodeFailed; `command`, if given, shows it again."""
     try:
         yield
     except UserCodeFailed as error:
@@ -35,8 +35,8 @@ def running(command: str) -> Iterator[None]:
         raise UserCodeFailed(f"{what}: {summary_of(error)}{where}; {_again(command)}") from error
 
 
-def _again(command: str) -> str:
-    return f"correct it, then run it again:\n    {command}"
+def _again(command: str | None) -> str:
+    return f"correct it, then run it again:\n    {command}" if command is not None else "correct it, then try again"
 
 
 def _what_failed(error: BaseException) -> str | None:
@@ -86,6 +86,8 @@ def _replayed_in(names: Mapping[str, Any], function: str) -> str | None:
     match function:
         case "_handle":
             return f"process {names['name']!r} failed in event {names['event'].ref.position} of the trace"
+        case "state":
+            return f"process {names['process']!r} failed in capture()"
         case "_restore" if "process" in names:
             return f"process {names['name']!r} failed in restore(), where the trace begins"
     return None

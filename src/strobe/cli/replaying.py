@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from strobe.causality.trace import Trace
+from strobe.cli.failures import running
 from strobe.cli.systems import open_system
 from strobe.errors import UsageError
 from strobe.process import System
@@ -44,7 +45,7 @@ def complete_in(store: Store | None) -> frozenset[str]:
 
 def states_of(trace: Trace, system: str, store: Store | None) -> dict[str, list[Any]]:
     """Run `system` along all of `trace`; return the states that its processes were in."""
-    with open_system(system) as source:
+    with open_system(system) as source, running():
         return states_along(lambda: _runnable(source.load()), trace, _begun(trace, store))
 
 
@@ -53,7 +54,7 @@ def replay(trace: Trace, system: str, store: Store | None) -> Replayed:
     begun = _begun(trace, store)
     recorded = [name for name in trace.snapshots() if name in complete_in(store)]
     snapshots = [store.load(name) for name in recorded] if store is not None else []
-    with open_system(system) as source:
+    with open_system(system) as source, running():
         problems = compare_along(lambda: _runnable(source.load()), trace, snapshots, begun)
     events = sum(trace.event_count(process) - trace.first_count(process) for process in trace.processes)
     return Replayed(events, sum(len(snapshot.fragments) for snapshot in snapshots), recorded, problems)

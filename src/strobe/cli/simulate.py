@@ -23,7 +23,7 @@ from strobe.protocol import PROTOCOLS, Snapshot
 from strobe.protocol.systems import first_view
 from strobe.self_check import Restores
 from strobe.simulation.checkers import all_checkers
-from strobe.simulation.faults import Faults
+from strobe.simulation.faults import KINDS, ROLLBACKS, Faults
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.world import Violated, World
 
@@ -66,6 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
 class Tally(msgspec.Struct):
     """What the runs so far come to."""
 
+    faults: Faults | None = None
     runs: int = 0
     events: int = 0
     seconds: float = 0.0
@@ -119,8 +120,11 @@ def simulate(
 ) -> int:
     """Run your own processes under faults, with every checker on; print how to run a failure again.
 
-    The kinds of faults are delays, partitions, crashes, coordinator, membership and initiators; and rollbacks, which
-    `all` is without: crashes that take the state of a process with them.
+    The kinds of faults are delays, partitions, crashes, coordinator, membership, initiators and rollbacks: crashes that
+    take the state of a process with them. With --trace, `all` is without rollbacks: a trace has one history.
+
+    Before the run, each process is checked: capture, encode, decode, restore into a copy, capture, compare. So are some
+    of the snapshots that are taken. A mistake is named with its file and line, and ends the command with 1.
 
     \b
     Example:
@@ -133,11 +137,13 @@ def simulate(
         raise UsageError(f"--trace {trace}: there is no such directory; make it, or choose another file")
     if trace is not None and Path(trace).is_dir():
         raise UsageError(f"--trace {trace}: that is a directory; name a file in it")
-    parameters = Faults.parse(faults)
+    if trace is not None:  # said in full, for the command that runs it again without a trace
+        plan = msgspec.structs.replace(plan, faults=_without_rollbacks(faults))
+    parameters = Faults.parse(plan.faults, rollbacks=True)
     with open_system(system, protocol) as source, Progress() as progress, beside_document(json):
         tally = _run_all(plan, source, parameters, progress)
     if json:
-        print_json(_document(plan, parameters, tally))
+        print_json(_document(plan, tally.faults or parameters, tally))
     else:
         _print(plan, tally)
     return 1 if tally.violations else 0
@@ -152,6 +158,10 @@ def _run_all(plan: Plan, source: SystemSource, faults: Faults, progress: Progres
             if not tally.runs:
                 check_all(system)
             restores = Restores(system)
+            if restores.left_out and ROLLBACKS not in plan.faults and faults.rollback_every_us:
+                faults = msgspec.structs.replace(faults, rollback_every_us=0)
+                note(f"no rollbacks among the faults: process {restores.left_out[0]!r} cannot be copied")
+            tally.faults = faults
             world, recorder = _make_world(plan, system, faults, seed)
             if not tally.runs:
                 say_wrapped(f"seed {plan.seeds_text}, faults: {faults.describe()}")
@@ -164,6 +174,10 @@ def _run_all(plan: Plan, source: SystemSource, faults: Faults, progress: Progres
         if tally.violations:
             break
     return tally
+
+
+def _without_rollbacks(faults: str) -> str:
+    return ",".join(",".join(KINDS) if kind.strip() == "all" else kind for kind in faults.split(","))
 
 
 def _make_world(plan: Plan, system: System, faults: Faults, seed: int) -> tuple[World, Recorder | None]:

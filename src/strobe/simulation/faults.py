@@ -6,7 +6,8 @@ from strobe.errors import UsageError
 
 KINDS = ("delays", "partitions", "crashes", "coordinator", "membership", "initiators")
 ROLLBACKS = "rollbacks"
-"""Asked for by name only: processes must have `restore`, and a trace, which has one history, cannot hold them."""
+"""Part of `all` only if that is said: processes must be copied for it, and a trace, which has one history, cannot hold
+rollbacks."""
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,17 +31,16 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     rollback_every_us: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> "Faults":
-        """Return the faults named in `text`: `none`, `all`, or some of the kinds with commas between."""
+    def parse(cls, text: str, *, rollbacks: bool = False) -> "Faults":
+        """Return the faults named in `text`: `none`, `all` (with or without rollbacks), or some with commas between."""
         names = {name.strip() for name in text.split(",") if name.strip()}
         unknown = names - {*KINDS, ROLLBACKS, "all", "none"}
         if unknown or not names:
             kinds = ", ".join((*KINDS, ROLLBACKS))
-            raise UsageError(
-                f"unknown faults {', '.join(sorted(unknown)) or repr(text)}; choose: none, all, {kinds} (which all is "
-                f"without)"
-            )
+            raise UsageError(f"unknown faults {', '.join(sorted(unknown)) or repr(text)}; choose: none, all, {kinds}")
         wanted = names | set(KINDS) if "all" in names else names
+        if "all" in names and rollbacks:
+            wanted.add(ROLLBACKS)
 
         def every(kind: str, us: int) -> int:
             return us if kind in wanted else 0
