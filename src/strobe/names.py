@@ -1,8 +1,9 @@
 """The rule for names of processes, channels, sources and sinks.
 
 Names stand in logs, on terminals, in ids of snapshots and in names of files. So a name has 1 to 200 characters, at most
-200 bytes in UTF-8, and does not begin with a dot. It has no white space, no slash, and no character that controls a
-terminal or the direction of text. Any other character is allowed: `a->b`, `till-7`, `orders.eu`, `Käse`.
+200 bytes in UTF-8, and does not begin with a dot. It has no slash, and no character that controls a terminal or the
+direction of text. Its only white space are single spaces between words. Any other character is allowed: `a->b`,
+`till-7`, `orders.eu`, `till 7`, `Käse`.
 """
 
 import re
@@ -18,7 +19,8 @@ _UNPRINTABLE = (
     r"\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # invisible ones, and those that set a direction
     r"\ud800-\uf8ff\ufff0-\uffff\U000e0000-\U0010ffff"  # surrogates, private use, specials, tags
 )
-NAME_PATTERN = rf"\A(?!\.)[^\s/{_UNPRINTABLE}]+\Z"
+_WORD = rf"[^\s/{_UNPRINTABLE}]+"
+NAME_PATTERN = rf"\A(?!\.){_WORD}(?: {_WORD})*\Z"
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX, pattern=NAME_PATTERN)]
 """A name in something that is decoded. How many bytes it has is left to `check_name`."""
@@ -31,7 +33,7 @@ def check_name(what: str, name: str) -> None:
     if not is_name(name):
         raise UsageError(
             f"{shown(name)} cannot be the name of a {what}: a name has 1 to {NAME_BYTES_MAX} bytes, all of them "
-            "printable, without spaces and slashes, and does not begin with a dot; rename it"
+            "printable, without slashes and double spaces, and does not begin with a dot; rename it"
         )
 
 

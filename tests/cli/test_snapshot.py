@@ -132,6 +132,7 @@ def test_opaque_states_are_shown_as_bytes(tmp_path):
         "from strobe import *\n"
         "class Opaque(Process):\n"
         "    def capture(self): return bytes(range(40))\n"
+        "    def restore(self, state): pass\n"
         "mine = System({'a': Opaque()}, [])\n"
     )
     words = ("--faults", "none", "--snapshots", "1", "--store", tmp_path / "opaque")

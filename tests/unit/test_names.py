@@ -9,8 +9,39 @@ from strobe.process import Channel, Process, System
 from strobe.protocol import SnapshotId
 from strobe.protocol.bounds import COUNT_MAX
 
-GOOD = ["a", "a->b", "till-7", "orders.eu", "Käse", "プロセス", "x" * 200, "a:b", "~", "é" * 100, "[1]", "a%2Fb"]
-BAD = ["", " ", "a b", "a\nb", "a\tb", "/etc/passwd", "a/b", "..", ".hidden", "a\0", "\x1b[31m", "x" * 201, "é" * 101]
+GOOD = [
+    "a",
+    "a->b",
+    "till-7",
+    "orders.eu",
+    "Käse",
+    "プロセス",
+    "x" * 200,
+    "a:b",
+    "~",
+    "é" * 100,
+    "[1]",
+    "a%2Fb",
+    "till 7",
+]
+BAD = [
+    "",
+    " ",
+    " a",
+    "a ",
+    "a  b",
+    "a .b/",
+    "a\nb",
+    "a\tb",
+    "/etc/passwd",
+    "a/b",
+    "..",
+    ".hidden",
+    "a\0",
+    "\x1b[31m",
+    "x" * 201,
+    "é" * 101,
+]
 INVISIBLE = ["a\u200bb", "a\u202eb", "\ufeffa", "a\u2028b", "a\xa0b", "a\x85", "\ue000", "a\xad"]
 
 
@@ -36,7 +67,7 @@ def test_a_bad_name_is_refused_when_it_is_decoded(name: str) -> None:
 ARABIC = "\u0660" * 5 + "\u0661"
 NO_IDS = [
     "000001-00000001-",
-    "000001-00000001-a b",
+    "000001-00000001-a  b",
     "000001-00000001-a\n",
     f"{ARABIC}-00000001-a",
     f"000001-{2**64 - 1}-a",
