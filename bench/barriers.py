@@ -19,6 +19,7 @@ from strobe.cli.supervisor import Supervisor
 from strobe.protocol import Policy, Snapshot
 from strobe.runtime.documents import COMMITTED
 from strobe.simulation.world import World
+from strobe.storage import Store
 
 COMMAND = "python -m bench barriers"
 QUEUED = (1_000, 3_000, 10_000)
@@ -50,6 +51,7 @@ def completion(name: str, frames: int, folder: Path) -> tuple[float, int]:
     gate = folder / "gate"
     anywhere = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with patch.dict(os.environ, {FRAMES: str(frames), GATE: str(gate)}):
+        Store.create(folder / "store")
         system = Supervisor(
             f"bench.barrier_systems:{name}",
             str(folder / "store"),

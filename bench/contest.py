@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 
 from bench.gauge import VARIABLE, Gate, Gauge, Reading
 from strobe.cli.supervisor import Supervisor
+from strobe.storage import Store
 
 START_S_MAX = 60.0
 RAMP_S = 0.2
@@ -183,6 +184,7 @@ class PeerPair(Pair):
 def supervise(system: str, store: Path, processes: Sequence[str], options: Sequence[str] = ()) -> Supervisor:
     """Return a system (MODULE:NAME), not started yet: at any free port, snapshots only on demand."""
     anywhere = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--interval", "0")
+    Store.open_or_create(store)
     return Supervisor(system, str(store), processes, [*anywhere, *options])
 
 

@@ -1,7 +1,7 @@
 """A shop with a loop of its own, and its till: the second example of the README.
 
-    strobe up examples/own_loop.toml          # the coordinator, and the till, which is a `Process`
-    python examples/own_loop.py               # the shop: any asyncio program takes part as a `Node`
+    strobe up examples/own_loop.toml --create   # the coordinator, and the till, which is a `Process`
+    python examples/own_loop.py                 # the shop: any asyncio program takes part as a `Node`
 
 The shop sells what it has and sends the money to the till; the till sends some of it back, for new goods. Whatever is
 killed and started again, nothing is sold or paid twice: goods and money together are always worth 1000.

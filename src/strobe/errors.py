@@ -16,6 +16,7 @@
     ├── StoreError            the store cannot be reached, read or written
     │   ├── StoreFormatError      it is not a store, or one of another version
     │   │   └── StoreMissing          there is no store here, or none any more
+    │   │       └── StoreAway             not the one that belongs here
     │   ├── StoreCorrupt          a log entry or the header is damaged
     │   └── LogConflict           another writer has created this log entry first
     ├── TakenOver             another coordinator leads the store: this one must stop
@@ -39,6 +40,7 @@ __all__ = [
     "SnapshotIncomplete",
     "SnapshotInconsistent",
     "SnapshotNotFound",
+    "StoreAway",
     "StoreCorrupt",
     "StoreError",
     "StoreFormatError",
@@ -135,6 +137,16 @@ class StoreFormatError(StoreError):
 
 class StoreMissing(StoreFormatError):
     """Nothing is there. Where a store was known, it may come back: a directory that is not mounted just now."""
+
+
+class StoreAway(StoreMissing):
+    """The store with this `identity` is not in its place; `found` says what is there instead."""
+
+    def __init__(self, url: str, identity: str, found: str) -> None:
+        super().__init__(url, f"{found}; the store with the identity {identity} belongs here")
+        self.args = (url, identity, found)
+        self.identity = identity
+        self.found = found
 
 
 class StoreCorrupt(StoreError):

@@ -22,7 +22,7 @@ from strobe.storage.entries import entry_name
 @contextmanager
 def running_coordinator(store, *words):
     """Run a coordinator; give it, and all that it has logged when it listens."""
-    command = [sys.executable, "-m", "strobe.cli", "coordinator", BANK, "--store", str(store), *words]
+    command = [sys.executable, "-m", "strobe.cli", "coordinator", BANK, "--store", str(store), "--create", *words]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as coordinator:
         try:
             lines = []

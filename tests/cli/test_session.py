@@ -18,6 +18,7 @@ from strobe.errors import TransportError
 from strobe.runtime.client import RequestRefused
 from strobe.runtime.documents import Taken, Trouble
 from strobe.runtime.verdicts import ConditionStatus, Verdict
+from strobe.storage import Store
 
 COMMITTED = Taken("000001-00000001-x", "committed", "")
 ABORTED = Taken("000001-00000001-x", "aborted", "b did not answer")
@@ -44,7 +45,7 @@ class Children:
         self.gone = list(gone)
         self.needs, self.stops, self.ticks = [], [], 0
         self.failure = failure
-        self.store = "/no/store"
+        self.store, self.identity = "/no/store", ""
         self.needed = self.needs.append
 
     def tick(self):
@@ -174,6 +175,7 @@ def test_a_coordinator_that_hangs_when_all_is_stopped_is_not_waited_for(tmp_path
     monkeypatch.setattr(supervising, "CLOSE_S_MAX", 0.0)
     until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
     for_ever = "import signal; signal.pause()"
+    Store.create(tmp_path)
     supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
     for name, program in (("coordinator", for_ever), ("b", until_cut)):
         supervisor._add(name, [program]).start(supervisor._lifeline)
@@ -299,6 +301,7 @@ def test_a_halt_or_takeover_after_the_last_snapshot_is_reported(status, failure,
 
 
 def test_a_coordinator_that_ended_with_a_halt_while_all_was_stopped_has_its_report_read(tmp_path):
+    Store.create(tmp_path)
     supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
     halted = f"print('10:00 error: halted report=\"{REPORT}\"'); raise SystemExit(1)"
     supervisor._add("coordinator", [halted]).start(supervisor._lifeline)

@@ -18,8 +18,10 @@ from tests.cli.command_line import BANK, REPOSITORY, Result, refused, run, run_a
 from tests.live.harness import wait_until
 
 from strobe.cli import child as children
+from strobe.cli import child_log
 from strobe.cli import supervisor as supervising
 from strobe.cli.child import Child, Gone
+from strobe.cli.child_log import ChildLog
 from strobe.cli.interrupts import interruptible
 from strobe.cli.live import load_live
 from strobe.cli.session import Session
@@ -49,7 +51,7 @@ def status_of(**changes):
 @contextmanager
 def started_up(*words, cwd=REPOSITORY):
     """Run `strobe up` in a process of its own, from when it says that the system runs; in the end it is killed."""
-    command = [sys.executable, "-m", "strobe.cli", "up", *map(str, words)]
+    command = [sys.executable, "-m", "strobe.cli", "up", *map(str, words), "--create"]
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         try:
             line = program.stderr.readline()
@@ -147,7 +149,7 @@ def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
             f'[coordinator]\nlisten = "127.0.0.1:0"\napi = "127.0.0.1:0"\n'
             f'[process.a]\nclass = "bank:Branch"\nargs = {{balance = 1}}\nlisten = "127.0.0.1:{port}"\n'
         )
-        result = run_apart("up", "system.toml", "--store", "store", "--json", cwd=tmp_path)
+        result = run_apart("up", "system.toml", "--store", "store", "--create", "--json", cwd=tmp_path)
     assert result.code == 3, result
     assert f"process a cannot listen at 127.0.0.1:{port}" in result.err
     assert "a ended with exit code 3: process a cannot listen" in result.document["error"]["message"]
@@ -177,9 +179,8 @@ def test_bad_input_is_refused_before_anything_is_started(tmp_path, monkeypatch, 
 def test_a_store_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
     """S1: as `strobe coordinator` says it."""
     (tmp_path / "file").touch()
-    result = run("up", BANK, "--store", tmp_path / "file")
-    assert result.code == 3
-    assert result.error == f"error: store {tmp_path}/file: cannot make {tmp_path}/file/run/log: Not a directory"
+    for words in ((), ("--create",)):
+        refused(run("up", BANK, "--store", tmp_path / "file", *words), f"store {tmp_path}/file: is not a directory")
 
 
 # Without processes
@@ -198,7 +199,7 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
             pass
 
     monkeypatch.setattr("strobe.cli.up.Supervisor", Fake)
-    result = run("up", REPOSITORY / "examples" / "own_loop.toml", "--store", tmp_path / "store")
+    result = run("up", REPOSITORY / "examples" / "own_loop.toml", "--store", tmp_path / "store", "--create")
     assert seen["names"] == ["till"]
     assert "shop is a program with its own loop: start it; its coordinator is 127.0.0.1:7\n" in result.err
     assert result.code == 1  # it was halted
@@ -213,6 +214,7 @@ def test_who_has_left_is_told_of_and_not_started_until_it_is_needed(tmp_path, mo
             return Discovered("127.0.0.1:7", "127.0.0.1:8", 0, 0)
 
     monkeypatch.setattr(Client, "status", lambda self: status_of(left=["c", "shop"]))
+    Store.create(tmp_path)
     with Fake("bank.py:bank", str(tmp_path), ["b", "c"], program=[sys.executable, "-c", ""]) as supervisor:
         supervisor.start()
         assert (supervisor.starts("b"), supervisor.starts("c")) == (1, 0)
@@ -344,7 +346,12 @@ def test_the_first_signal_is_noted_and_the_second_interrupts():
 
 
 def child_that(tmp_path, program):
-    return Child("b", [sys.executable, "-c"], [program], tmp_path / "log" / "b.log")
+    return Child("b", [sys.executable, "-c"], [program], ChildLog(tmp_path / "b.log", lambda: None))
+
+
+def supervising_on(store, processes, program=supervising.PROGRAM):
+    Store.create(store)
+    return Supervisor("bank.py:bank", str(store), processes, program=program)
 
 
 @pytest.fixture
@@ -361,31 +368,31 @@ def ended(child):
 
 
 def test_a_log_that_grows_too_long_begins_anew_under_the_hands_of_its_child(tmp_path, monkeypatch):
-    monkeypatch.setattr(children, "LOG_BYTES_MAX", 1000)
+    monkeypatch.setattr(child_log, "LOG_BYTES_MAX", 1000)
     read, write = os.pipe()
     child = child_that(tmp_path, f"import os; print('x' * 1000); os.read({read}, 1); print('later')")
     child.start(read)
-    wait_until("its lines", lambda: child.log.stat().st_size > 1000)
-    child.bound_log()
-    assert child.log.read_bytes() == b""
-    assert child.log.with_name("b.log.1").read_bytes() == b"x" * 1000 + b"\n"
+    wait_until("its lines", lambda: child.log.path.stat().st_size > 1000)
+    child.log.bound()
+    assert child.log.path.read_bytes() == b""
+    assert child.log.path.with_name("b.log.1").read_bytes() == b"x" * 1000 + b"\n"
     os.write(write, b"!")
     assert ended(child) == 0
-    assert child.log.read_bytes() == b"later\n"
+    assert child.log.path.read_bytes() == b"later\n"
     assert child.tail() == "later"
-    child.bound_log()
-    assert child.log.read_bytes() == b"later\n"
+    child.log.bound()
+    assert child.log.path.read_bytes() == b"later\n"
     os.close(read)
     os.close(write)
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path, lifeline, monkeypatch):
-    monkeypatch.setattr(children, "_TAIL_BYTES", 30)
+    monkeypatch.setattr(child_log, "_TAIL_BYTES", 30)
     child = child_that(tmp_path, "print('10:00 error: too long ago'); print('.' * 20); print('10:00 error: the last')")
     child.start(lifeline)
     ended(child)
     assert child.last_error() == "the last"
-    monkeypatch.setattr(children, "_TAIL_BYTES", 15)
+    monkeypatch.setattr(child_log, "_TAIL_BYTES", 15)
     assert child.last_error() == ""
 
 
@@ -444,6 +451,7 @@ def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifel
     [("b", 0, False), ("b", 1, True), ("b", -9, True), ("b", 70, True), ("coordinator", 0, True)],
 )
 def test_who_is_started_again(tmp_path, name, code, again):
+    Store.create(tmp_path)
     with Supervisor("bank.py:bank", tmp_path.as_uri(), ["b"]) as supervisor:
         assert supervisor.store == str(tmp_path)
         child = supervisor._add(name, [])
@@ -457,7 +465,7 @@ def test_who_is_started_again(tmp_path, name, code, again):
     ("name", "code"), [("b", 2), ("b", 3), ("coordinator", 1), ("coordinator", 3), ("coordinator", 5)]
 )
 def test_who_ends_everything(tmp_path, name, code):
-    with Supervisor("bank.py:bank", str(tmp_path), ["b"]) as supervisor, pytest.raises(ChildFailed) as failed:
+    with supervising_on(tmp_path, ["b"]) as supervisor, pytest.raises(ChildFailed) as failed:
         supervisor._judge(supervisor._add(name, []), code)
     assert failed.value.exit_code == code
     assert failed.value.halted is (code == 1)
@@ -465,7 +473,7 @@ def test_who_ends_everything(tmp_path, name, code):
 
 def test_a_coordinator_that_has_run_and_cannot_come_back_is_tried_some_times_in_a_row(tmp_path):
     """E7: its port may be taken for a moment."""
-    with Supervisor("bank.py:bank", str(tmp_path), ["b"]) as supervisor:
+    with supervising_on(tmp_path, ["b"]) as supervisor:
         coordinator, node = supervisor._add("coordinator", []), supervisor._add("b", [])
         coordinator.starts = node.starts = 2
         for _ in range(2):
@@ -481,7 +489,7 @@ def test_a_coordinator_that_has_run_and_cannot_come_back_is_tried_some_times_in_
 def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
     """They are ended by the lifeline, at once."""
     until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
-    supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
+    supervisor = supervising_on(tmp_path, [], program=[sys.executable, "-c"])
 
     def nobody(**_):
         raise TransportError("nobody is there")
@@ -499,7 +507,7 @@ def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
 def test_a_coordinator_that_takes_long_to_start_is_waited_for_and_people_are_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(supervising, "SLOW_START_S", 0.01)
     slow = "import time; print('now error: the store is away', flush=True); time.sleep(0.5); raise SystemExit(3)"
-    with Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"]) as supervisor:
+    with supervising_on(tmp_path, [], program=[sys.executable, "-c"]) as supervisor:
         child = supervisor._add("coordinator", [slow])
         child.start(supervisor._lifeline)
         with pytest.raises(ChildFailed):
@@ -520,7 +528,7 @@ def test_whoever_interrupts_before_all_is_started_does_not_wait():
 
 def test_what_is_started_again_says_that_it_belongs_to_what_was_started_before(tmp_path):
     said = "import sys; print(sys.argv[sys.argv.index('--run') + 1], flush=True); raise SystemExit(1)"
-    with Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c", said]) as supervisor:
+    with supervising_on(tmp_path, [], program=[sys.executable, "-c", said]) as supervisor:
         supervisor.add_node("a", "127.0.0.1:1")
         supervisor.add_node("b", "127.0.0.1:1")
         while supervisor.starts("a") < 3 or supervisor.starts("b") < 2:

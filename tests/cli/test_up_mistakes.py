@@ -46,7 +46,9 @@ def test_E13_a_mistake_in_a_process_is_named_before_anything_is_started(tmp_path
 
 def test_a_run_in_which_no_snapshot_completes_ends_with_1_and_the_reason(tmp_path):
     (tmp_path / "mine.py").write_text(SYSTEM + LATE)
-    result = run_apart("up", "mine.py:mine", "--store", "s", "--interval", "0.05", "--for", "0.5", cwd=tmp_path)
+    result = run_apart(
+        "up", "mine.py:mine", "--store", "s", "--create", "--interval", "0.05", "--for", "0.5", cwd=tmp_path
+    )
     assert result.code == 1
     assert "0 complete snapshots in the store" in result.out
     last = result.err.splitlines()[-1]

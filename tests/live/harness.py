@@ -280,6 +280,7 @@ def running(
         proxy = stack.enter_context(Proxy()) if through_proxy else None
         # Behind a proxy, nodes are started when the proxy knows where the coordinator is.
         at_once = [] if proxy else processes
+        Store.open_or_create(store or directory / "store")
         supervisor = Supervisor(
             system, store or str(directory / "store"), at_once, [*addresses, *chosen, *options], program
         )

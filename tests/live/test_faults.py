@@ -262,6 +262,7 @@ def test_R1_a_process_that_crashes_after_every_restore_stops_everything_with_a_r
             f"{LEDGER}:poisoned",
             "--store",
             "store",
+            "--create",
             "--interval",
             "0.1",
             "--set",

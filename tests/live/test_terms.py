@@ -47,7 +47,7 @@ class Up:
 def up(directory, name, system, store):
     """Run `strobe up`, from when it says that the system runs; in the end it is killed, and its children with it."""
     output = directory / f"{name}.txt"
-    words = ["up", f"{LEDGER}:{system}", "--store", str(store), "--interval", "0.1"]
+    words = ["up", f"{LEDGER}:{system}", "--store", str(store), "--create", "--interval", "0.1"]
     environment = os.environ | {"STROBE_TEST_OUTPUT": str(directory)}
     with output.open("wb") as file:
         process = subprocess.Popen(

@@ -107,6 +107,7 @@ async def running(
     events = io.StringIO()
     usual = {"listen": "127.0.0.1:0", "api": "127.0.0.1:0", "interval_s": 0.0, "silence_s": 600.0, "timeout_s": 600.0}
     how = CoordinatorSettings(**(usual | settings))
+    Store.open_or_create(store)
     coordinator = Coordinator(
         system or system_of("a", "b"), str(store), how, node, retention, log=EventLog(events, as_json=True)
     )

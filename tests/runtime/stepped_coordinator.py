@@ -35,6 +35,7 @@ class SteppedStore:
     def __init__(self, outside: Outside, take: Callable[[Told], None]) -> None:
         self.problem: str | None = None
         self.desk = LogDesk(outside.store_url, lambda: outside.now_us, _fail_where_there_is_a_problem)
+        self.desk.open(outside.identity)
         self.jobs: deque[Callable[[], list[Told]]] = deque()
         # Called with whatever a job tells.
         self.on_told: Callable[[Told], None] = lambda told: None

@@ -9,7 +9,7 @@ from tests.runtime.fake_coordinator import application_of
 from tests.runtime.fake_nodes import Quiet, both_alive, running
 from tests.runtime.link_ends import run
 
-from strobe import System
+from strobe import Channel, System
 from strobe.protocol.coordination import (
     Drained,
     TellView,
@@ -22,6 +22,7 @@ from strobe.runtime.control import (
 )
 from strobe.runtime.host import Host
 from strobe.runtime.reception import REJECTS_LOGGED_MAX
+from strobe.storage import Store
 
 
 def test_strangers_are_refused_for_good_and_the_coordinator_goes_on(tmp_path: Path) -> None:
@@ -85,6 +86,54 @@ def test_E7_nodes_go_on_while_another_system_has_the_port_of_their_coordinator(
 
     run(scenario())
     assert len([line for line in caplog.messages if "of another system" in line]) == 1
+
+
+def test_a_node_without_state_is_let_in_by_the_coordinator_that_comes_next(tmp_path: Path) -> None:
+    """E7: it belongs to nobody yet, whichever coordinator had the address first, and how often that was started."""
+
+    async def scenario() -> None:
+        mine, other = System({"a": Quiet()}, []), System({"a": Quiet(), "b": Quiet()}, [Channel("a", "b")])
+        for _ in range(2):  # each start is a term
+            async with running(tmp_path / "others", other):
+                pass
+        async with running(tmp_path / "others", other) as first:
+            place = first.service.listen
+            node = Host("a", mine, application_of(mine, "a"), parse_address(place, "listen"))
+            node._restore = lambda order: None  # type: ignore[method-assign] -- it has not begun when this one ends
+            ending = asyncio.create_task(node.run())
+            await first.until(lambda: node.system == first.coordinator.identity)
+        del node._restore  # type: ignore[method-assign]
+        async with running(tmp_path / "mine", mine, listen=place) as second:
+            await second.until(lambda: second.coordinator.brain.settled)
+            assert node.system == second.coordinator.identity
+            node.end(0)
+            assert await ending == 0
+
+    run(scenario())
+
+
+def test_E7_a_node_that_belongs_to_a_store_waits_for_the_coordinator_of_that_store(tmp_path: Path) -> None:
+    """E7: also one without state; why it is not let in is reported by the coordinator that it finds."""
+
+    async def scenario() -> None:
+        system = System({"a": Quiet()}, [])
+        mine = Store.create(tmp_path / "mine").header.store
+        async with running(tmp_path / "others", system) as other:
+            place = other.service.listen
+            address = parse_address(place, "listen")
+            node = Host("a", system, application_of(system, "a"), address, store_id=mine)
+            ending = asyncio.create_task(node.run())
+            await other.until(lambda: other.logged("turned away"))
+            (status,) = other.service.status().processes
+            assert status.trouble.startswith("its node was turned away: here is the coordinator of another system")
+            assert mine in status.trouble
+        async with running(tmp_path / "mine", system, listen=place) as own:
+            await own.until(lambda: own.coordinator.brain.settled)
+            assert own.service.status().processes[0].trouble == ""
+            node.end(0)
+            assert await ending == 0
+
+    run(scenario())
 
 
 def test_who_is_turned_away_for_now_again_and_again_does_not_fill_the_log(tmp_path: Path) -> None:

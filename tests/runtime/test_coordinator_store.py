@@ -195,6 +195,7 @@ def test_E8_the_coordinator_keeps_hours_and_days_as_its_system_file_says(tmp_pat
     (tmp_path / "system.toml").write_text(RETENTION)
     settings = parse_system_file(tmp_path / "system.toml").retention
     desk = LogDesk(str(tmp_path / "store"), lambda: 0, lambda problem: pytest.fail(str(problem)))
+    desk.open()
     *_, removed = desk.retain(settings)
     assert removed == Removed((taken["day 0, hour 1"], taken["day 1, hour 1"], taken["day 1, hour 2"]), 0)
     assert list(Store.open(tmp_path / "store").state().committed) == [taken["day 0, hour 2"], taken["day 1, hour 3"]]
@@ -224,7 +225,7 @@ def test_E6_what_aborted_snapshots_left_behind_is_collected(tmp_path: Path) -> N
 def service_of(store: Path) -> service.CoordinatorService:
     settings = CoordinatorSettings(listen="127.0.0.1:0", api="127.0.0.1:0")
     return service.CoordinatorService(
-        Coordinator(system_of("a", "b"), str(store), settings, log=EventLog(io.StringIO()))
+        Coordinator(system_of("a", "b"), str(store), settings, log=EventLog(io.StringIO()), create=True)
     )
 
 
@@ -250,7 +251,7 @@ def test_a_coordinator_that_is_ended_while_its_store_does_not_answer_ends(
         raise StoreError("s3://bucket/shop", "is unreachable")
 
     async def scenario() -> None:
-        monkeypatch.setattr(Store, "open_or_create", open_slowly)
+        monkeypatch.setattr(Store, "open", open_slowly)
         coordinator = service_of(tmp_path / "store")
         running = asyncio.create_task(coordinator.run())
         assert await asyncio.to_thread(opening.wait, PATIENCE_S)

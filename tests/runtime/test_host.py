@@ -325,7 +325,7 @@ def test_R1_one_that_joined_later_forgets_everything_and_joins_again(tmp_path: P
 def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No node can reach the store."""
 
-    def unreachable(url: str) -> Store:
+    def unreachable(url: str, **_: object) -> Store:
         raise StoreError(url, "is unreachable (503, after 5 tries)")
 
     with monkeypatch.context() as patched:
@@ -525,7 +525,7 @@ def test_the_store_can_be_a_url_and_another_path_on_another_host(tmp_path: Path)
             (tmp_path / "elsewhere").symlink_to(coordinator.store.url)
             host = coordinator.run("a", store=(tmp_path / "elsewhere").as_uri())
             await coordinator.begin(["a"])
-            assert host.spill_place == tmp_path / "elsewhere" / "run" / "spill"
+            assert host.make_run_directory("spill") == tmp_path / "elsewhere" / "run" / "spill"
 
     run(scenario())
 

@@ -55,6 +55,7 @@ class TracingHost:
         self.trace = trace
         self.process = process
         self.random = random.Random(process)
+        directory.mkdir(parents=True, exist_ok=True)
         self.tracer = Tracer(TraceWriter(directory, process, 1, level, 1 << 30), full=level == "full")
         self.specs = {
             name: msgspec.structs.replace(spec, id=name.removesuffix(f"#{spec.incarnation}"))

@@ -134,7 +134,7 @@ def test_nothing_is_put_where_the_store_was_removed_or_replaced(store: Store, mo
     assert place.names("") == []
     another = Store.create(store.url)
     for write in writes:
-        with pytest.raises(StoreMissing, match=f"another store is here, with the identity {another.header.store}"):
+        with pytest.raises(StoreMissing, match=f"holds another store, with the identity {another.header.store}"):
             write()
     assert place.names("") == ["strobe.json"]
 

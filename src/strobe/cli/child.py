@@ -1,27 +1,20 @@
-"""One program that `strobe up` has started: its log is of bounded size, and tells what it said in the end."""
+"""One program that `strobe up` has started, and what its log says of its end."""
 
-import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
 from itertools import takewhile
-from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
+from strobe.cli.child_log import ChildLog
 from strobe.cli.lifeline import VARIABLE
-from strobe.errors import StrobeError
-from strobe.private_files import make_directories, open_file, open_regular
 
 COORDINATOR = "coordinator"
 RESTART_S_MIN = 0.05
 RESTART_S_MAX = 2.0
-LOG_BYTES_MAX = 16 << 20
-"""From there on a log begins anew, and what it was is kept as `NAME.log.1`."""
-_TAIL_BYTES = 256 << 10
 _LINES_SHOWN = 12
 _HALTED = 'halted report="'
 _ERROR = re.compile(r"(\S+ )?error: ")
@@ -50,7 +43,7 @@ class Gone(NamedTuple):
 class Child:
     """One program, and how often it was started."""
 
-    def __init__(self, name: str, program: Sequence[str], arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, name: str, program: Sequence[str], arguments: Sequence[str], log: ChildLog) -> None:
         self.name = name
         self.program = list(program)
         self.arguments = list(arguments)
@@ -63,35 +56,26 @@ class Child:
         self.restart_at_s = 0.0
         self._started_s = 0.0
         self._wait_s = RESTART_S_MIN
-        self._log_begin = 0
 
     @property
     def pid(self) -> int | None:
         return self.process.pid if self.process is not None else None
 
     def start(self, lifeline: int) -> None:
-        make_directories(self.log.parent)
         environment = os.environ | {VARIABLE: str(lifeline), "PYTHONUNBUFFERED": "1"}
-        with self._open_log() as log:
-            self._log_begin = log.seek(0, os.SEEK_END)
-            self.process = subprocess.Popen(
-                [*self.program, *self.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                pass_fds=(lifeline,),
-                start_new_session=True,
-            )
+        log = self.log.begin()
+        self.process = subprocess.Popen(
+            [*self.program, *self.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            pass_fds=(lifeline,),
+            start_new_session=True,
+        )
         self.starts += 1
         self.code = None
         self._started_s = time.monotonic()
-
-    def _open_log(self) -> IO[bytes]:
-        try:
-            return open_file(self.log, "ab")
-        except OSError as error:
-            raise StrobeError(f"cannot write the log {self.log}: {error.strerror}") from error
 
     def poll(self) -> int | None:
         """Return the code that it has just ended with, once; None as long as it runs."""
@@ -103,26 +87,14 @@ class Child:
             self.restart_at_s = time.monotonic() + self._wait_s
         return code
 
-    def bound_log(self) -> None:
-        """Let the log begin anew where it is too long; it is written on meanwhile, so it cannot be another file."""
-        with contextlib.suppress(OSError):
-            with os.fdopen(open_regular(self.log, os.O_RDWR), "rb") as log:
-                if os.fstat(log.fileno()).st_size <= LOG_BYTES_MAX:
-                    return
-                kept = self.log.with_name(f"{self.log.name}.1")
-                with contextlib.suppress(OSError), open_file(kept, "wb") as copy:  # a full disk must not fill further
-                    shutil.copyfileobj(log, copy)
-                os.ftruncate(log.fileno(), 0)
-            self._log_begin = 0
-
     def tail(self) -> str:
         """Return the end of what it has logged since it was last started."""
-        return "\n".join(self._logged()[-_LINES_SHOWN:])
+        return "\n".join(self.log.lines()[-_LINES_SHOWN:])
 
     def last_error(self) -> str:
         """Return the last error it has logged, or has ended with, since it was last started; empty if there is none."""
         wrapped: list[str] = []
-        for line in reversed(self._logged()):
+        for line in reversed(self.log.lines()):
             found = _ERROR.match(line)
             if found:
                 first, traced, _ = line[found.end() :].partition(" traceback=")
@@ -137,7 +109,7 @@ class Child:
 
         A coordinator of somebody else may run for the same store and log to the same file, but it does not end there.
         """
-        lines = self._logged()
+        lines = self.log.lines()
         begins = [place for place, line in enumerate(lines) if line.startswith(_LAST_WORDS)]
         if not begins:
             return self.tail()
@@ -150,13 +122,3 @@ class Child:
         if not last.startswith(_HALTED):
             return self.tail()
         return last.removeprefix(_HALTED).removesuffix('"').replace('\\"', '"')
-
-    def _logged(self) -> list[str]:
-        """Return the last lines since it was last started, as many as people can be expected to look at."""
-        try:
-            with open_file(self.log) as log:
-                begin = log.seek(max(self._log_begin, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                lines = log.read().decode("utf-8", "replace").splitlines()
-                return lines if begin == self._log_begin else lines[1:]
-        except OSError:
-            return []

@@ -12,7 +12,9 @@ from strobe.cli.judge_worker import command_of
 from strobe.cli.lifeline import follow_lifeline
 from strobe.cli.live import LiveSystem, SystemArgument, load_live, with_settings
 from strobe.cli.logs import start_logging
+from strobe.cli.stores import CreateOption, StoreIdOption, way_to_create
 from strobe.cli.systems import open_system
+from strobe.errors import UsageError
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.descriptors import raise_limit
 from strobe.runtime.event_log import EventLog
@@ -30,6 +32,8 @@ def coordinator(
         str | None,
         typer.Option(metavar="STORE", help="Where snapshots go (default: as the system says, else ./snapshots)."),
     ] = None,
+    create: CreateOption = False,
+    store_id: StoreIdOption = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where nodes connect; port 0 is any free one.")
     ] = None,
@@ -65,9 +69,12 @@ def coordinator(
     It keeps nothing of its own: killed and started again on the same store, it goes on where the log ends, and the
     processes go on meanwhile. It listens on this machine only, unless told otherwise.
 
+    A store is made only with --create. Where something starts it again by itself, give --store-id: while that store is
+    not there, or another one is in its place, it waits, and its log and its API say so.
+
     \b
     Examples:
-      strobe coordinator examples/bank.py:bank --store ./snapshots
+      strobe coordinator examples/bank.py:bank --store ./snapshots --create
       strobe coordinator system.toml --listen 10.0.0.1:7400 --interval 0.5 --json-logs
     """
     raise_limit()
@@ -87,7 +94,11 @@ def coordinator(
     with open_system(system) as source:
         # What has an option of its own counts by that: `strobe up` pins the ports of one that it starts again.
         live = _with_given(with_settings(load_live(source), settings or []), given)
-    return run_loop(_run(live, system, store or live.store, events))
+    if create and store_id is not None:
+        raise UsageError("--create makes a new store, and --store-id waits for one that there is; give one of them")
+    url = store or live.store
+    with way_to_create(url, "coordinator", system):
+        return run_loop(_run(live, system, url, store_id or "", create, events))
 
 
 def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSystem:
@@ -98,11 +109,11 @@ def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSyste
     return live
 
 
-async def _run(live: LiveSystem, system: str, store: str, events: EventLog) -> int:
+async def _run(live: LiveSystem, system: str, store: str, store_id: str, create: bool, events: EventLog) -> int:
     # The web server is imported here: whoever only asks for help does not wait for it.
     from strobe.runtime.service import CoordinatorService
 
-    coordinator = Coordinator(live.system, store, live.coordinator, live.node, live.retention, events)
+    coordinator = Coordinator(live.system, store, live.coordinator, live.node, live.retention, events, store_id, create)
     service = CoordinatorService(coordinator, judge=command_of(system, store, live.coordinator.verdict_bytes_max))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, service.end, 0)

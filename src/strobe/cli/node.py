@@ -14,6 +14,7 @@ from strobe.cli.commands import new_app
 from strobe.cli.lifeline import follow_lifeline
 from strobe.cli.live import LiveSystem, SystemArgument, load_live
 from strobe.cli.logs import start_logging
+from strobe.cli.stores import StoreIdOption
 from strobe.cli.systems import open_system
 from strobe.errors import UsageError
 from strobe.runtime.addresses import is_anywhere, parse_address
@@ -50,6 +51,7 @@ def node(
         str | None,
         typer.Option(metavar="STORE", help="The store as this host sees it, if not as the coordinator does."),
     ] = None,
+    store_id: StoreIdOption = None,
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sign this process's part of every snapshot with this key.")
     ] = None,
@@ -71,7 +73,7 @@ def node(
     start_logging(json_logs, name)
     with open_system(system) as source:
         live = load_live(source)
-        host = _make_host(live, name, coordinator, listen, advertise, store, key, run)
+        host = _make_host(live, name, coordinator, listen, advertise, store, store_id, key, run)
         return run_loop(_run(host))
 
 
@@ -82,6 +84,7 @@ def _make_host(
     listen: str | None,
     advertise: str | None,
     store: str | None,
+    store_id: str | None,
     key: Path | None,
     run: str,
 ) -> Host:
@@ -101,6 +104,7 @@ def _make_host(
         listen=parse_address(listen or live.listens.get(name, "127.0.0.1:0"), "--listen"),
         advertise=advertise,
         store=store,
+        store_id=store_id or "",
         sign=_signer(key) if key is not None else None,
         run=run,
     )

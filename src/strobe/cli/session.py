@@ -241,7 +241,8 @@ class Session:
     def _complete(self) -> int | None:
         """Count the snapshots in the store, which knows better than the coordinator's last answer; None: who knows."""
         try:
-            return len(Store.open(self._supervisor.store).state().committed)
+            store = Store.open(self._supervisor.store, identity=self._supervisor.identity)
+            return len(store.state().committed)
         except StoreError:
             return self._status.committed if self._status is not None else None
 

@@ -1,15 +1,64 @@
-"""Stores as commands use them: made anew for a run, and opened to look at."""
+"""Stores as commands use them: made for a run, and opened for a live system."""
 
 import secrets
+import shlex
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
-from strobe.errors import StoreError, StrobeError, UsageError
+import typer
+
+from strobe.cli.programs import program
+from strobe.errors import StoreAway, StoreError, StoreMissing, StrobeError, UsageError
 from strobe.runtime.client import running_for
 from strobe.storage import Store
 from strobe.storage.blobs import BLOBS
-from strobe.storage.header import DIRECTORIES, HEADER, RUN
+from strobe.storage.header import DIRECTORIES, HEADER, RUN, may_create
 from strobe.storage.locating import is_object_url, locate, place_at, run_directory
 from strobe.storage.place import Place
+
+CreateOption = Annotated[
+    bool, typer.Option("--create", help="Make the store if there is none: for the first start of a system.")
+]
+StoreIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store-id",
+        metavar="ID",
+        help="Accept only the store with this identity (`store` in its strobe.json), and wait for it.",
+    ),
+]
+
+
+@contextmanager
+def way_to_create(url: str, command: str, system: str) -> Iterator[None]:
+    """Where there is no store for `command` to run `system` on, say how to have one made.
+
+    It is made only if that is asked for. Anything else would begin from nothing whenever the store cannot be seen: its
+    file system is not mounted, or it was moved away, or the path is wrong.
+    """
+    try:
+        yield
+    except StoreAway:
+        raise
+    except StoreMissing as error:
+        if not may_create(place_at(url)):
+            raise
+        there, _, advice = error.problem.partition(";")
+        mount = ", or mount the file system that belongs there" if "mount" in advice else ""
+        words = [program("strobe"), command, shlex.quote(system), "--store", shlex.quote(url), "--create"]
+        raise StoreMissing(
+            error.url,
+            f"{there}; check the path{mount}. If this is the first start of the system, have the store made:\n"
+            f"    {' '.join(words)}",
+        ) from None
+
+
+def live_store(url: str, create: bool, command: str, system: str) -> Store:
+    """Open the store that `command` runs `system` on; it is made if there is none, and that is asked for."""
+    with way_to_create(url, command, system):
+        return Store.open_or_create(url) if create else Store.open(url)
 
 
 def fresh_store(url: str, maker: str) -> Store:

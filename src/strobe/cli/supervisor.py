@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from strobe.cli.child import COORDINATOR, Child, Gone
+from strobe.cli.child_log import ChildLog
 from strobe.cli.output import note
 from strobe.errors import StoreError, StrobeError, TakenOver, TransportError
-from strobe.private_files import make_directories, refuse_link
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import Discovered, discover
-from strobe.storage.locating import canonical_url, run_directory
+from strobe.storage import Store
+from strobe.storage.locating import canonical_url, make_run_directory, run_directory
 
 PROGRAM = (sys.executable, "-m", "strobe.cli")
 SLOW_START_S = 10.0
@@ -40,7 +41,8 @@ RETURNS_MAX = 10
 class Supervisor:
     """The children of one system. `options` are the coordinator's, beside SYSTEM and the store.
 
-    `program` is what runs as `strobe`.
+    `program` is what runs as `strobe`. `identity` is that of the store, else it is read at the start; a child that is
+    started again later waits for that store.
     """
 
     def __init__(
@@ -50,9 +52,11 @@ class Supervisor:
         processes: Sequence[str],
         options: Sequence[str] = (),
         program: Sequence[str] = PROGRAM,
+        identity: str = "",
     ) -> None:
         self.system = system
         self.store = canonical_url(store)
+        self.identity = identity
         self.logs = run_directory(store) / "log"
         self.options = list(options)
         self.program = program
@@ -70,8 +74,8 @@ class Supervisor:
 
         `before_nodes` is called when the coordinator is there, and nobody else yet.
         """
-        self._make_room()
-        coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, "--store", self.store, *self.options])
+        self.identity = self.identity or Store.open(self.store).header.store
+        coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, *self._store_options, *self.options])
         coordinator.start(self._lifeline)
         found = self._await_coordinator(coordinator)
         # Started again, it must be where its nodes and users look for it.
@@ -90,16 +94,20 @@ class Supervisor:
         self._add_node(name, listen).start(self._lifeline)
 
     def _add_node(self, name: str, listen: str) -> Child:
-        place = ["--coordinator", listen, "--store", self.store]
+        place = ["--coordinator", listen, *self._store_options]
         # So that one that is killed while it ends, after it has left, does not join anew when it is started again.
         run = ["--run", secrets.token_hex(8)]
         return self._add(name, ["node", self.system, "--name", name, *place, *run])
+
+    @property
+    def _store_options(self) -> list[str]:
+        return ["--store", self.store, "--store-id", self.identity]
 
     def tick(self) -> list[Gone]:
         """Start again what has ended and should not have; return what has ended since the last time."""
         gone = []
         for child in self._children.values():
-            child.bound_log()
+            child.log.bound()
             code = child.poll()
             if code is not None:
                 gone.append(Gone(child.name, code, child.last_error()))
@@ -181,19 +189,21 @@ class Supervisor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        for child in self._children.values():
+            child.log.close()
+
+    def _add(self, name: str, arguments: list[str]) -> Child:
+        log = ChildLog(self.logs / f"{name}.log", self._make_room)
+        log.open()
+        child = Child(name, self.program, arguments, log)
+        self._children[name] = child
+        return child
 
     def _make_room(self) -> None:
         try:
-            make_directories(self.logs)
-            for directory in (self.logs.parent, self.logs):
-                refuse_link(str(directory))
+            make_run_directory(self.store, self.identity, "log")
         except OSError as error:
             raise StoreError(self.store, f"cannot use {self.logs}: {error.strerror}") from error
-
-    def _add(self, name: str, arguments: list[str]) -> Child:
-        child = Child(name, self.program, arguments, self.logs / f"{name}.log")
-        self._children[name] = child
-        return child
 
     def _judge(self, child: Child, code: int) -> None:
         """Decide what the end of a child means."""
@@ -223,7 +233,8 @@ class Supervisor:
                     return found
             if time.monotonic() >= told_s:
                 told_s += SLOW_START_S
-                note(f"the coordinator is still starting: {child.last_error() or 'it reads the log'}; see {child.log}")
+                why = child.last_error() or "it reads the log"
+                note(f"the coordinator is still starting: {why}; see {child.log.path}")
             time.sleep(0.02)
 
     def _await_end(self, seconds: float, awaited: list[Child]) -> None:

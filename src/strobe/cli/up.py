@@ -5,11 +5,13 @@ from typing import Annotated
 import msgspec
 import typer
 
+from strobe.cli.asking import ask
 from strobe.cli.checking import check_all, programs_of
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.live import LiveSystem, SystemArgument, check_settings, load_live, with_settings
 from strobe.cli.output import beside_document, print_json
 from strobe.cli.session import Session
+from strobe.cli.stores import CreateOption, live_store
 from strobe.cli.supervisor import Supervisor
 from strobe.cli.systems import open_system
 from strobe.errors import UsageError
@@ -24,6 +26,7 @@ def up(
         str | None,
         typer.Option(metavar="STORE", help="Where snapshots go (default: as the system says, else ./snapshots)."),
     ] = None,
+    create: CreateOption = False,
     interval: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="A snapshot that often; 0: only on demand (default: 1).")
     ] = None,
@@ -52,12 +55,16 @@ def up(
     goes on. Started again on the same store, the system goes on where its newest snapshot was, without those who have
     left. Ctrl-C takes a last snapshot and stops everything. Programs with a loop of their own are yours to start.
 
+    A store is made only with --create. If the store is moved away while the system runs, or its file system is not
+    mounted, processes go on and everything else waits until it is back.
+
     If none of the last 10 snapshots was completed, or none at all of fewer, the exit code is 1, also after Ctrl-C.
     What the system declares as `conserved` is judged on every snapshot. If one violates it, or its function fails on
     all of them, the exit code is 1.
 
     \b
     Examples:
+      strobe up examples/bank.py:bank --store ./snapshots --create
       strobe up examples/bank.py:bank --store ./snapshots
       strobe up system.toml --interval 0.5 --for 60
       strobe up system.toml --restore 000001-00000007 --fork
@@ -72,7 +79,10 @@ def up(
     programs = programs_of(live.system)
     ours = [name for name in live.system.processes if name not in programs]
     options = coordinator_options(live, interval, trace, settings or [])
-    with beside_document(json), Supervisor(system, store or live.store, ours, options) as supervisor:
+    url = store or live.store
+    # In a thread: whoever interrupts need not wait for a store that does not answer.
+    identity = ask(lambda: live_store(url, create, "up", system)).result().header.store
+    with beside_document(json), Supervisor(system, url, ours, options, identity=identity) as supervisor:
         session = Session(supervisor, programs, quiet=json)
         status = session.run(seconds, restore, fork)
     if json:

@@ -113,6 +113,7 @@ class Api:
         return _answer(self._status())
 
     async def _list(self, request: Request) -> Response:
+        self.operations.check_started()
         last = _last(request.query_params.get("last", "100"))
         state, url = self.coordinator.state, self.coordinator.store_url
         listed = look_up(state, list(state.committed)[-last:])
@@ -121,6 +122,7 @@ class Api:
         return _answer(found)
 
     async def _show(self, request: Request) -> Response:
+        self.operations.check_started()
         state = self.coordinator.state
         listed = look_up(state, [resolve(state, request.path_params["id"])])
         found = await asyncio.to_thread(detail, listed)

@@ -60,7 +60,8 @@ ROLLBACKS_KEPT = 32
 class Coordinator:
     """Drives a `Lifecycle` for the nodes that are connected. `start` it on the loop on which it was made.
 
-    `ended` gives the exit code.
+    `ended` gives the exit code. With an `identity`, only the store with that one will do, and it is waited
+    for; else there must be one, or it is made if that is asked for (`create`).
     """
 
     def __init__(
@@ -71,6 +72,8 @@ class Coordinator:
         node_settings: NodeSettings | None = None,
         retention: RetentionSettings | None = None,
         log: EventLog | None = None,
+        identity: str = "",
+        create: bool = False,
     ) -> None:
         self.system = system
         self.store_url = store
@@ -100,7 +103,8 @@ class Coordinator:
         self.judgement: Judgement | None = None
         # What the current epoch was restored from, where it was.
         self.origin: Origin | None = None
-        self.identity = ""
+        self.identity = identity
+        self._create = create
         self.members = Members(self.settings.silence_s)
         self.progress = Progress()
         self.requests = Requests()
@@ -131,7 +135,7 @@ class Coordinator:
 
     async def open(self) -> None:
         """Open the store and read its log. UsageError: it is not the store of this system."""
-        await self.store.open(self.store_url, self.clock.now_us)
+        await self.store.open(self.store_url, self.clock.now_us, self.identity, self._create)
         header = self.store.desk.store.header
         self.identity, self.store_url = header.store, self.store.desk.store.url
         if self.state.next_position:

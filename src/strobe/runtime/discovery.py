@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from strobe.errors import UNREADABLE, StoreError, TransportError
-from strobe.private_files import make_directories, open_file, refuse_link
-from strobe.storage.locating import run_directory
+from strobe.private_files import open_file
+from strobe.storage.locating import make_run_directory, run_directory
 
 FILE = "coordinator.json"
 _BYTES_MAX = 64 << 10
@@ -30,12 +30,11 @@ class Discovered(msgspec.Struct, frozen=True):
 
 
 def announce(store: str, discovered: Discovered) -> None:
-    """Leave word; whoever reads sees this or what was there before, whole."""
+    """Write the address file; readers see this or what was there before, whole. StoreError: it cannot be written."""
     path = _path(store)
     new = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        make_directories(path.parent)
-        refuse_link(str(path.parent))
+        make_run_directory(store, discovered.system)
         with open_file(new, "wb") as file:
             file.write(msgspec.json.encode(discovered) + b"\n")
         new.replace(path)

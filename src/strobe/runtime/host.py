@@ -52,7 +52,7 @@ from strobe.runtime.timeline import Timeline
 from strobe.runtime.tracing import Tracer, open_tracer
 from strobe.runtime.writer_thread import WriterThread
 from strobe.storage import Store
-from strobe.storage.locating import canonical_url, run_directory
+from strobe.storage.locating import canonical_url, make_run_directory, run_directory
 from strobe.user_code import RAISED, explain, is_failure, text_of
 
 logger = logging.getLogger("strobe.node")
@@ -86,6 +86,7 @@ class Host:
         listen: tuple[str, int] = ("127.0.0.1", 0),
         advertise: str | None = None,
         store: str | None = None,
+        store_id: str = "",
         sign: Signer | None = None,
         run: str = "",
     ) -> None:
@@ -97,7 +98,9 @@ class Host:
         self.sinks = {key: sink for key, sink in system.sinks.items() if sink.process == name}
         self.addresses: Mapping[str, tuple[str, int]] = {}
         self.settings = NodeSettings()
-        self.system = ""
+        # The identity of the store, and so of the system: as the coordinator says. The only one whose coordinator it
+        # obeys is that which was given, or that in which it first had a state; until then it belongs to none.
+        self.system = self._belongs_to = store_id
         self.timeline: Timeline | None = None
         self.epoch = 0
         self.problem: str | None = None
@@ -207,9 +210,9 @@ class Host:
             os.getpid(),
             socket.gethostname(),
             {name: self._released(name, sink) for name, sink in self.sinks.items()} if not self.epoch else {},
-            self.system,
+            self._belongs_to,
             self._run,
-            self._term,
+            self._term if self._belongs_to else 0,  # the terms of another system say nothing
         )
 
     def _released(self, name: str, sink: Sink) -> int | None:
@@ -257,10 +260,12 @@ class Host:
                 self._obey(order)
 
     def _welcomed(self, welcome: Welcome) -> None:
-        if self.system and welcome.system != self.system:
-            self._turn_from(f"here is the coordinator of another system, of the store {welcome.store}")
+        if self._belongs_to not in ("", welcome.system):
+            here = f"of the store {welcome.store} (identity {welcome.system})"
+            reason = f"here is the coordinator of another system, {here}; this node belongs to {self._belongs_to}"
+            self._turn_from(reason)
             return
-        if welcome.term < self._term:
+        if welcome.system == self.system and welcome.term < self._term:
             self._turn_from(f"it leads in term {welcome.term}, and one of term {self._term} has taken over from it")
             return
         self._put_off_for = ""
@@ -268,7 +273,8 @@ class Host:
         self.settings = welcome.settings
         self._current = welcome.epoch
         self._link.unanswered_max = math.ceil(welcome.silence_s / welcome.settings.heartbeat_s)
-        self._store = self.writer.store = canonical_url(self._store_given or welcome.store)
+        self._store = canonical_url(self._store_given or welcome.store)
+        self.writer.keep_in(self._store, self.system)
 
     def _turn_from(self, reason: str) -> None:
         """Obey nothing of this coordinator's, and look for one that leads."""
@@ -363,6 +369,7 @@ class Host:
         self._held.clear()
 
     async def _begin(self, order: TellRestore | TellView) -> None:
+        self._belongs_to = self.system
         try:
             restored = None
             if isinstance(order, TellRestore) and order.restored is not None:
@@ -406,7 +413,7 @@ class Host:
         example = self.application.example()
 
         def load() -> Restored:
-            store = Store.open(self._store)
+            store = Store.open(self._store, identity=self.system)
             return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
 
         return await self.patience.until_done(lambda: self.writer.run(load))
@@ -445,8 +452,12 @@ class Host:
     # For the timeline
 
     @property
-    def spill_place(self) -> Path:
-        return run_directory(self._store) / "spill"
+    def run_directory(self) -> Path:
+        return run_directory(self._store)
+
+    def make_run_directory(self, name: str) -> Path:
+        """Return a directory of the store's run directory, made if need be; StoreError while the store is not there."""
+        return make_run_directory(self._store, self.system, name)
 
     def open_tracer(self, epoch: int, restored: Restored | None, joined: int) -> Tracer | None:
         return open_tracer(self, epoch, restored, joined) if self.settings.trace != "off" else None

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import LogConflict, StoreError, StrobeError, TakenOver
+from strobe.errors import LogConflict, StoreAway, StoreError, StrobeError, TakenOver
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
 from strobe.protocol.ids import SnapshotId
@@ -97,9 +97,11 @@ class Closing(Exception):
 class LogDesk:
     """The store and its log, as far as they have been read."""
 
+    store: Store
+
     def __init__(self, url: str, now_us: Callable[[], int], report: Callable[[str | None], None]) -> None:
-        Store.open_or_create(url)
-        self.store = Store.open(url, manifests_kept=MANIFESTS_KEPT)
+        self._url = url
+        self._opened = False
         self.position = 0
         self.foreign = 0
         self.starts: dict[int, EpochStart] = {}
@@ -107,6 +109,20 @@ class LogDesk:
         self._report = report
         self._closing = threading.Event()
         self._failures = 0
+
+    def open(self, identity: str = "", create: bool = False) -> None:
+        """Open the store with this identity, or wait for it. Without one: the store there is, or else StoreMissing.
+
+        `create`: if there is none, make one first.
+        """
+
+        def attempt() -> Store:
+            return Store.open(self._url, identity=identity, manifests_kept=MANIFESTS_KEPT)
+
+        if create:
+            Store.open_or_create(self._url)
+        self.store = self._patiently(attempt, at_start=True) if identity else attempt()
+        self._opened = True
 
     def close(self) -> None:
         """Wait no longer for the store, whoever calls."""
@@ -270,7 +286,7 @@ class LogDesk:
             try:
                 done = work()
             except StoreError as error:
-                if at_start and not may_pass(error):
+                if at_start and not may_pass(self._away() or error):
                     raise
                 self._pause(error)
                 failed = True
@@ -279,14 +295,28 @@ class LogDesk:
                 self._well()
             return done
 
+    def _away(self) -> StoreError | None:
+        """Return that the store is not in its place, if so: whatever else fails, fails because of that."""
+        try:
+            if self._opened:
+                self.store.require()
+        except StoreError as error:
+            return error
+        return None
+
     def _pause(self, error: StoreError) -> None:
-        self._report(str(error))
+        error = self._away() or error
+        if isinstance(error, StoreAway):
+            self._report(f"waiting for the store {error.url} (identity {error.identity}): the path {error.found}")
+        else:
+            self._report(str(error))
         wait_s = min(RETRY_S_MAX, RETRY_S_MIN * 2 ** min(self._failures, 16))
         self._failures += 1
         if self._closing.wait(wait_s):
             raise Closing
         with suppress(StoreError):
-            collect(self.store)  # what aborted snapshots have left behind may be all that fills the disk
+            if self._opened:
+                collect(self.store)  # what aborted snapshots have left behind may be all that fills the disk
 
     def _well(self) -> None:
         if self._failures:

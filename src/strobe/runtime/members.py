@@ -84,6 +84,8 @@ class Members:
         self.by_process: dict[str, Member] = {}
         # What each said, or what was said of it, when it was last lost.
         self.last_words: dict[str, str] = {}
+        # Why a node of each was last turned away, if it may come back and has not been let in since.
+        self.turned_away: dict[str, str] = {}
         # In which run of its program each process that is looked after was last seen in the view.
         self.lived: dict[str, str] = {}
         self._replaced: dict[str, deque[str]] = {}
@@ -124,11 +126,13 @@ class Members:
             member.reached = earlier.reached
         member.connection, member.heard_s = connection, now_s
         self.by_process[register.process] = member
+        self.turned_away.pop(register.process, None)
         return member, former
 
     def remove(self, process: str) -> None:
         """Forget a process that has left."""
         self.by_process.pop(process, None)
+        self.turned_away.pop(process, None)
 
     def addresses(self) -> dict[str, tuple[str, int]]:
         return {member.process: member.address for member in self}

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from strobe.errors import SnapshotError, StrobeError, UsageError
+from strobe.errors import SnapshotError, StoreError, StrobeError, UsageError
 from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotUnwanted, SnapshotWanted
 from strobe.protocol.rollback import Goal
 from strobe.runtime.coordinator import Coordinator
@@ -125,7 +125,14 @@ class Operations:
         self._stop(request.reason)
         return Accepted("every node is told to stop; then the coordinator ends")
 
+    def check_started(self) -> None:
+        """Raise StoreError where the log is not read yet: nothing is known, and nothing can be done."""
+        if self.coordinator.brain.recovering:
+            problem = self.coordinator.store.problem or "its log is being read"
+            raise StoreError(self.coordinator.store_url, f"the coordinator is not ready yet: {problem}")
+
     def _check_running(self) -> None:
+        self.check_started()
         if self.coordinator.halted is not None:
             raise NotNow(f"all is stopped: {self.coordinator.halted}")
 

@@ -71,6 +71,8 @@ class Reception:
         if refused is None:
             return self._admit(register, connection, now_s)
         self._put_off += not refused.final
+        if not refused.final and register.process in self.coordinator.brain.membership.everyone:
+            self.members.turned_away[register.process] = refused.reason
         if refused.final or _is_logged(self._put_off):
             self.log.say("turned away", WARNING, process=register.process, peer=connection.peer, reason=refused.reason)
         return refused
@@ -79,8 +81,9 @@ class Reception:
         coordinator, brain = self.coordinator, self.coordinator.brain
         if register.system not in ("", coordinator.identity):
             # It has its state, and waits for its own coordinator, which had this address before.
-            reason = f"here is the coordinator of another system, of the store {coordinator.store_url}"
-            return Refused(f"{reason}; if that store was made anew, start this node again", False)
+            here = f"of the store {coordinator.store_url} (identity {coordinator.identity})"
+            reason = f"here is the coordinator of another system, {here}; this node belongs to {register.system}"
+            return Refused(reason, False)
         if register.term > coordinator.term:
             coordinator.poll()  # another one leads: this one ends as soon as it has read so
             reason = (

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from strobe.private_files import make_directories, refuse_link
 from strobe.protocol import Frame, InFlight, SnapshotId
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class Recordings:
     async def _spill_out(self, frames: list[Frame]) -> None:
         try:
             # Not in the writer's thread: a sync there may take longer than what comes meanwhile has room for.
-            mapped, bodies = await asyncio.to_thread(_write, self._timeline.host.spill_place, frames)
+            mapped, bodies = await asyncio.to_thread(self._write, frames)
         except Exception as error:  # noqa: BLE001 -- no room, or no thread; the snapshot cannot be, all else goes on
             self._task = None
             reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -129,6 +128,9 @@ class Recordings:
             self._replace({id(frame): body for frame, body in zip(frames, bodies, strict=True)})
             logger.info("put %d bytes of channel state on disk", sum(map(len, bodies)))
             self.look()
+
+    def _write(self, frames: list[Frame]) -> tuple[mmap.mmap, list[memoryview]]:
+        return _write(self._timeline.host.make_run_directory("spill"), frames)
 
     def _replace(self, bodies: dict[int, memoryview]) -> None:
         """Put frames on disk in the place of those in memory."""
@@ -152,8 +154,6 @@ class Recordings:
 
 def _write(place: Path, frames: list[Frame]) -> tuple[mmap.mmap, list[memoryview]]:
     """Write the bodies of `frames` to a new file without a name; return its mapping, and each body as a view of it."""
-    make_directories(place)
-    refuse_link(str(place))
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         for start in range(0, len(frames), _PIECES_MAX):
             _write_pieces(file.fileno(), [memoryview(frame.body) for frame in frames[start : start + _PIECES_MAX]])

@@ -106,18 +106,17 @@ class CoordinatorService:
         listen = parse_address(coordinator.settings.listen, "listen")
         api = parse_address(coordinator.settings.api, "api")
         await asyncio.to_thread(_refuse_second, coordinator.store_url)
-        await coordinator.open()
-        # Its addresses first: one that nobody could reach must not take over from one that runs.
+        # Its addresses first: one that nobody could reach must not take over from one that runs; and whoever asks
+        # learns that it waits for the store.
         if self._wants_http:
             self._http = HttpServer(Api(self.operations, self.status, self.metrics).application(api[0]), api)
             self.api = self._http.address
-        self.listen = print_address(listen[0], await self._control.bind(*listen))
-        await coordinator.take_over()
-        if coordinator.judgement is not None:
-            coordinator.judgement.start()
-        if self._http is not None:
             self._serving = asyncio.create_task(self._http.serve())
             self._serving.add_done_callback(self._served)
+        self.listen = print_address(listen[0], await self._control.bind(*listen))
+        await coordinator.start()
+        if coordinator.judgement is not None:
+            coordinator.judgement.start()
         await self._control.start()
         self._ticking = asyncio.create_task(self._tick())
         with contextlib.suppress(TimeoutError):

@@ -38,7 +38,7 @@ def describe(watch: Watch, listen: str, api: str) -> Status:
         now_us=coordinator.clock.now_us(),
         epoch=brain.epoch,
         view=brain.view.number,
-        settled=brain.settled,
+        settled=brain.settled and not brain.recovering,
         rolling_back=brain.rollback.pending and coordinator.halted is None,
         log_position=coordinator.state.next_position,
         interval_s=coordinator.settings.interval_s,
@@ -59,7 +59,9 @@ def describe(watch: Watch, listen: str, api: str) -> Status:
 
 
 def processes(coordinator: Coordinator) -> list[ProcessStatus]:
-    """Return everybody of the view, and those who come or go."""
+    """Return everybody of the view, and those who come or go; nobody while the log is still being read."""
+    if coordinator.brain.recovering:
+        return []
     names = dict.fromkeys((*coordinator.brain.membership.everyone, *(member.process for member in coordinator.members)))
     return [_process(coordinator, name, coordinator.members.get(name)) for name in names]
 
@@ -67,7 +69,9 @@ def processes(coordinator: Coordinator) -> list[ProcessStatus]:
 def _process(coordinator: Coordinator, name: str, member: Member | None) -> ProcessStatus:
     state = _state(coordinator, name, member)
     if member is None:
-        return ProcessStatus(name, state, "it has not registered yet", "", 0, "", "", 0, 0, 0, 0, 0, 0, 0, 0, {}, None)
+        refused = coordinator.members.turned_away.get(name)
+        trouble = f"its node was turned away: {refused}" if refused else "it has not registered yet"
+        return ProcessStatus(name, state, trouble, "", 0, "", "", 0, 0, 0, 0, 0, 0, 0, 0, {}, None)
     beat = member.heartbeat
     return ProcessStatus(
         name=name,
@@ -108,7 +112,7 @@ def _state(coordinator: Coordinator, name: str, member: Member | None) -> str:
 
 def channels(coordinator: Coordinator) -> list[ChannelStatus]:
     found = []
-    for channel in coordinator.brain.view.channels:
+    for channel in coordinator.brain.view.channels if not coordinator.brain.recovering else ():
         sender, receiver = coordinator.members.get(channel.source), coordinator.members.get(channel.target)
         report = _NO_REPORT
         if sender is not None and sender.heartbeat is not None:

@@ -31,6 +31,7 @@ class StoreThread:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="strobe-log", daemon=True)
         self._desk: LogDesk | None = None
+        self._is_open = False
 
     @property
     def desk(self) -> LogDesk:
@@ -38,11 +39,16 @@ class StoreThread:
         assert self._desk is not None, "nothing is ordered before the log was read"
         return self._desk
 
-    async def open(self, url: str, now_us: Callable[[], int]) -> None:
-        """Open the store, and take all that its log has. StoreError: it cannot be opened, or is damaged."""
+    async def open(self, url: str, now_us: Callable[[], int], identity: str = "", create: bool = False) -> None:
+        """Open the store, and take all that its log has. StoreError: it cannot be opened, or is damaged.
+
+        A store with a known `identity` that is not there is waited for.
+        """
         self._loop = asyncio.get_running_loop()
         self._thread.start()
-        self._desk = await self._do(LogDesk, url, now_us, self._report)
+        self._desk = LogDesk(url, now_us, self._report)
+        await self._do(self._desk.open, identity, create)
+        self._is_open = True
         while some := await self._do(self._desk.read_some):
             for told in some:
                 self._take(told)
@@ -63,7 +69,8 @@ class StoreThread:
         self._jobs.put(None)
         if self._desk is not None:
             self._desk.close()
-            await asyncio.to_thread(self._thread.join, CLOSE_S_MAX)
+            if self._is_open:
+                await asyncio.to_thread(self._thread.join, CLOSE_S_MAX)
 
     def _do(self, job: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
         future: Future[Result] = Future()

@@ -6,14 +6,15 @@ It counts what each channel has carried, so that every segment says where it beg
 import logging
 import shutil
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 from msgspec.structs import replace
 
-from strobe.errors import UsageError
-from strobe.private_files import make_directories
+from strobe.errors import StoreError, UsageError
+from strobe.private_files import directory_mode
 from strobe.protocol import FIFO, ChannelSpec, Fragment
 from strobe.traces.notes import Notes, trace_name
 from strobe.traces.rows import to_table
@@ -54,11 +55,23 @@ class _Arrivals:
 class TraceWriter:
     """The segments of `process` in `epoch`, under the directory `trace`. For one thread at a time.
 
-    `joined` is the view that it has joined with; 0: it is there from the beginning of the epoch.
+    `joined` is the view that it has joined with; 0: it is there from the beginning of the epoch. `make_trace` makes
+    that directory, or raises StoreError while it must not be touched: the store that it belongs to is not there.
     """
 
-    def __init__(self, trace: Path, process: str, epoch: int, level: str, bytes_max: int, joined: int = 0) -> None:
+    def __init__(
+        self,
+        trace: Path,
+        process: str,
+        epoch: int,
+        level: str,
+        bytes_max: int,
+        joined: int = 0,
+        make_trace: Callable[[], object] = lambda: None,
+    ) -> None:
         self.directory = directory_of(trace, epoch, process, joined)
+        self._trace = trace
+        self._make_trace = make_trace
         self._process = process
         self._epoch = epoch
         self._joined = joined
@@ -69,11 +82,9 @@ class TraceWriter:
         self._sent: dict[str, int] = {}
         self._received: defaultdict[str, _Arrivals] = defaultdict(_Arrivals)
         self._paused = False
-        # An epoch begins once, and a view is joined once: what lies here is of one that ended before it had begun.
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self._older = [(path, _size(path)) for path in _lives_in(trace, process) if path != self.directory]
+        self._older: list[tuple[Path, int]] | None = None
         self._kept: list[tuple[Path, int, bool]] = []  # file, its size, whether it begins at a snapshot
-        self._bytes = sum(size for _, size in self._older)
+        self._bytes = 0
 
     def begin_at(self, fragment: Fragment, channels: tuple[ChannelSpec, ...]) -> None:
         """Count on from where `fragment` had come to."""
@@ -91,22 +102,33 @@ class TraceWriter:
         self._count(notes)
         if self._paused and notes.snapshot is None:
             return
-        if self._paused:
-            self._drop(len(self._kept))
-            self._paused = False
         path = self.directory / f"{self._number:06}.parquet"
         try:
             # Not before there is something to write: a process begins also where the disk is full.
-            make_directories(self.directory)
+            self._make_room()
+            if self._paused:
+                self._drop(len(self._kept))
+            self._paused = False
             rows = to_table(self._process, notes.leads, notes.sends, notes.records)
             size = write_segment(path, self._header(notes, begin), rows)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, StoreError, pa.ArrowException) as error:
             logger.warning("the trace pauses until the next snapshot: %s cannot be written: %s", path, error)
             self._paused = True
             return
         self._kept.append((path, size, notes.snapshot is not None))
         self._bytes += size
         self._keep_bound()
+
+    def _make_room(self) -> None:
+        self._make_trace()
+        if self._older is None:
+            # An epoch begins once, and a view is joined once: what lies here is of one that ended before it had begun.
+            shutil.rmtree(self.directory, ignore_errors=True)
+            lives = _lives_in(self._trace, self._process)
+            self._older = [(path, _size(path)) for path in lives if path != self.directory]
+            self._bytes = sum(size for _, size in self._older)
+        for directory in (self.directory.parent, self.directory):
+            directory.mkdir(directory_mode(), exist_ok=True)
 
     def skip(self, notes: Notes, reason: str) -> None:
         """Count one segment without writing it."""

@@ -204,6 +204,6 @@ def open_tracer(host: "Host", epoch: int, restored: "Restored | None", joined: i
     except ImportError as error:
         raise MissingExtra("live", "a trace of live processes") from error
     settings = host.settings
-    place = host.spill_place.with_name("trace")
-    writer = TraceWriter(place, host.name, epoch, settings.trace, settings.trace_bytes_max, joined)
+    place, make = host.run_directory / "trace", partial(host.make_run_directory, "trace")
+    writer = TraceWriter(place, host.name, epoch, settings.trace, settings.trace_bytes_max, joined, make)
     return Tracer(writer, full=settings.trace == "full", begun=restored.fragment if restored is not None else None)

@@ -16,12 +16,17 @@ logger = logging.getLogger("strobe.node")
 
 
 class WriterThread:
-    """Does work in the order in which it is given; `store` is where blobs go."""
+    """Does work in the order in which it is given."""
 
     def __init__(self, name: str) -> None:
-        self.store = ""
+        self._store = ("", "")
         self._blobs: Blobs | None = None
         self._thread = ThreadPoolExecutor(1, f"strobe-writer-{name}")
+
+    def keep_in(self, url: str, identity: str) -> None:
+        """Blobs go into the store with this identity, which belongs at `url`."""
+        if (url, identity) != self._store:
+            self._store, self._blobs = (url, identity), None
 
     def submit(self, work: Callable[..., Result], *arguments: object) -> "Future[Result]":
         return self._thread.submit(_carrying, work, *arguments)
@@ -48,7 +53,8 @@ class WriterThread:
 
     def _open_blobs(self) -> Blobs:
         if self._blobs is None:
-            self._blobs = Store.open(self.store).blobs
+            url, identity = self._store
+            self._blobs = Store.open(url, identity=identity).blobs
         return self._blobs
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import msgspec
 
-from strobe.errors import UNREADABLE, StoreCorrupt, StoreFormatError, StoreMissing
+from strobe.errors import UNREADABLE, StoreAway, StoreCorrupt, StoreFormatError, StoreMissing
 from strobe.storage.blobs import BLOBS
 from strobe.storage.entries import LOG
 from strobe.storage.place import UNFINISHED, Place
@@ -53,6 +53,15 @@ def create_header(place: Place, identity: str | None = None) -> bool:
     return created
 
 
+def may_create(place: Place) -> bool:
+    """Tell whether a store could be made at `place`, as far as can be seen: nothing else lies there."""
+    try:
+        _refuse_foreign(place)
+    except (StoreFormatError, StoreCorrupt):
+        return False
+    return HEADER not in place.names("")
+
+
 def read_header(place: Place, identity: str = "") -> Header:
     """Return the header, of the store `identity` if that is given; its checksum is what entry 0 of the log follows."""
     if not identity:
@@ -60,11 +69,9 @@ def read_header(place: Place, identity: str = "") -> Header:
     try:
         header = _read_header(place)
     except StoreMissing as error:
-        there = error.problem.partition(";")[0]
-        raise StoreMissing(place.url, f"{there}; the store with the identity {identity} belongs here") from error
+        raise StoreAway(place.url, identity, error.problem.partition(";")[0]) from error
     if header.store != identity:
-        problem = f"another store is here, with the identity {header.store}"
-        raise StoreMissing(place.url, f"{problem}; the one with the identity {identity} belongs here")
+        raise StoreAway(place.url, identity, f"holds another store, with the identity {header.store}")
     return header
 
 

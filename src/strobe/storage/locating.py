@@ -16,8 +16,9 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from strobe.errors import UsageError
+from strobe.private_files import directory_mode, make_directories, refuse_link
 from strobe.storage.disk import Disk
-from strobe.storage.header import RUN
+from strobe.storage.header import RUN, read_header
 from strobe.storage.objects import Objects
 from strobe.storage.place import Place
 from strobe.storage.steps import OnStep
@@ -70,6 +71,23 @@ def run_directory(url: str | Path) -> Path:
     digest = hashlib.blake2b(canonical.encode(), digest_size=6).hexdigest()
     states = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(states).absolute() / "strobe" / f"{readable}-{digest}" / RUN
+
+
+def make_run_directory(url: str | Path, identity: str, name: str = "") -> Path:
+    """Return the run directory of the store `identity`, or `name` in it, made if need be; StoreAway: it is not here.
+
+    Directories around a store are never made: where it is not mounted, or was moved away, nothing shall be.
+    """
+    run = run_directory(url)
+    if is_object_url(url):
+        make_directories(run / name)
+    else:
+        read_header(Disk(locate(url)), identity)
+        for directory in (run, run / name):
+            directory.mkdir(directory_mode(), exist_ok=True)
+    for directory in (run, run / name):
+        refuse_link(str(directory))
+    return run / name
 
 
 def _canonical_object_url(url: str) -> str:

@@ -71,7 +71,7 @@ class Store:
         that there is cannot be seen just now.
         """
         place = place_at(url)
-        if place.size(HEADER) is None:
+        if place.fingerprint(HEADER) is None:
             create_header(place)
         return cls(place)
 

@@ -8,6 +8,7 @@ import pytest
 from tests.hostile_text import HOSTILE, LONG, all_plain
 
 from strobe.cli.child import Child
+from strobe.cli.child_log import ChildLog
 from strobe.cli.logs import start_logging
 from strobe.runtime.event_log import ERROR, EventLog
 
@@ -69,4 +70,7 @@ def test_a_report_with_quotes_is_read_back_from_the_log(tmp_path) -> None:
     report = 'process "b" was blamed 3 times. The last that b said: KeyError: "x"'
     (line,) = lines_of("halted", report=report)
     (tmp_path / "c.log").write_text(f"{line}\n")
-    assert Child("coordinator", [], [], tmp_path / "c.log").report() == report
+    log = ChildLog(tmp_path / "c.log", lambda: None)
+    log.open()
+    assert Child("coordinator", [], [], log).report() == report
+    log.close()

@@ -109,7 +109,7 @@ def test_what_else_is_in_its_place_is_named(store: Store) -> None:
         bring_back(store, elsewhere)
     elsewhere = take_away(store, "another")
     other = Store.open(store.url).header.store
-    with pytest.raises(StoreMissing, match=f"another store is here, with the identity {other}"):
+    with pytest.raises(StoreMissing, match=f"holds another store, with the identity {other}"):
         Store.open(store.url, identity=store.header.store)
     bring_back(store, elsewhere)
     assert Store.open(store.url, identity=store.header.store).header == store.header

@@ -1,0 +1,80 @@
+"""The log of one program that `strobe up` has started: a file of bounded size in the store's run directory.
+
+It is opened once, and stays open. When the store is moved away, a program that is started again goes on logging to the
+same file, wherever that is by then, and nothing is written into what lies in the store's place.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from strobe.errors import StrobeError
+from strobe.private_files import open_file, open_regular
+
+LOG_BYTES_MAX = 16 << 20
+"""From there on a log begins again, and what it was is kept as `NAME.log.1`."""
+_TAIL_BYTES = 256 << 10
+
+
+class ChildLog:
+    """The log at `path`; `make_room` makes its directory, or raises StoreError while the store is not there."""
+
+    def __init__(self, path: Path, make_room: Callable[[], object]) -> None:
+        self.path = path
+        self._make_room = make_room
+        self._file = -1
+        # Where that of the last run of the program begins.
+        self._begin = 0
+
+    def open(self) -> None:
+        """Open the file; StrobeError: it cannot be."""
+        self._make_room()
+        try:
+            file = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        except OSError as error:
+            raise StrobeError(f"cannot write the log {self.path}: {error.strerror}") from error
+        self.close()
+        self._file = file
+
+    def begin(self) -> int:
+        """Return the file for another run of the program. One that was removed is made again, if it can be."""
+        if self._file < 0:
+            self.open()
+        elif os.fstat(self._file).st_nlink == 0:
+            with contextlib.suppress(StrobeError):
+                self.open()
+        self._begin = os.fstat(self._file).st_size
+        return self._file
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def bound(self) -> None:
+        """Let the log begin again where it is too long; it is written on meanwhile, so it cannot be another file."""
+        found = os.fstat(self._file)
+        if found.st_size <= LOG_BYTES_MAX:
+            return
+        with contextlib.suppress(OSError):  # what is not kept must not fill the disk
+            if os.path.samestat(self.path.stat(), found):  # else the store was moved away
+                with (
+                    open_file(self.path) as log,
+                    open_file(self.path.with_name(f"{self.path.name}.1"), "wb") as copy,
+                ):
+                    shutil.copyfileobj(log, copy)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, 0)
+            self._begin = 0
+
+    def lines(self) -> list[str]:
+        """Return the last lines since the program was last started, as many as people can be expected to look at."""
+        try:
+            size = os.fstat(self._file).st_size
+            begin = max(self._begin, size - _TAIL_BYTES)
+            lines = os.pread(self._file, size - begin, begin).decode("utf-8", "replace").splitlines()
+            return lines if begin == self._begin else lines[1:]
+        except OSError:
+            return []

@@ -1,0 +1,116 @@
+"""Live: the store is moved away, or not mounted, or another one lies in its place; nothing begins from nothing (E7)."""
+
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from tests.live import ledger
+from tests.live.harness import DEADLINE_S, LEDGER, check_everything, running, wait_until
+from tests.unit.storage.test_guard import everything
+
+from strobe.cli.child import COORDINATOR
+from strobe.errors import TransportError
+from strobe.runtime.client import Client
+from strobe.storage import Store
+
+IN_ITS_PLACE = {
+    "absent": "does not exist",
+    "empty": "is empty",
+    "another": "holds another store, with the identity another-store",
+}
+
+
+def put_in_place(store, what):
+    """Put into the place of a store that was moved away what `what` says."""
+    if what == "empty":
+        store.mkdir()
+    if what == "another":
+        Store.create(store, identity="another-store")
+
+
+@contextmanager
+def moved_away(store, what):
+    """Move the store away meanwhile; nothing may be written where it was."""
+    elsewhere = store.with_name("elsewhere")
+    store.rename(elsewhere)
+    put_in_place(store, what)
+    before = everything(store)
+    yield
+    assert everything(store) == before
+    shutil.rmtree(store, ignore_errors=True)
+    elsewhere.rename(store)
+
+
+def store_troubles(live):
+    status = live.status()
+    return [one.problem for one in status.troubles if one.kind == "store"] if status else []
+
+
+@pytest.mark.parametrize("what", IN_ITS_PLACE)
+def test_E7_a_coordinator_killed_while_its_store_is_away_waits_for_it(tmp_path, what):
+    """E7, R1: it reports what it waits for; processes go on; a node started meanwhile is in when the store is back."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--trace", "ordinals") as live:
+        live.wait_running()
+        live.wait_committed(2)
+        identity = Store.open(live.store).header.store
+        pids = {name: live.supervisor.pid(name) for name in ledger.NAMES}
+        with moved_away(live.store, what):
+            live.kill(COORDINATOR)
+            live.wait_ended(COORDINATOR)
+            live.kill("b")
+            live.wait_ended("b")
+            waiting = f"waiting for the store {live.store} (identity {identity}): the path {IN_ITS_PLACE[what]}"
+            wait_until("the coordinator to report it", lambda: store_troubles(live) == [waiting])
+            assert live.supervisor.starts("b") == 2
+            assert live.status().processes == []
+            with pytest.raises(TransportError, match="the coordinator is not ready yet: waiting for the store"):
+                live.client.take()
+        live.wait_committed(2)
+        status = live.wait_running()
+        assert status.epoch == 2
+        assert status.rollbacks[-1].restored is not None
+        assert all(live.supervisor.pid(name) == pid for name, pid in pids.items() if name != "b")
+        assert store_troubles(live) == []
+        ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+@pytest.mark.parametrize("what", IN_ITS_PLACE)
+def test_E7_a_running_system_goes_on_when_its_store_is_back(tmp_path, what):
+    """E7: nobody is killed, and nothing is written into what lies in its place meanwhile."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--trace", "full") as live:
+        live.wait_running()
+        live.wait_committed(2)
+        with moved_away(live.store, what):
+            wait_until("the coordinator to report it", lambda: IN_ITS_PLACE[what] in "".join(store_troubles(live)))
+            live.wait("processes to go on", lambda s: all(one.events_per_s for one in s.processes))
+        live.wait_committed(2)
+        assert live.epoch() == 1
+        assert [name for name, _ in live.gone] == []
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+def test_E7_up_reports_what_it_waits_for_and_goes_on_from_the_newest_snapshot(tmp_path):
+    """E7: as a person does it: `strobe up --create`, the store moved away, the coordinator killed, the store back."""
+    store = tmp_path / "store"
+    command = [sys.executable, "-m", "strobe.cli", "up", f"{LEDGER}:ledger", "--store", store, "--interval", "0.2"]
+    told = tmp_path / "told"
+    with told.open("wb") as file, subprocess.Popen([*command, "--create"], stderr=file, stdout=file) as up:
+        try:
+            wait_until("snapshots", lambda: (store / "strobe.json").exists() and len(Store.open(store).list()) > 1)
+            pid = Client.of_store(str(store)).status().pid
+            with moved_away(store, "empty"):
+                subprocess.run(["kill", "-9", str(pid)], check=True)
+                wait_until("the report", lambda: b"waiting for the store" in told.read_bytes())
+            before = len(Store.open(store).list())
+            wait_until("more snapshots", lambda: len(Store.open(store).list()) > before + 1)
+            up.terminate()
+            assert up.wait(DEADLINE_S) == 0
+        finally:
+            up.kill()
+    text = told.read_text()
+    assert "the path is empty" in text
+    assert "rolled back" not in text
+    check_everything(ledger.ledger, store)
