@@ -10,8 +10,6 @@ import pytest
 from tests.cli.command_line import REPOSITORY, run_apart
 from tests.live.harness import running, wait_until
 
-from strobe.cli.judge_worker import __name__ as worker
-
 LEAKY = REPOSITORY / "tests" / "scenarios" / "leaky_bank.py"
 
 
@@ -41,20 +39,8 @@ def test_E12_a_live_system_that_loses_nothing_ends_with_0_and_shows_the_figure(h
 def test_E12_a_judge_that_is_killed_is_replaced_and_the_system_goes_on(here: Path) -> None:
     with running(here, f"{here / 'bank.py'}:bank", ("a", "b", "c", "d"), "--interval", "0.1") as live:
         live.wait("a verdict", lambda s: s.conditions[0].holds > 0)
-        os.kill(judge_of(live.supervisor.pid("coordinator")), signal.SIGKILL)
+        os.kill(wait_until("the judge", live.judge_pid), signal.SIGKILL)
         status = live.wait("verdicts after it", lambda s: s.conditions[0].undecided and s.conditions[0].latest.found)
         holds = status.conditions[0].holds
         status = live.wait("another verdict", lambda s: s.conditions[0].holds > holds)
         assert (status.conditions[0].violated, status.epoch) == (0, 1)
-
-
-def judge_of(coordinator: int) -> int:
-    """Return the process that judges for a coordinator."""
-
-    def found() -> int | None:
-        for pid in Path(f"/proc/{coordinator}/task/{coordinator}/children").read_text().split():
-            if worker.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return int(pid)
-        return None
-
-    return int(wait_until("the judge", found))

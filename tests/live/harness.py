@@ -17,6 +17,7 @@ from tests.live.proxy import Proxy
 
 from strobe.causality.proof import verify
 from strobe.cli import child as children
+from strobe.cli import judge_worker
 from strobe.cli.child import COORDINATOR
 from strobe.cli.supervisor import PROGRAM, Supervisor
 from strobe.errors import StrobeError, TransportError
@@ -189,6 +190,15 @@ class Live:
         finally:
             first.kill()
             first.wait()
+
+    def judge_pid(self):
+        """Return the process that judges for the coordinator, or None while there is none."""
+        coordinator = self.supervisor.pid(COORDINATOR)
+        with suppress(OSError):
+            for pid in Path(f"/proc/{coordinator}/task/{coordinator}/children").read_text().split():
+                if judge_worker.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return int(pid)
+        return None
 
     def _child(self, name):
         return self.supervisor._children[name]

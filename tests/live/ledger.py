@@ -244,9 +244,18 @@ def chained(digest, line):
     return blake2b(digest + line, digest_size=16).digest()
 
 
-def wired(clerks, protocol="chandy-lamport", kind="fifo", sinks=None):
+def wired(clerks, protocol="chandy-lamport", kind="fifo", sinks=None, conserved=None):
     channels = [Channel(p, q, kind=kind) for p in clerks for q in clerks if p != q]
-    return with_output(System(clerks, channels, [Note], protocol, sinks=sinks))
+    return with_output(System(clerks, channels, [Note], protocol, conserved, sinks=sinks))
+
+
+def doubled(states, notes):
+    """Return how many notes were applied twice: none ever is, whoever joins, leaves or goes back."""
+    books = [state for state in states.values() if isinstance(state, Book)]
+    tallies = [count for book in books for tally in book.applied.values() for count in tally.others.values()]
+    keyed = [state for state in states.values() if isinstance(state, KeyedState)]
+    tallies += [count for state in keyed for key, count in state.items() if key.startswith("wrong ")]
+    return sum(count > 1 for count in tallies)
 
 
 def with_output(system):
@@ -305,13 +314,16 @@ beating = wired({name: Beating(every_s=0.01) for name in NAMES})
 hoarders = wired({"a": Hoarder(), "b": Hoarder()})
 # All kinds of state and output in one.
 mixed = wired(
-    {"a": Clerk(), "b": KeyedClerk(), "c": Clerk(), "d": KeyedClerk(burst=4, load=2000)}, sinks=sinks_of("a", "c")
+    {"a": Clerk(), "b": KeyedClerk(), "c": Clerk(), "d": KeyedClerk(burst=4, load=2000)},
+    sinks=sinks_of("a", "c"),
+    conserved=doubled,
 )
 mixed_unordered = wired(
     {"a": Clerk(), "b": KeyedClerk(), "c": Clerk(), "d": KeyedClerk(burst=4, load=2000)},
     protocol="lai-yang",
     kind="unordered",
     sinks=sinks_of("a", "c"),
+    conserved=doubled,
 )
 
 

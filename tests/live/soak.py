@@ -11,6 +11,7 @@ again with the same seed, but what it was is told, and everything it left is kep
 
 import argparse
 import heapq
+import os
 import random
 import resource
 import shutil
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from tests.live import ledger
@@ -92,6 +94,7 @@ class Soak:
             self.kill_node: (2, ["nodes killed"]),
             self.kill_coordinator: (1, ["coordinator killed"]),
             self.kill_several: (0.5, []),
+            self.kill_judge: (1, ["judges killed"]),
             self.fill_disk: (1, ["disks full"]),
             self.restore: (0.5, ["rollbacks asked for"]),
             self.leave_or_join: (2, ["leaves", "joins"]),
@@ -182,6 +185,13 @@ class Soak:
     def kill_coordinator(self):
         self._count("coordinator killed", self.live.supervisor.kill(COORDINATOR))
 
+    def kill_judge(self):
+        pid = self.live.judge_pid()
+        with suppress(ProcessLookupError):
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+                self._count("judges killed", 1)
+
     def kill_several(self):
         for name in self.chance.sample((*NAMES, COORDINATOR), 3):
             kind = "coordinator killed" if name == COORDINATOR else "nodes killed"
@@ -251,6 +261,7 @@ class Soak:
                 f"ended by themselves, with these codes: {odd}; see their logs in {self.live.store}/run/log"
             )
         self.check_snapshots()
+        self.check_verdicts()
         self.check_footprints()
 
     def check_snapshots(self):
@@ -270,6 +281,12 @@ class Soak:
                 raise Violation(f"the proof of {name} does not hold: {verdict.findings}")
             self.messages = max(self.messages, ledger.assert_exactly_once(self.system, snapshot))
             self.checked[name] = ledger.covered_by(self.system, snapshot)
+
+    def check_verdicts(self):
+        """Live snapshots are judged, whoever was killed, and what the system declares holds in all of them."""
+        status = self.live.wait("a verdict", lambda s: s.conditions[0].judged)
+        if status.conditions[0].violated or status.conditions[0].error:
+            raise Violation(f"what is conserved was not: {status.conditions[0]}")
 
     def check_footprints(self):
         found = self.live.footprints()

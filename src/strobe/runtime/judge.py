@@ -21,6 +21,8 @@ START_S_MAX = 60.0
 PAUSE_S_MIN = 0.2
 PAUSE_S_MAX = 10.0
 """Between two starts of a judge that ends before it has answered anything."""
+GRACE_S = 0.2
+"""If the coordinator itself was stopped for long, the answer is there, and has only to be read."""
 _ANSWER_BYTES_MAX = 1 << 20
 
 Verdicts = Mapping[str, Verdict]
@@ -152,12 +154,17 @@ class Judge:
 
     async def _read(self, process: Process, timeout_s: float, late: Unanswered) -> bytes:
         assert process.stdout is not None, "it has a pipe"
+        reading = asyncio.ensure_future(process.stdout.readline())
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), timeout_s)
-        except TimeoutError:
-            raise late from None
+            for wait_s in (timeout_s, GRACE_S):
+                await asyncio.wait([reading], timeout=wait_s)
+            if not reading.done():
+                raise late
+            line = reading.result()
         except ValueError as error:  # a line without an end
             raise Unanswered(UNDECIDED, f"the judge's process answers something else: {error}") from error
+        finally:
+            reading.cancel()
         if not line.endswith(b"\n"):
             raise Unanswered(UNDECIDED, f"the judge's process ended {_end_text(await process.wait())}")
         return line
