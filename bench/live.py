@@ -24,6 +24,7 @@ _ROUNDS, _TURN_S = 7, 0.7
 _SNAPSHOT_ROUNDS, _SNAPSHOT_TURN_S = 7, 3.0
 _GAP_ROUNDS, _GAP_TURN_S = 4, 2.0
 _RING_ROUNDS, _RING_TURN_S = 7, 0.4
+_VERDICT_ROUNDS, _VERDICT_TURN_S = 8, 1.5
 _TAKE_TIMEOUT_S = 30.0
 
 # Where a tenth decides there are two of each, in many short turns, and those that are compared run right behind each
@@ -209,6 +210,27 @@ def _snapshot_figures(folder: Path) -> list[Figure]:
     return figures
 
 
+def _verdict_figures(folder: Path) -> list[Figure]:
+    """Two processes under full load with a snapshot every 100 ms: what it costs that each is judged."""
+    systems = {"pair": Turns(), "judged": Turns()}
+    with ExitStack() as stack:
+        pairs = {name: stack.enter_context(StrobePair(folder / f"verdicts-{name}", name)) for name in systems}
+        for number in range(_VERDICT_ROUNDS):
+            for name in sorted(systems, reverse=bool(number % 2)):
+                with Snapshots(pairs[name].supervisor.client, 0.1) as snapshots:
+                    systems[name].append(pairs[name].turn(_VERDICT_TURN_S))
+                _count(snapshots)
+        (condition,) = pairs["judged"].supervisor.client.status().conditions
+    throughput, cpu = (systems["judged"].against(systems["pair"], what) for what in ("messages_per_s", "cpu_ns"))
+    if condition.failed:
+        print(f"what is measured is wrong: {condition}", file=sys.stderr)
+    return [
+        at_least("throughput with `conserved` judged every 0.1 s, against not", throughput, "x", 0.95, COMMAND),
+        shown("CPU of a message with that, against not", cpu, "x", COMMAND),
+        shown("snapshots judged, of those that committed", condition.judged / condition.committed, "x", COMMAND),
+    ]
+
+
 def _gap_figures(folder: Path) -> list[Figure]:
     """The longest time without a delivery under full load, with and without snapshots."""
     longest_s: dict[bool, list[float]] = {False: [], True: []}
@@ -238,5 +260,6 @@ def measure() -> list[Figure]:
         figures = _message_figures(folder)
         others.append(others_cores())
         figures += [*_round_trip_figures(folder), *_snapshot_figures(folder), *_gap_figures(folder)]
+        figures += _verdict_figures(folder)
     others.append(others_cores())
     return [*figures, shown("processors that others kept busy meanwhile", max(others), "", COMMAND)]

@@ -179,7 +179,13 @@ def _mesh(size):
     return System({name: Member(name) for name in names}, channels, [Parcel])
 
 
+def _sent_and_received(states, messages):
+    """Return what is never more or less: all that was sent was received, or is in flight."""
+    return states["source"].messages - states["target"].messages - len(messages)
+
+
 pair = _pair(Drain())
+judged = _pair(Drain(), conserved=_sent_and_received)
 plain = _pair(Drain(), protocol=PlainFraming.name)
 watched = _pair(WatchedDrain())
 ring = System(
