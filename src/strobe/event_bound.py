@@ -3,7 +3,9 @@
 What an event sends cannot leave before its handler returns, so nothing else holds such a handler back: credit and
 back-pressure apply between events. Sent messages, output, timers and requested snapshots count together.
 
-The cost per message is nothing: bytes are counted when a frame is sealed, and for the rest once in `LOOK_BYTES`.
+The cost per message is next to nothing: bytes are added up when a frame is sealed, and it is asked which event they are
+of once in `LOOK_BYTES`. What came since an event was first asked for is its own; so an event is not charged for others,
+except for what these have left in frames that are still open.
 """
 
 from collections.abc import Callable
@@ -26,7 +28,7 @@ REQUEST_BYTES = 256
 class EventBound:
     """Counts for one process. `event` returns what tells the event under way from every other."""
 
-    __slots__ = ("_bytes", "_event", "_last", "_look_bytes", "bytes_max", "exceeded", "pending", "process")
+    __slots__ = ("_bytes", "_event", "_last", "bytes_max", "exceeded", "look_bytes", "pending", "process")
 
     def __init__(self, process: str, bytes_max: int, event: Callable[[], int]) -> None:
         self.process = process
@@ -37,31 +39,29 @@ class EventBound:
         self._event = event
         self._last = -1
         self._bytes = 0
-        self._look_bytes = min(LOOK_BYTES, bytes_max // 4)
-
-    def sealed(self, begun: int, size: int) -> int:
-        """Count a frame that was begun during the event `begun`; return the event in which the next one begins.
-
-        A frame that an earlier event has begun is not counted: most of it may be the earlier one's.
-        """
-        event = self._event()
-        if begun == event:
-            self._count(event, FRAME_BYTES + size)
-        return event
+        self.look_bytes = min(LOOK_BYTES, bytes_max // 4)
 
     def spend(self, size: int) -> None:
         """Count `size` bytes before they are used; raise UsageError if the event under way has exceeded the bound."""
         self.pending += size
-        if self.exceeded or self.pending >= self._look_bytes:
+        if self.exceeded or self.pending >= self.look_bytes:
             self.look()
 
     def look(self) -> None:
-        """Attribute what is pending, if all of it is this event's; raise UsageError if it has exceeded the bound."""
+        """Attribute what is pending; raise UsageError if the event under way has exceeded the bound."""
+        self.exceeds()
+        self.check()
+
+    def exceeds(self) -> bool:
+        """Attribute what is pending to the event under way, if all of it is; tell whether it has exceeded the bound."""
         event, pending = self._event(), self.pending
         self.pending = 0
-        # After a look at another event, some of what is pending may be that one's.
-        self._count(event, pending if event == self._last else 0)
-        self.check()
+        if event == self._last:
+            self._bytes += pending
+        else:  # some of what is pending may be another event's
+            self._last, self._bytes = event, 0
+        self.exceeded = self._bytes > self.bytes_max
+        return self.exceeded
 
     def check(self) -> None:
         """Raise UsageError if the event under way has exceeded the bound."""
@@ -72,10 +72,3 @@ class EventBound:
                 "0 s), or raise event_bytes_max under [node]"
             )
         self.exceeded = False
-
-    def _count(self, event: int, size: int) -> None:
-        if event != self._last:
-            self._last, self._bytes, self.exceeded = event, 0, False
-        self._bytes += size
-        if self._bytes > self.bytes_max:
-            self.exceeded = True

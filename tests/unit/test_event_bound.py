@@ -1,7 +1,7 @@
 """The bound on what one event may leave in memory: it counts one event at a time, and never too much."""
 
 from strobe.errors import UsageError
-from strobe.event_bound import FRAME_BYTES, EventBound
+from strobe.event_bound import EventBound
 
 
 class Events:
@@ -47,15 +47,3 @@ def test_events_are_not_charged_for_each_other() -> None:
         for _ in range(9):
             bound.spend(100)
     assert not bound.exceeded
-
-
-def test_a_frame_counts_for_the_event_in_which_all_of_it_was_sent() -> None:
-    bound, events = bound_of(10_000)
-    begun = -1
-    for events.number in range(1000):
-        begun = bound.sealed(begun, 9000)
-        assert not bound.exceeded
-    begun = bound.sealed(begun, 9000)
-    assert not bound.exceeded
-    bound.sealed(begun, 2000 - FRAME_BYTES)
-    assert bound.exceeded

@@ -38,15 +38,12 @@ class OpenFrame:
 
     At the message number `due` something is to be seen to, by whoever fills the frame in place of `append`.
 
-    `begun` is the event in which the frame before it was sealed, for the bound of an event.
-
     For a trace, `events` has the position of each event that sent some of the messages, and how many came before;
     `position` is that of the last.
     """
 
     __slots__ = (
         "_encode_into",
-        "begun",
         "buffer",
         "bytes_max",
         "channel",
@@ -69,7 +66,6 @@ class OpenFrame:
         self.size = BODY_START
         self.count = 0
         self.due = 1
-        self.begun = -1
         self.position = 0
         self.events: list[int] = []
 

@@ -11,7 +11,7 @@ import msgspec
 
 from strobe.encodable import UNENCODABLE, message_refusal
 from strobe.errors import UsageError
-from strobe.event_bound import EventBound
+from strobe.event_bound import FRAME_BYTES, EventBound
 from strobe.protocol import Endpoint
 from strobe.runtime.application import Application
 from strobe.runtime.open_frame import OpenFrame
@@ -163,8 +163,9 @@ class Outbox:
         first = protocol.number(channel, count, body)  # type: ignore[arg-type]
         outlet = self.outlets[channel]
         outlet.put(finish_messages(buffer, count, protocol.announced, first, protocol.index))
-        open_frame.begun = self._bound.sealed(open_frame.begun, len(buffer))
-        if self._bound.exceeded:
+        bound = self._bound
+        bound.pending += FRAME_BYTES + len(buffer)
+        if bound.pending >= bound.look_bytes and bound.exceeds():
             self._open = {}
         if outlet.backlog_bytes > outlet.backlog_bytes_max:
             self._full.add(channel)
