@@ -46,7 +46,12 @@ def test_alternatives_that_are_searched_together_give_them_too(monkeypatch: pyte
 
 
 def test_comparisons_that_are_not_swept_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detection, "is_pair", lambda _conjuncts: False)
+    monkeypatch.setattr(detection, "is_pair", lambda _part: False)
+    assert not list(wrong_answers(FEWER))
+
+
+def test_comparisons_beyond_the_bound_of_sweeps_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "_SWEPT_EVENTS_MAX", 0)
     assert not list(wrong_answers(FEWER))
 
 
@@ -59,6 +64,12 @@ def test_a_comparison_of_two_processes_looks_at_no_cut() -> None:
     found = possibly(trace, "events(p0) > events(p1) * 2 + 1998 and events(p0) < 2000", cuts_max=1)
     assert (found.answer, found.method, found.cut) == (True, "sweep", {"p0": 1999, "p1": 0})
     found = possibly(trace, "events(p0) == events(p1) + 2001 or events(p1) > events(p0) + 2000", cuts_max=1)
+    assert (found.answer, found.method, found.examined) == (False, "sweep", 0)
+
+
+def test_a_conjunction_with_an_impossible_comparison_looks_at_no_cut() -> None:
+    condition = "events(p0) + events(p1) > events(p2) and events(p2) > events(p3) + 60"
+    found = possibly(strangers(4, 60), condition, cuts_max=1)
     assert (found.answer, found.method, found.examined) == (False, "sweep", 0)
 
 

@@ -24,7 +24,7 @@ from strobe.causality.lattice.conjunctive import least_cut, unavoidable
 from strobe.causality.lattice.enumeration import CUTS_MAX, Budget, LexicalWalk, Progress
 from strobe.causality.lattice.order import States, Steps
 from strobe.causality.lattice.pairs import consistent_pair, is_pair
-from strobe.causality.lattice.parts import Term, grouped, joined, size_of, tables_of
+from strobe.causality.lattice.parts import Joined, Term, grouped, joined, size_of, tables_of
 from strobe.causality.lattice.paths import LevelWalk, dive, guarded_path
 from strobe.causality.lattice.programs import Program
 from strobe.causality.lattice.projection import Projection, projected, sliced
@@ -38,6 +38,8 @@ BY_CUTS_MAX, BY_MEMORY = "max-cuts", "memory"
 
 LEVEL_CUTS_MAX = 10_000_000
 """For *definitely*, which keeps what it looks at: eight bytes for each cut, and one level whole (LEVEL_BYTES_MAX)."""
+_SWEPT_EVENTS_MAX = 20_000_000
+"""In all sweeps together: a condition may compare processes thousands of times."""
 _DIVE_CUTS_MAX = 20_000
 _DIVE_STEPS_MAX = 2_000_000
 """Operations of a condition that are evaluated in Python, one cut after the other."""
@@ -83,21 +85,34 @@ def possibly(
             return _holds(POSSIBLY, condition, LATTICE, least, len(to_search))
     if not to_search:
         return Detection(question=POSSIBLY, expression=expression, answer=False, method=CONJUNCTIVE)
-    pairs = [term for term in to_search if is_pair(term.joined)]
-    for term in pairs:
-        states_found = _swept(condition.run, term)
-        if states_found is not None:
-            return _holds(POSSIBLY, condition, SWEEP, states_found)
-    others = [term for term in to_search if not is_pair(term.joined)]
-    if not others:
+    found, undecided = _sweep(condition.run, to_search)
+    if found is not None:
+        return _holds(POSSIBLY, condition, SWEEP, found)
+    if not undecided:
         return Detection(question=POSSIBLY, expression=expression, answer=False, method=SWEEP)
-    return _search(condition, grouped(others), Budget(cuts_max, progress))
+    return _search(condition, grouped(undecided), Budget(cuts_max, progress))
 
 
-def _swept(run: Run, term: Term) -> States | None:
-    """Return a cut at which a term holds that compares two processes."""
-    order = _order_of(run, term)
-    found = consistent_pair(order, order.translated(term.joined[0]))
+def _sweep(run: Run, terms: list[Term]) -> tuple[States | None, list[Term]]:
+    """Sweep the comparisons of two processes; return a cut at which a term holds, or else the terms not decided."""
+    undecided: list[Term] = []
+    sweeps_left = max(1, _SWEPT_EVENTS_MAX // (run.event_count + 1))
+    for term in terms:
+        pairs = [part for part in term.joined if is_pair(part)][:sweeps_left]
+        sweeps_left -= len(pairs)
+        swept = [_swept(run, term, pair) for pair in pairs]
+        for found in swept:
+            if found is not None and term.holds_at(found):
+                return found, []
+        if None not in swept:  # else one of its comparisons never holds
+            undecided.append(term)
+    return None, undecided
+
+
+def _swept(run: Run, term: Term, pair: Joined) -> States | None:
+    """Return a cut at which the local parts of a term hold, and a comparison of two processes that it has."""
+    order = _order_of(run, Term(term.local, (pair,)))
+    found = consistent_pair(order, order.translated(pair))
     return None if found is None else order.lifted(found)
 
 

@@ -9,7 +9,7 @@ general the question is NP-complete: C. Chase and V. Garg, "Detection of global 
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from strobe.causality.expressions.nodes import EQUALITIES, ORDERINGS
@@ -18,11 +18,11 @@ from strobe.causality.lattice.order import Order, States
 from strobe.causality.lattice.parts import Joined, Part, Table
 
 
-def is_pair(conjuncts: Sequence[Joined]) -> bool:
-    """Whether this is one comparison of a value of one process with a value of another."""
-    if len(conjuncts) != 1 or conjuncts[0].operator not in (*EQUALITIES, *ORDERINGS):
+def is_pair(part: Joined) -> bool:
+    """Whether this is a comparison of a value of one process with a value of another."""
+    if part.operator not in (*EQUALITIES, *ORDERINGS):
         return False
-    return all(isinstance(inner, Table) and not _has_containers(inner) for inner in conjuncts[0].parts)
+    return all(isinstance(inner, Table) and not _has_containers(inner) for inner in part.parts)
 
 
 def consistent_pair(order: Order, part: Part) -> States | None:

@@ -39,6 +39,7 @@ class Variables:
         self.values = lru_cache(maxsize=None)(self._values)
         self.share = lru_cache(maxsize=None)(self._share)
         self._told = lru_cache(maxsize=None)(self._told_by)
+        self._fields = lru_cache(maxsize=None)(self._fields_of)
 
     def check(self, node: Node) -> None:
         """Raise ExpressionError where `node` speaks of something that the trace does not have."""
@@ -56,7 +57,7 @@ class Variables:
         if process not in self._run.processes:
             problem = f"the trace has no process {process!r}"
             raise self._unknown(variable, problem, process, self._run.processes)
-        fields = dict.fromkeys(name for _, state in self._told(process) for name in state)
+        fields = self._fields(process)
         if variable.path[0] not in fields:
             if not fields:
                 problem = f"the trace tells no variables of {process}; replay a full trace to have them (--system)"
@@ -67,6 +68,10 @@ class Variables:
             if self._states is None:
                 problem += " (for the fields of its state, replay a full trace: --system)"
             raise self._unknown(variable, problem, variable.path[0], tuple(fields))
+
+    def _fields_of(self, process: str) -> dict[str, None]:
+        """Return the names of the variables that are told of `process`, in the order in which they are told first."""
+        return dict.fromkeys(name for _, state in self._told(process) for name in state)
 
     def _unknown(self, leaf: Variable | Count, problem: str, name: str, known: Sequence[str]) -> ExpressionError:
         close = get_close_matches(name, known, 1)
