@@ -1,0 +1,66 @@
+"""Promise E13: a system is checked before it runs, and a mistake is named where it was made."""
+
+import msgspec
+import pytest
+
+from strobe.errors import UsageError, UserCodeFailed
+from strobe.process import Channel, Process, System
+from strobe.self_check import check_system
+
+
+class Account(msgspec.Struct):
+    balance: int = 0
+
+
+class Branch(Process):
+    def __init__(self):
+        self.account = Account(5)
+
+    def receive(self, ctx, channel, message):
+        self.account.balance += message
+
+    def capture(self):
+        return self.account
+
+    def restore(self, state):
+        self.account = state
+
+
+def system_of(**methods):
+    kind = type("Mine", (Branch,), methods)
+    return System({"a": kind(), "b": Branch()}, [Channel("b", "a")])
+
+
+async def asynchronous(self, ctx, channel, message):
+    pass
+
+
+def test_E13_a_handler_that_would_run_nothing_is_refused_when_the_system_is_built():
+    with pytest.raises(UsageError, match=r"process 'a': Mine.receive is async \(.*test_mistakes.py:\d+\)"):
+        system_of(receive=asynchronous)
+
+
+def test_E13_a_handler_with_other_parameters_is_refused_with_the_right_ones():
+    with pytest.raises(
+        UsageError, match=r"Mine.receive takes \(ctx, message\) .*write def receive\(self, ctx, channel"
+    ):
+        system_of(receive=lambda self, ctx, message: None)
+
+
+@pytest.mark.parametrize(
+    ("methods", "told"),
+    [
+        ({"restore": Process.restore}, r"Mine has capture\(\) but no restore\(\)"),
+        ({"restore": lambda self, state: state.nothing}, r"restore\(\) fails: AttributeError.*test_mistakes.py:\d+"),
+        ({"restore": lambda self, state: setattr(self, "account", Account())}, r"balance changed \(5, then 0\)"),
+        ({"capture": lambda self: Account(object())}, r"cannot be encoded: Account.balance: object"),
+        ({"capture": lambda self: Account("5")}, r"Expected `int`, got `str` - at `\$.balance`"),
+    ],
+)
+def test_E13_a_state_that_would_not_come_back_is_named_before_anything_runs(methods, told):
+    with pytest.raises(UserCodeFailed, match=told):
+        check_system(system_of(**methods)).require_sound()
+
+
+def test_E13_a_system_without_mistakes_runs():
+    assert check_system(system_of()).mistakes == ()
