@@ -8,6 +8,7 @@ import msgspec
 from strobe.causality.proof import Verdict
 from strobe.cli.output import Cell, Column, count, print_table, say, size_text
 from strobe.declarations import Declared
+from strobe.errors import UNREADABLE
 from strobe.outside import shown_position
 from strobe.protocol import ChannelSpec, Fragment, InFlight, LocalState, Snapshot
 from strobe.protocol.fragment import KEYED, MSGPACK
@@ -22,6 +23,8 @@ _decode_body = msgspec.msgpack.Decoder(list[Any]).decode
 
 # Times of live systems count from 1970, those of simulations from the start of the run.
 _SIMULATED_US_MAX = 10**15
+_NOT_SHOWN = (*UNREADABLE, TypeError, ValueError)
+"""What decoding raises, and printing: maps in maps without end, keys that JSON has no form for."""
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -124,7 +127,8 @@ def _channel(spec: ChannelSpec, sender: Fragment, receiver: Fragment) -> Channel
 def _messages(item: InFlight) -> Iterator[Message]:
     try:
         payloads = _decode_body(item.frame.body)
-    except msgspec.DecodeError:
+        msgspec.json.encode(payloads, enc_hook=repr)
+    except _NOT_SHOWN:
         return  # the proof says so of a frame that is no list of messages
     for place, payload in enumerate(payloads):
         if place >= item.consumed:
@@ -141,8 +145,10 @@ def _count_keys(state: LocalState) -> int | None:
 
 def _plain(data: bytes) -> tuple[Any, bool]:
     try:
-        return _decode(data), True
-    except msgspec.DecodeError:
+        value = _decode(data)
+        msgspec.json.encode(value, enc_hook=repr)
+        return value, True
+    except _NOT_SHOWN:
         return None, False
 
 
@@ -152,7 +158,10 @@ def time_text(at_us: int) -> str:
         return f"{at_us / 1_000_000:.6f} s"
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(at_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    try:
+        return datetime.fromtimestamp(at_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    except (ValueError, OverflowError, OSError):  # in no year that there is a date for
+        return f"{at_us:,} us"
 
 
 def value_text(value: Any) -> str:

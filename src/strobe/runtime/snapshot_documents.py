@@ -8,6 +8,7 @@ from strobe.protocol.log import Manifest, ProcessRecord
 from strobe.runtime.commits import body_bytes, sizes, state_bytes
 from strobe.runtime.documents import RecordedChannel, RecordedProcess, SnapshotDetail, SnapshotList, SnapshotSummary
 from strobe.storage import Committed, LogState
+from strobe.storage.wholeness import require_whole
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -32,6 +33,7 @@ def detail(listed: Listed) -> SnapshotDetail:
     """Return the one snapshot that was looked up, having read whatever it takes."""
     ((name, complete, pinned),) = listed.snapshots
     manifest = complete.manifest
+    require_whole(name, manifest)
     return SnapshotDetail(
         _summarize(name, complete, manifest, pinned),
         {process: _process(record) for process, record in manifest.processes.items()},

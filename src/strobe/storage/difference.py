@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from strobe.errors import StoreCorrupt
+from strobe.errors import UNREADABLE, SnapshotCorrupt, StoreCorrupt
 from strobe.keyed_state import Key, merged_entries
 from strobe.protocol.fragment import KEYED, MSGPACK
 from strobe.protocol.log import Manifest, ProcessRecord
@@ -18,6 +18,7 @@ from strobe.protocol.view import ChannelSpec
 from strobe.storage.resolution import resolve
 from strobe.storage.store import Store
 from strobe.storage.values import ADDED, CHANGED, REMOVED, FieldChange, changed_fields
+from strobe.storage.wholeness import require_whole
 
 Segments = Sequence[bytes | memoryview]
 Form = Callable[[msgspec.Raw], bytes | memoryview]
@@ -102,6 +103,8 @@ def compare(store: Store, before: str, after: str) -> Difference:
 
 
 def _compare(store: Store, names: tuple[str, str], manifests: Sequence[Manifest]) -> Difference:
+    for name, manifest in zip(names, manifests, strict=True):
+        require_whole(name, manifest)
     first, second = manifests
     return Difference(
         *names,
@@ -114,7 +117,7 @@ def _compare(store: Store, names: tuple[str, str], manifests: Sequence[Manifest]
         [channel.id for channel in second.view.channels if not _has(first, channel)],
         [channel.id for channel in first.view.channels if not _has(second, channel)],
         [
-            _process(store, name, first.processes[name], second.processes[name])
+            _readable_process(store, names, name, first.processes[name], second.processes[name])
             for name in first.processes
             if name in second.processes
         ],
@@ -158,6 +161,16 @@ def _channels(first: Manifest, second: Manifest) -> Iterator[ChannelDifference]:
 def _ends(manifest: Manifest, channel: ChannelSpec) -> tuple[int, int, int]:
     source, target = manifest.processes[channel.source], manifest.processes[channel.target]
     return source.sent[channel.id].count, target.received[channel.id].count, target.in_flight[channel.id].messages
+
+
+def _readable_process(
+    store: Store, names: tuple[str, str], name: str, first: ProcessRecord, second: ProcessRecord
+) -> ProcessDifference:
+    try:
+        return _process(store, name, first, second)
+    except (*UNREADABLE, ValueError, TypeError) as error:  # others: segments and keys that are none
+        problem = f"the state of process {name}, or that in snapshot {names[0]}, cannot be read: {error}"
+        raise SnapshotCorrupt(names[1], f"{problem}; see `strobe snapshot show`") from error
 
 
 def _process(store: Store, name: str, first: ProcessRecord, second: ProcessRecord) -> ProcessDifference:

@@ -1,0 +1,67 @@
+"""Stores whose checksums all hold, and whose contents somebody has changed who knows the format."""
+
+import json
+import shutil
+
+import msgspec
+from blake3 import blake3
+from tests.mutating import json_text
+
+from strobe.storage.sealed import UNSEALED, seal
+
+ENTRY = "log/{:020d}.json"
+
+
+def encode(document):
+    return msgspec.json.encode(document)
+
+
+def chained(store, start=0, documents=None):
+    """Seal entry `start` and all later ones again, so that each follows the one before; `documents` replace some."""
+    before = json.loads((store / "strobe.json").read_bytes())["blake3"]
+    position = 0
+    while (file := store / ENTRY.format(position)).exists():
+        document = (documents or {}).get(position) or json.loads(file.read_bytes())
+        if position >= start:
+            if isinstance(document, dict) and "previous" in document:
+                document["previous"] = before
+            raw, before = sealed(document)
+            file.write_bytes(raw)
+        else:
+            before = document["blake3"]
+        position += 1
+
+
+def sealed(document):
+    """Return a document as bytes under its checksum, and that."""
+    if isinstance(document, dict):
+        document = {"blake3": UNSEALED} | {name: value for name, value in document.items() if name != "blake3"}
+    return seal(json_text(document, encode) + b"\n")
+
+
+def documents_of(store):
+    return [json.loads(file.read_bytes()) for file in sorted((store / "log").glob("*.json"))]
+
+
+def commits_of(store):
+    """Return the positions of the commits."""
+    return [place for place, one in enumerate(documents_of(store)) if one["entry"]["type"] == "commit"]
+
+
+def copied(store, place):
+    shutil.rmtree(place, ignore_errors=True)
+    return shutil.copytree(store, place)
+
+
+def with_blob(store, position, choose, change):
+    """Change the bytes of a blob that the manifest at `position` names, and name the new ones in it.
+
+    `choose` takes the reference out of the manifest, and `change` makes new bytes of the old.
+    """
+    document = documents_of(store)[position]
+    ref = choose(document["entry"]["manifest"])
+    place = store / "blobs" / f"{ref['begin']:020d}"
+    raw = change((place / ref["blake3"]).read_bytes())
+    ref["blake3"], ref["bytes"] = blake3(raw).hexdigest(), len(raw)
+    (place / ref["blake3"]).write_bytes(raw)
+    chained(store, position, {position: document})
