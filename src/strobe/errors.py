@@ -15,8 +15,9 @@
     ├── TransportError        a peer cannot be reached
     ├── StoreError            the store cannot be reached, read or written
     │   ├── StoreFormatError      it is not a store, or one of another version
-    │   │   └── StoreMissing          there is no store here, or none any more
-    │   │       └── StoreAway             not the one that belongs here
+    │   │   ├── StoreMissing          there is no store here, or none any more
+    │   │   │   └── StoreAway             not the one that belongs here
+    │   │   └── EntryUnreadable       a log entry whose checksum holds says what no entry says
     │   ├── StoreCorrupt          a log entry or the header is damaged
     │   └── LogConflict           another writer has created this log entry first
     ├── TakenOver             another coordinator leads the store: this one must stop
@@ -31,6 +32,7 @@ never caught.
 import msgspec
 
 __all__ = [
+    "EntryUnreadable",
     "LogConflict",
     "MissingComponent",
     "MissingExtra",
@@ -147,6 +149,12 @@ class StoreAway(StoreMissing):
         self.args = (url, identity, found)
         self.identity = identity
         self.found = found
+
+
+class EntryUnreadable(StoreFormatError):
+    """A log entry whose checksum holds, and which is none: it was crafted, or a newer Strobe has written it."""
+
+    exit_code = 1
 
 
 class StoreCorrupt(StoreError):

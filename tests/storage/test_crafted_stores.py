@@ -13,10 +13,10 @@ from tests.storage.keyed_samples import KeyedWriter, accounts
 from strobe.storage import Store
 from strobe.storage.channel_frames import RECORD
 
-MUTANTS = 150
-BLOBS = 80
+MUTANTS = 90
+BLOBS = 50
 MEMORY_BYTES_MAX = 300 << 20
-ENDED = (0, 1, 2)
+ENDED = (0, 1)
 COMMANDS = {
     "list": ("list",),
     "show": ("show",),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from strobe.errors import StoreCorrupt, StoreFormatError, UsageError
+from strobe.errors import EntryUnreadable, StoreCorrupt, UsageError
 from strobe.protocol.bounds import Count, Digest, PrintedId, ViewNumber
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import (
@@ -159,7 +159,7 @@ def decode_document(
         document = decode(raw)
         _check_values(document.entry)
     except (ValueError, UsageError, RecursionError) as error:
-        raise StoreFormatError(
+        raise EntryUnreadable(
             url, f"{place}: its checksum holds, but it cannot be read ({error}); a newer Strobe may have written it"
         ) from error
     if document.position != position:
