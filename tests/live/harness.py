@@ -18,9 +18,9 @@ from tests.live.proxy import Proxy
 from strobe.causality.proof import verify
 from strobe.cli import child as children
 from strobe.cli import judge_worker
-from strobe.cli.child import COORDINATOR
-from strobe.cli.supervisor import PROGRAM, Supervisor
-from strobe.errors import StrobeError, TransportError
+from strobe.cli.child import COORDINATOR, Child
+from strobe.cli.supervisor import PROGRAM, ChildFailed, Supervisor, _with_options
+from strobe.errors import StrobeError, TakenOver, TransportError
 from strobe.runtime.client import Client
 from strobe.storage import Store, collect
 from strobe.storage.blobs import blob_name
@@ -93,9 +93,16 @@ class Live:
         self.store = supervisor.store if "://" in supervisor.store else Path(supervisor.store)
         self.client = supervisor.client
         self.gone = []
+        # How often the coordinator is to end because another one was started; it is started again then.
+        self.takeovers = 0
 
     def tick(self):
-        self.gone += [(one.name, one.code) for one in self.supervisor.tick()]
+        try:
+            self.gone += [(one.name, one.code) for one in self.supervisor.tick()]
+        except ChildFailed as failed:
+            if failed.exit_code != TakenOver.exit_code or not self.takeovers:
+                raise
+            self.takeovers -= 1
 
     def status(self):
         """Return the status, or None while no coordinator answers. Who had left and is needed again is started."""
@@ -160,6 +167,30 @@ class Live:
 
     def kill(self, name, number=signal.SIGKILL):
         assert self.supervisor.kill(name, number), f"{name} is not running"
+
+    def take_over(self):
+        """Stop the coordinator, start another one that takes over and is killed, and let the first go on: it must end.
+
+        Tell whether there was one that led.
+        """
+        status = self.status()
+        first = self._child(COORDINATOR)
+        if status is None or status.pid != first.pid:
+            return False
+        self.kill(COORDINATOR, signal.SIGSTOP)
+        self.takeovers += 1
+        elsewhere = {"--listen": "127.0.0.1:0", "--api": "127.0.0.1:0"}
+        log = self.supervisor.logs / "second.log"
+        second = Child("second", first.program, _with_options(first.arguments, elsewhere), log)
+        second.start(self.supervisor._lifeline)
+        try:
+            wait_until("another one to lead", lambda: Store.open(self.store).state().term.term > status.term)
+        finally:
+            second.process.kill()
+            second.process.wait()
+            self.kill(COORDINATOR, signal.SIGCONT)
+        wait_until("the first to end by itself", lambda: not self.takeovers, between=self.tick)
+        return True
 
     def wait_ended(self, name):
         """Wait until a program that was killed has ended; it is not started again meanwhile."""

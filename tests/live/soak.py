@@ -95,6 +95,7 @@ class Soak:
             self.kill_coordinator: (1, ["coordinator killed"]),
             self.kill_several: (0.5, []),
             self.kill_judge: (1, ["judges killed"]),
+            self.take_over: (0.5, ["coordinator taken over"]),
             self.fill_disk: (1, ["disks full"]),
             self.restore: (0.5, ["rollbacks asked for"]),
             self.leave_or_join: (2, ["leaves", "joins"]),
@@ -191,6 +192,9 @@ class Soak:
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)
                 self._count("judges killed", 1)
+
+    def take_over(self):
+        self._count("coordinator taken over", self.live.take_over())
 
     def kill_several(self):
         for name in self.chance.sample((*NAMES, COORDINATOR), 3):

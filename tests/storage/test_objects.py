@@ -22,11 +22,13 @@ from strobe.errors import (
     StoreError,
     StoreFormatError,
     StoreMissing,
+    TakenOver,
     UsageError,
 )
-from strobe.protocol.log import Abort, Begin, Commit, Remove
+from strobe.protocol.log import Abort, Begin, Commit, Remove, Term
 from strobe.storage import CommitStep, Store, collect
 from strobe.storage import objects as objects_module
+from strobe.storage.appending import begin_term
 from strobe.storage.blobs import blob_name
 from strobe.storage.following import CommitReader, Follower
 from strobe.storage.manifests import blobs_of
@@ -82,6 +84,20 @@ def test_S1_the_files_are_those_of_a_directory(store: Store, tmp_path: Path) -> 
     commit(copy, sample(2, balance=2), parent=str(sample(1).id))
     assert copy.load("latest") == sample(2, balance=2)
     assert copy.verify_bytes() == []
+
+
+def test_S1_the_last_coordinator_to_start_leads_and_the_one_before_writes_nothing(store: Store) -> None:
+    """S1: the same rule as on a disk."""
+    begin_term(store, "alpha pid 1", 1)
+    commit(store, sample(1))
+    end = store.state().next_position
+    assert begin_term(Store.open(store.url), "beta pid 2", 2) == 2
+    with pytest.raises(LogConflict):
+        store.append(Remove(str(sample(1).id), "retention", 3), end)
+    for work in (store.state, lambda: collect(store)):
+        with pytest.raises(TakenOver, match="beta pid 2, term 2"):
+            work()
+    assert isinstance(list(Store.open(store.url).read_log())[-1][1], Term)
 
 
 def test_S1_of_racing_processes_exactly_one_gets_each_place_of_the_log(store: Store) -> None:
