@@ -5,10 +5,12 @@ import re
 from configparser import ConfigParser
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.runtime.fake_nodes import both_alive, running
 
 from strobe import KeyedState
+from strobe.known_fields import decode_known
 from strobe.protocol.coordination import CannotRestore
 from strobe.runtime.client import Client
 from strobe.runtime.control import Stop
@@ -77,10 +79,23 @@ def test_R1_what_it_says_for_systemd_starts_no_coordinator_again_that_has_stoppe
     assert str(asyncio.run(scenario())) in unit["Service"]["RestartPreventExitStatus"].split()
 
 
-def test_E4_the_example_of_keyed_state_keeps_what_was_frozen_and_goes_on():
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    names = {"__name__": "operations_example"}
+def example(word):
+    """Run the one example in Python that has `word` in it; return its names."""
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if word in code]
+    names = {"__name__": "operations_example", "msgspec": msgspec}
     exec(code, names)
+    return names
+
+
+def test_E9_a_renamed_field_is_read_from_old_states_and_not_written_again():
+    account = example("class Account")["Account"]
+    old = decode_known(msgspec.msgpack.encode({"balance": 5}), account)
+    assert old.balance == 5
+    assert msgspec.msgpack.encode(account(amount=old.balance)) == msgspec.msgpack.encode({"amount": 5})
+
+
+def test_E4_the_example_of_keyed_state_keeps_what_was_frozen_and_goes_on():
+    names = example("class Warehouse")
     warehouse, sale = names["Warehouse"](), names["Sale"]("tea", 30)
     warehouse.receive(None, "shop->warehouse", sale)
     with warehouse.capture().freeze() as frozen:
