@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ import msgspec
 from tests.live import fused
 from tests.live import ledger as clerks
 from tests.live.proxy import Proxy
+from tests.unit.storage.test_guard import everything
 
 from strobe.causality.proof import verify
 from strobe.cli import child as children
@@ -30,6 +32,11 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
 RESTART_S_MAX = 0.1
 MANY_ROLLBACKS = {"coordinator.rollbacks_max": 100_000}
+IN_ITS_PLACE = {
+    "absent": "does not exist",
+    "empty": "is empty",
+    "another": "holds another store, with the identity another-store",
+}
 
 
 def wait_until(what, check, seconds=DEADLINE_S, between=lambda: None):
@@ -285,6 +292,27 @@ class Live:
 
 def _tail(path):
     return "\n".join(path.read_text("utf-8", "replace").splitlines()[-25:])
+
+
+def put_in_place(store, what):
+    """Put into the place of a store that was moved away what `what` says."""
+    if what == "empty":
+        store.mkdir()
+    if what == "another":
+        Store.create(store, identity="another-store")
+
+
+@contextmanager
+def moved_away(store, what):
+    """Move the store away meanwhile; nothing may be written where it was."""
+    elsewhere = store.with_name("elsewhere")
+    store.rename(elsewhere)
+    put_in_place(store, what)
+    before = everything(store)
+    yield
+    assert everything(store) == before
+    shutil.rmtree(store, ignore_errors=True)
+    elsewhere.rename(store)
 
 
 def damage(store, snapshot, name):

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.live import ledger
-from tests.live.harness import LEDGER, MANY_ROLLBACKS, assert_nothing_left, running
+from tests.live.harness import IN_ITS_PLACE, LEDGER, MANY_ROLLBACKS, assert_nothing_left, moved_away, running
 from tests.live.strangers import HALF_OPEN, Crowd, garbage, throw
 
 from strobe.causality.proof import verify
@@ -97,6 +97,7 @@ class Soak:
             self.kill_judge: (1, ["judges killed"]),
             self.take_over: (0.5, ["coordinator taken over"]),
             self.fill_disk: (1, ["disks full"]),
+            self.take_store_away: (1, ["stores moved away"]),
             self.restore: (0.5, ["rollbacks asked for"]),
             self.leave_or_join: (2, ["leaves", "joins"]),
             self.damage_blob: (0.5, ["blobs damaged"]),
@@ -207,6 +208,19 @@ class Soak:
         if pid is not None and limit_files(pid, 0):
             self._count("disks full", 1)
             self._undo_after(self.chance.expovariate(2), lambda: limit_files(pid, resource.RLIM_INFINITY))
+
+    def take_store_away(self):
+        """Move the store away for a while, and back; somebody is killed meanwhile, or nobody.
+
+        In its place there is nothing, an empty directory or another store, and nothing is written there.
+        """
+        victim = self.chance.choice((None, *NAMES, COORDINATOR, COORDINATOR, COORDINATOR))
+        with moved_away(self.live.store, self.chance.choice(list(IN_ITS_PLACE))):
+            if victim is not None:
+                kind = "coordinator killed" if victim == COORDINATOR else "nodes killed"
+                self._count(kind, self.live.supervisor.kill(victim))
+            self._pass_time(self.chance.uniform(0.1, 1.5))
+        self._count("stores moved away", 1)
 
     def restore(self):
         self._ask("rollbacks asked for", lambda: self.live.client.restore(timeout_s=0.5))

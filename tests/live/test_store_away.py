@@ -1,46 +1,16 @@
 """Live: the store is moved away, or not mounted, or another one lies in its place; nothing begins from nothing (E7)."""
 
-import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 from tests.live import ledger
-from tests.live.harness import DEADLINE_S, LEDGER, check_everything, running, wait_until
-from tests.unit.storage.test_guard import everything
+from tests.live.harness import DEADLINE_S, IN_ITS_PLACE, LEDGER, check_everything, moved_away, running, wait_until
 
 from strobe.cli.child import COORDINATOR
 from strobe.errors import TransportError
 from strobe.runtime.client import Client
 from strobe.storage import Store
-
-IN_ITS_PLACE = {
-    "absent": "does not exist",
-    "empty": "is empty",
-    "another": "holds another store, with the identity another-store",
-}
-
-
-def put_in_place(store, what):
-    """Put into the place of a store that was moved away what `what` says."""
-    if what == "empty":
-        store.mkdir()
-    if what == "another":
-        Store.create(store, identity="another-store")
-
-
-@contextmanager
-def moved_away(store, what):
-    """Move the store away meanwhile; nothing may be written where it was."""
-    elsewhere = store.with_name("elsewhere")
-    store.rename(elsewhere)
-    put_in_place(store, what)
-    before = everything(store)
-    yield
-    assert everything(store) == before
-    shutil.rmtree(store, ignore_errors=True)
-    elsewhere.rename(store)
 
 
 def store_troubles(live):
