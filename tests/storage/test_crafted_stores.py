@@ -7,6 +7,7 @@ import resource
 import pytest
 from tests.cli.command_line import BANK, run, simulated_store
 from tests.mutating import NESTING, mutated
+from tests.spark.examining import entries_of, examined
 from tests.storage.crafting import ENTRY, chained, commits_of, copied, documents_of, with_blob
 from tests.storage.keyed_samples import KeyedWriter, accounts
 
@@ -15,6 +16,7 @@ from strobe.storage.channel_frames import RECORD
 
 MUTANTS = 90
 BLOBS = 50
+PIPELINE = 60
 MEMORY_BYTES_MAX = 300 << 20
 ENDED = (0, 1)
 COMMANDS = {
@@ -185,3 +187,20 @@ def test_E14_a_fifo_in_the_place_of_a_blob_or_an_entry_is_refused(store, tmp_pat
             os.mkfifo(file)
         for name in COMMANDS:
             assert command(name, crafted).code in (0, 1, 2, 3), (pattern, name)
+
+
+@pytest.mark.usefixtures("bounded_memory")
+def test_E14_the_pipeline_quarantines_crafted_snapshots_and_goes_on(store, keyed_store, tmp_path):
+    """E14: whatever a commit or a blob says, what examines it returns a row for it."""
+    for seed in range(PIPELINE):
+        chance = random.Random(seed)
+        crafted = copied(chance.choice((store, keyed_store)), tmp_path / "crafted")
+        position = commits_of(crafted)[-1]
+        if seed % 2:
+            spoil_blob(crafted, position, chance)
+        else:
+            document, _ = mutated(documents_of(crafted)[position], chance)
+            chained(crafted, position, {position: document})
+        opened = Store.open(crafted)
+        found = {row["log_position"] for row in examined(opened)}
+        assert {entry.position for entry in entries_of(opened)} == found, seed
