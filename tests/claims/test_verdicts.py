@@ -21,7 +21,7 @@ def here(tmp_path: Path) -> Path:
 
 
 def test_E12_a_live_system_that_loses_money_ends_with_1_and_the_values(here: Path) -> None:
-    result = run_apart("up", "leaky_bank.py:robbed", "--create", "--for", "1", cwd=here)
+    result = run_apart("up", "leaky_bank.py:robbed", "--create", "--for", "1", "--create", cwd=here)
     assert result.code == 1
     assert "conserved ✗ 398 ≠ 400 (judged " in result.out
     log = (here / "snapshots" / "run" / "log" / "coordinator.log").read_text()
@@ -29,7 +29,7 @@ def test_E12_a_live_system_that_loses_money_ends_with_1_and_the_values(here: Pat
 
 
 def test_E12_a_live_system_that_loses_nothing_ends_with_0_and_shows_the_figure(here: Path) -> None:
-    result = run_apart("up", "bank.py:bank", "--create", "--for", "1", "--json", cwd=here)
+    result = run_apart("up", "bank.py:bank", "--create", "--for", "1", "--json", "--create", cwd=here)
     assert result.code == 0
     (condition,) = json.loads(result.out)["conditions"]
     assert (condition["name"], condition["latest"]["found"], condition["violated"]) == ("conserved", "800", 0)
