@@ -21,6 +21,7 @@ from strobe.causality.proof import verify
 from strobe.cli import child as children
 from strobe.cli import judge_worker
 from strobe.cli.child import COORDINATOR, Child
+from strobe.cli.child_log import ChildLog
 from strobe.cli.supervisor import PROGRAM, ChildFailed, Supervisor, _with_options
 from strobe.errors import StrobeError, TakenOver, TransportError
 from strobe.runtime.client import Client
@@ -187,7 +188,8 @@ class Live:
         self.kill(COORDINATOR, signal.SIGSTOP)
         self.takeovers += 1
         elsewhere = {"--listen": "127.0.0.1:0", "--api": "127.0.0.1:0"}
-        log = self.supervisor.logs / "second.log"
+        log = ChildLog(self.supervisor.logs / "second.log", lambda: None)
+        log.open()
         second = Child("second", first.program, _with_options(first.arguments, elsewhere), log)
         second.start(self.supervisor._lifeline)
         try:
@@ -195,6 +197,7 @@ class Live:
         finally:
             second.process.kill()
             second.process.wait()
+            log.close()
             self.kill(COORDINATOR, signal.SIGCONT)
         wait_until("the first to end by itself", lambda: not self.takeovers, between=self.tick)
         return True

@@ -99,6 +99,7 @@ def test_S1_retention_of_a_coordinator_that_was_taken_over_removes_nothing(tmp_p
 
     asyncio.run(scenario())
     desk = LogDesk(str(tmp_path / "store"), lambda: 0, lambda problem: None)
+    desk.open()
     desk.lead("alpha")
     blobs = sorted((tmp_path / "store" / "blobs").rglob("*"))
     begin_term(Store.open(tmp_path / "store"), "gamma", 7)
