@@ -60,21 +60,21 @@ def test_a_state_that_cannot_be_read_while_an_invariant_is_asked_is_tried_again(
 ) -> None:
     """The workers cannot read it, though the store is there: what they raise is known for that."""
     store, aside = samples(tmp_path / "store", 1, 2), tmp_path / "aside"
-    state = Path(store.url) / blob_name(store.list()[1][2].processes["a"].state)
+    blobs = (Path(store.url) / blob_name(store.list()[1][2].processes["a"].state)).parent
     told: list[str] = []
 
     class PutItBack(Watch):
         def trouble(self, reason: str) -> None:
             told.append(reason)
-            state.rmdir()
-            aside.rename(state)
+            blobs.unlink()
+            aside.rename(blobs)
 
-    def put_a_directory_there(step: Step, batch_id: int) -> None:
+    def put_a_file_there(step: Step, batch_id: int) -> None:
         if step == Step.EXAMINED and not told:
-            state.rename(aside)
-            state.mkdir()
+            blobs.rename(aside)
+            blobs.touch()
 
-    judge(spark, store, tmp_path, put_a_directory_there, PutItBack())
+    judge(spark, store, tmp_path, put_a_file_there, PutItBack())
     assert len(told) == 1
     assert told[0].startswith(f"store {store.url}: cannot read blobs/")
 
