@@ -300,7 +300,7 @@ class Lifecycle:
         self.epoch = entry.epoch
         self.outcomes.start_epoch(entry.epoch)
         for snapshot in [snapshot for snapshot in self.open if snapshot.epoch < self.epoch]:
-            self.schedule.want_again(self.open.pop(snapshot).begin, now_us)
+            self._want_again(self.open.pop(snapshot).begin, now_us)
         leaving = set(self.membership.leaving)
         if entry.view is not None:
             still_leaving = set() if self.recovering else leaving - self.rollback.may_have_left(entry)
@@ -320,9 +320,9 @@ class Lifecycle:
             return []
         attempt = self.attempts.begin(snapshot, begin, self.view, now_us)
         self.outcomes.refused.pop(snapshot, None)
-        self.schedule.last_begin_us = now_us
         if self.recovering:
             return []
+        self.schedule.last_begin_us = now_us
         obstacle = self._obstacle(snapshot, begin)
         if obstacle is not None:
             return self.attempts.end(attempt, obstacle, now_us)
@@ -359,11 +359,11 @@ class Lifecycle:
         free: list[str] = []
         if isinstance(entry, Abort):
             committed, reason = False, entry.reason
-            self.schedule.want_again(attempt.begin, now_us)
+            self._want_again(attempt.begin, now_us)
         else:
             self.rollback.committed(entry.snapshot, entry.manifest.view)
-            free = self.membership.committed(entry.manifest)
-        self.schedule.last_outcome_us = now_us
+            free = self.membership.committed(entry.manifest, self.recovering)
+            self.schedule.unretried.clear()
         self.outcomes.end(snapshot, committed)
         settled = self.outcomes.settled_below(self.open)
         forgotten = self.outcomes.forget(settled)
@@ -371,12 +371,20 @@ class Lifecycle:
             self.schedule.forget(forgotten)
         if self.recovering:
             return []
+        self.schedule.last_outcome_us = now_us
         told = dict.fromkeys((*attempt.view.processes, *self.membership.everyone))
         effects: list[CoordinatorEffect] = []
         for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
         effects += [self.let_out(process) for process in free]
         return effects + self._commit_what_is_whole()  # another writer's commit may be what others have waited for
+
+    def _want_again(self, begin: Begin, now_us: int) -> None:
+        """What `begin` began was aborted: retry it, or note that when the log is read back it has to be."""
+        if self.recovering:
+            self.schedule.note_aborted(begin)
+        else:
+            self.schedule.want_again(begin, now_us)
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
         return self.outcomes.has(snapshot, self.open)
@@ -419,8 +427,9 @@ class Lifecycle:
     def _recover(self, now_us: int) -> list[CoordinatorEffect]:
         """Take over: everything open is asked for again, of everybody."""
         self.recovering = False
-        self.membership.drained.clear()
+        self.membership.take_over()
         self.rollback.take_over(self.membership.everyone)
+        self.schedule.take_over(now_us, begun_before=self.counter > 0)
         if self.epoch == 0:
             return self.rollback.start_first(now_us)
         effects: list[CoordinatorEffect] = []

@@ -14,7 +14,7 @@ with output of its own, and that is not to be taken for the one before.
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -26,6 +26,19 @@ from strobe.protocol.registry import check_channels
 from strobe.protocol.view import View
 
 Change = JoinWanted | LeaveWanted
+
+
+class Membered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the log says of who is in and who is out, while it is read back; the members are those of `Membership`."""
+
+    leaving: dict[str, int] = {}
+    unheard: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+    covered: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+    joined: dict[str, int] = {}
+    departed: dict[str, Departure] = {}
+    out: dict[str, int] = {}
 
 
 class Membership:
@@ -56,6 +69,10 @@ class Membership:
         self._out: dict[str, int] = {}
         # Whom a view was without that the one before had: no rollback, but a leave.
         self._left: set[str] = set()
+        # While the log is read back: those of `leaving` that have left by now if they have no output, and if they have.
+        # Which of them have output is for `take_over` to decide: the log does not say so.
+        self._ended: set[str] = set()
+        self._covered: set[str] = set()
 
     @property
     def settled(self) -> bool:
@@ -132,8 +149,8 @@ class Membership:
     def logged(self, view: View, recovering: bool) -> View | None:
         """Go over to `view`; return the one before, or None where the log has a newer one already.
 
-        Read back after a restart, only those matter who left with the newest view: the others had been drained by then,
-        as those who left before a snapshot began; and those with output that no complete snapshot covers yet.
+        Read back after a restart, only those matter that left with the newest view: the others had been drained by
+        then, as those that left before a snapshot began; and those with output that no complete snapshot covers yet.
         """
         if view.number <= self.view.number:
             return None
@@ -143,10 +160,12 @@ class Membership:
         self.changing = self.coming = None
         self.drained = set()
         if recovering:
-            self.leaving = {process: left for process, left in self.leaving.items() if process in self.outputs}
+            self._note_ended(self.leaving)
         for process in set(before.processes) - set(view.processes):
             self.leaving[process] = view.number
             self._left.add(process)
+            self._ended.discard(process)
+            self._covered.discard(process)
             if any(channel.target in view.members for channel in before.outgoing(process)):
                 self._unheard.discard(process)
             else:
@@ -157,6 +176,7 @@ class Membership:
             self.staged.pop(process, None)
             self.departed.pop(process, None)
         self._left.difference_update(view.processes)
+        self._forget_ended()
         return before
 
     def read_begin(self, view: int) -> None:
@@ -165,8 +185,52 @@ class Membership:
         All that leavers had sent was received by then, and with it that they had ended. Those with output still wait
         for a complete one; of those who sent to nobody it is not known whether they have received all that was theirs.
         """
-        waiting = self.outputs | self._unheard
-        self.leaving = {process: left for process, left in self.leaving.items() if process in waiting or left > view}
+        self._note_ended(
+            process for process, left in self.leaving.items() if process not in self._unheard and left <= view
+        )
+
+    def remember(self) -> Membered:
+        """Return what the log has said so far beside the view."""
+        return Membered(
+            leaving=dict(self.leaving),
+            unheard=frozenset(self._unheard),
+            ended=frozenset(self._ended),
+            covered=frozenset(self._covered),
+            left=frozenset(self._left),
+            joined=dict(self.joined),
+            departed=dict(self.departed),
+            out=dict(self._out),
+        )
+
+    def recall(self, view: View, membered: Membered) -> None:
+        """Go on reading where another has got to, in `view`."""
+        self.view = view
+        self.leaving, self.joined = dict(membered.leaving), dict(membered.joined)
+        self.departed, self._out = dict(membered.departed), dict(membered.out)
+        self._unheard, self._left = set(membered.unheard), set(membered.left)
+        self._ended, self._covered = set(membered.ended), set(membered.covered)
+
+    def take_over(self) -> None:
+        """The whole log has been read back: only those leave that it does not show to have left."""
+        over = self._over_by_now
+        self.leaving = {process: left for process, left in self.leaving.items() if process not in over}
+        self._ended, self._covered = set(), set()
+        self.drained.clear()
+
+    @property
+    def _over_by_now(self) -> set[str]:
+        return (self._ended - self.outputs) | (self._covered & self.outputs)
+
+    def _note_ended(self, processes: Iterable[str]) -> None:
+        self._ended.update(processes)
+        self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        """Those have left, whether or not they have output."""
+        for process in self._ended & self._covered:
+            self.leaving.pop(process, None)
+        self._ended.intersection_update(self.leaving)
+        self._covered.intersection_update(self.leaving)
 
     def rolled_back(
         self, view: View, still_leaving: Collection[str], departed: Mapping[str, Departure], joined: Mapping[str, int]
@@ -183,6 +247,7 @@ class Membership:
         self.view = view
         self.drained = set()
         self.leaving = {}
+        self._ended, self._covered = set(), set()
         self.staged = {}
         self.joined = dict(joined)
         self._left.difference_update(view.processes)
@@ -214,16 +279,18 @@ class Membership:
         """Return the first view with each of `everyone`; 0: it was there from the beginning."""
         return {process: self.joined.get(process, 0) for process in self.everyone}
 
-    def committed(self, manifest: Manifest) -> list[str]:
+    def committed(self, manifest: Manifest, recovering: bool) -> list[str]:
         """A snapshot of this timeline is complete; return who waited for that, and may let out its output and go."""
         self._depart(manifest.departed)
         # Read back after a restart, what the epoch started from may be gone: then its first snapshot tells.
         self.joined.update(manifest.joined)
-        self.leaving = {
-            process: left
-            for process, left in self.leaving.items()
-            if process not in self.outputs or left > manifest.view.number
-        }
+        covered = {process for process, left in self.leaving.items() if left <= manifest.view.number}
+        if recovering:
+            self._covered |= covered
+            self._forget_ended()
+            return []
+        for process in covered & self.outputs:
+            del self.leaving[process]
         free = [process for process in sorted(self.staged) if process in self.departed]
         for process in free:
             del self.staged[process]

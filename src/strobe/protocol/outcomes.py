@@ -28,26 +28,28 @@ class Outcomes:
         self.refused: dict[SnapshotId, None] = {}
         # Fragments that came before the news of their snapshot, with the view each was recorded in.
         self.unclaimed: dict[SnapshotId, dict[str, int]] = {}
-        self._counters: dict[int, int] = {}
+        # The highest counter that the log has, by epoch.
+        self.counters: dict[int, int] = {}
 
     @property
     def counter(self) -> int:
         """The highest counter of this epoch that the log has."""
-        return self._counters.get(self.epoch, 0)
+        return self.counters.get(self.epoch, 0)
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
+        self.counters = {known: counter for known, counter in self.counters.items() if known >= epoch}
         self.ended = {known: how for known, how in self.ended.items() if known.epoch >= epoch}
         self.refused = {known: None for known in self.refused if known.epoch >= epoch}
         self.unclaimed = {known: found for known, found in self.unclaimed.items() if known.epoch >= epoch}
 
     def begun(self, snapshot: SnapshotId) -> None:
         if self.is_near(snapshot):
-            self._counters[snapshot.epoch] = max(self._counters.get(snapshot.epoch, 0), snapshot.counter)
+            self.counters[snapshot.epoch] = max(self.counters.get(snapshot.epoch, 0), snapshot.counter)
 
     def is_near(self, snapshot: SnapshotId) -> bool:
         """Tell whether the counter of `snapshot` is one that a process may have come to by counting."""
-        return snapshot.counter <= self._counters.get(snapshot.epoch, 0) + COUNTER_AHEAD_MAX
+        return snapshot.counter <= self.counters.get(snapshot.epoch, 0) + COUNTER_AHEAD_MAX
 
     def end(self, snapshot: SnapshotId, committed: bool) -> None:
         self.ended[snapshot] = committed

@@ -39,6 +39,9 @@ from strobe.protocol.log import EpochStart
 from strobe.protocol.policy import Policy
 from strobe.protocol.view import View
 
+BLAMES_MAX = 1000
+"""Older ones are not counted, however many rollbacks the policy allows."""
+
 
 class Goal(msgspec.Struct, frozen=True):
     """Whereto: `snapshot`, or the newest. `fork`: output that was released since does not stand against this one."""
@@ -244,6 +247,7 @@ class Rollback:
         """The log has been read back; it does not say who has been told to start, nor who is there."""
         self.present = set()
         self.started, self.assumed = set(everyone), set(everyone)
+        self.outdated = False
 
     def start_first(self, now_us: int) -> list[CoordinatorEffect]:
         """The log is empty: the first epoch starts from the beginning."""
@@ -294,7 +298,7 @@ class Rollback:
 
     def _remember(self, entry: EpochStart, view: View) -> None:
         if entry.blamed is not None:
-            self.blames.append((entry.at_us, entry.blamed))
+            self.blames = [*self.blames, (entry.at_us, entry.blamed)][-BLAMES_MAX:]
         if entry.epoch == 1 and entry.view is not None:
             self.first_view = entry.view
         self.epoch_view = view

@@ -9,6 +9,9 @@ from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Begin
 from strobe.protocol.policy import Policy
 
+UNRETRIED_MAX = 64
+"""A system in which nothing is ever committed does not retry all its aborted snapshots after a restart."""
+
 
 class Want(msgspec.Struct, frozen=True):
     """A snapshot that shall begin as soon as the policy and the view allow.
@@ -35,6 +38,8 @@ class Schedule:
         self.wants: deque[Want] = deque()
         # What has been retried already, by whichever coordinator.
         self.retried: set[SnapshotId] = set()
+        # While the log is read back: what was aborted after the last commit, and was not retried yet.
+        self.unretried: dict[str, Begin] = {}
         self.last_begin_us: int | None = None
         self.last_outcome_us: int | None = None
         self.next_scheduled_us = policy.interval_us
@@ -59,6 +64,20 @@ class Schedule:
             not_before = now_us + self.policy.backoff_after(begin.attempt)
             self.wants.append(Want(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
 
+    def note_aborted(self, begin: Begin) -> None:
+        """Read back after a restart, the log has aborted what `begin` began; a commit after it makes up for it."""
+        self.unretried[begin.snapshot] = begin
+        if len(self.unretried) > UNRETRIED_MAX:
+            del self.unretried[next(iter(self.unretried))]
+
+    def take_over(self, now_us: int, begun_before: bool) -> None:
+        """The whole log has been read back: retry what it shows to be wanted still, after the pause that is due."""
+        if begun_before:
+            self.last_begin_us = self.last_outcome_us = now_us
+        for begin in self.unretried.values():
+            self.want_again(begin, now_us)
+        self.unretried = {}
+
     def give_back(self, begin: Begin) -> None:
         """The log did not take `begin`: it is wanted still, unless another coordinator has begun that retry."""
         if begin.retries is None or SnapshotId.parse(begin.retries) not in self.retried:
@@ -68,6 +87,7 @@ class Schedule:
         """The log has `begin`, read back after a restart or written by whoever: where it is a retry, it is the one."""
         if begin.retries is not None:
             self.retried.add(SnapshotId.parse(begin.retries))
+            self.unretried.pop(begin.retries, None)
             self.wants = deque(want for want in self.wants if want.retries != begin.retries)
 
     def tick(self, now_us: int) -> None:
