@@ -178,8 +178,9 @@ class Disk(Place):
         for name in names:
             try:
                 self.guard()
-                with self.faults(name, "remove"):
-                    Path(self.path(name)).unlink(missing_ok=True)
+                # Another collector may have removed it, and its directory.
+                with self.faults(name, "remove"), suppress(FileNotFoundError):
+                    Path(self.path(name)).unlink()
             except StoreError as error:
                 failure = failure or error
         if failure is not None:
