@@ -1,19 +1,23 @@
 """The real coordinator without its loop and its thread: whoever drives it says when something is done."""
 
+import copy
 import io
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from tests.runtime.modelled_outside import Outside, Wrong
 
-from strobe.protocol.coordination import Recovered
-from strobe.protocol.log import Commit, EpochStart
+from strobe.protocol.coordination import EntryLogged, Recovered
+from strobe.protocol.lifecycle import Lifecycle
+from strobe.protocol.log import Commit, EpochStart, Void
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.log_desk import LogDesk, Logged, Told
 from strobe.runtime.settings import CoordinatorSettings
+from strobe.storage import Store
 
 # Nothing is silent for too long here, and nobody is blamed for how often the world has it crash.
 SETTINGS = CoordinatorSettings(
@@ -81,13 +85,48 @@ class SteppedCoordinator(Coordinator):
         self.on_halt = _fail_where_there_is_a_problem
         self.stepped.take_over("one of several")
         self.identity = outside.identity
+        brain, position = copy.deepcopy(self.brain), self.state.next_position
         self.hear(Recovered())
+        if brain.recovering and self.stepped.desk.store.resume() is not None:
+            _compare(brain, _read_from_the_beginning(self, position), outside.now_us)
 
     def now_s(self) -> float:
         return self.clock.now_us() / 1e6
 
     def _wake_at(self, at_us: int) -> None:
         pass
+
+
+def _read_from_the_beginning(coordinator: Coordinator, end: int) -> Lifecycle:
+    """A brain that has read the whole log, without a checkpoint, up to `end`."""
+    described = coordinator.brain.membership
+    brain = Lifecycle(
+        coordinator.first_view,
+        SETTINGS.policy(),
+        coordinator.system.protocol,
+        epoch=0,
+        recovering=True,
+        outputs=described.outputs,
+    )
+    brain.membership.staying = described.staying
+    store = Store.open(coordinator.store_url)
+    store.place.names = lambda directory: []  # type: ignore[method-assign]  # it finds no checkpoint
+    for _, entry in islice(store.read_log(), end):
+        origin = store.origin(entry)
+        if not isinstance(entry, Void):
+            told = EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry)
+            brain.handle(told, 0)
+    return brain
+
+
+def _compare(brain: Lifecycle, whole: Lifecycle, now_us: int) -> None:
+    """Whoever goes on from a checkpoint knows and does what one does that has read all entries (S1, E7)."""
+    if brain.handle(Recovered(), now_us) != whole.handle(Recovered(), now_us):
+        raise Wrong("a coordinator that starts from a checkpoint orders other things")
+    for name, part in vars(whole).items():
+        other = vars(brain)[name]
+        if (vars(part) != vars(other)) if type(part).__module__.startswith("strobe.") else part != other:
+            raise Wrong(f"a coordinator that starts from a checkpoint has another {name}: {vars(other)}, {vars(part)}")
 
 
 def _fail_where_there_is_a_problem(problem: str | None) -> None:

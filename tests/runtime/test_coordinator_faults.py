@@ -20,6 +20,7 @@ from strobe.protocol.membership import Membership
 from strobe.runtime import choosing
 from strobe.runtime.log_desk import LogDesk
 from strobe.runtime.reception import Reception
+from strobe.storage import checkpointing
 from strobe.storage.log import Log
 from strobe.storage.terms import Terms
 
@@ -47,6 +48,12 @@ TAKEN_OVER_BY_WRITERS_WITHOUT_RULES = Mix("want want want take_over stray leave 
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody pulls the plug here."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(autouse=True)
+def checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most coordinators that are started again start from a checkpoint, and are compared with one that does not."""
+    monkeypatch.setattr(checkpointing, "EVERY", 16)
 
 
 def survived(mix: Mix, seed: int, directory: Path) -> World:

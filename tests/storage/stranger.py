@@ -27,31 +27,43 @@ def unseal(path):
     return json.loads(raw), digits.decode()
 
 
-def read_log(root):
-    header, previous = unseal(root / "strobe.json")
+def read_header(root):
+    header, checksum = unseal(root / "strobe.json")
     if header["format"] != "strobe-store" or header["version"] != 1:
         raise Wrong("strobe.json: another format or version")
+    return checksum
+
+
+def read_entry(root, position):
+    path = root / "log" / f"{position:020d}.json"
+    if not path.exists():
+        raise Wrong(f"{path.name}: missing")
+    document, checksum = unseal(path)
+    if document["position"] != position:
+        raise Wrong(f"{path.name}: holds another entry")
+    check_values(document["entry"])
+    return document, checksum
+
+
+def read_log(root, position, previous):
+    """The entries from `position` on, the first of which follows `previous`."""
     names = sorted(path.name for path in (root / "log").iterdir())
     entries, bad = [], {}
-    for position in range(int(names[-1][:20]) + 1 if names else 0):
-        path = root / "log" / f"{position:020d}.json"
+    for number in range(position, int(names[-1][:20]) + 1 if names else 0):
         try:
-            if not path.exists():
-                raise Wrong(f"{path.name}: missing")
-            document, checksum = unseal(path)
-            if document["position"] != position or previous not in (None, document["previous"]):
-                raise Wrong(f"{path.name}: chain")
-            check_values(document["entry"])
+            document, checksum = read_entry(root, number)
+            if previous not in (None, document["previous"]):
+                raise Wrong(f"entry {number}: chain")
         except Wrong as error:
-            bad[position] = error
+            bad[number] = error
             previous = None
             continue
         previous = checksum
-        entries.append((position, document["entry"], document.get("term", 0)))
-    for position, entry, _ in entries:
+        entries.append((number, document["entry"], document.get("term", 0)))
+    for number, entry, _ in entries:
         if (
             entry["type"] == "fence"
-            and entry["position"] < position
+            and entry["position"] < number
             and entry["blake3"] == found(root, entry["position"])
         ):
             bad.pop(entry["position"], None)
@@ -73,35 +85,107 @@ def check_values(entry):
                 raise Wrong(f"{entry[name]}: a number beyond 63 bits")
 
 
-def complete_snapshots(root):
-    term, epoch, opened, ended, complete, pinned = 0, 0, set(), set(), {}, set()
+class Meaning:
+    """What the entries come to: from the beginning, or from a checkpoint on."""
 
-    def end(snapshots):
-        ended.update(snapshots)
-        opened.difference_update(snapshots)
+    def __init__(self):
+        self.term, self.epoch, self.opened, self.ended, self.complete, self.pinned = 0, 0, set(), set(), {}, set()
 
-    for _, entry, written_in in read_log(root):
-        if written_in < term:
-            continue
+    def end(self, snapshots):
+        self.ended.update(snapshots)
+        self.opened.difference_update(snapshots)
+
+    def apply(self, entry, written_in):
+        if written_in < self.term:
+            return
         kind, snapshot = entry["type"], entry.get("snapshot")
-        term = max(written_in, entry["term"]) if kind == "term" else written_in
-        if kind == "begin" and snapshot not in opened | ended:
-            (opened if epoch_of(snapshot) >= epoch else ended).add(snapshot)
-        elif kind == "commit" and snapshot in opened and entry["manifest"]["epoch"] == epoch_of(snapshot):
-            end({snapshot})
-            complete[snapshot] = entry["manifest"]
-        elif kind == "abort" and snapshot in opened:
-            end({snapshot})
-        elif kind == "epoch" and entry["epoch"] > epoch:
-            epoch = entry["epoch"]
-            end({snapshot for snapshot in opened if epoch_of(snapshot) < epoch})
+        self.term = max(written_in, entry["term"]) if kind == "term" else written_in
+        if kind == "begin" and snapshot not in self.opened | self.ended:
+            (self.opened if epoch_of(snapshot) >= self.epoch else self.ended).add(snapshot)
+        elif kind == "commit" and snapshot in self.opened and entry["manifest"]["epoch"] == epoch_of(snapshot):
+            self.end({snapshot})
+            self.complete[snapshot] = entry["manifest"]
+        elif kind == "abort" and snapshot in self.opened:
+            self.end({snapshot})
+        elif kind == "epoch" and entry["epoch"] > self.epoch:
+            self.epoch = entry["epoch"]
+            self.end({snapshot for snapshot in self.opened if epoch_of(snapshot) < self.epoch})
         elif kind == "pin" and not entry["pinned"]:
-            pinned.discard(snapshot)
-        elif kind == "pin" and (snapshot in opened or snapshot in complete):
-            pinned.add(snapshot)
-        elif kind == "remove" and snapshot in complete and snapshot not in pinned:
-            del complete[snapshot]
-    return complete
+            self.pinned.discard(snapshot)
+        elif kind == "pin" and (snapshot in self.opened or snapshot in self.complete):
+            self.pinned.add(snapshot)
+        elif kind == "remove" and snapshot in self.complete and snapshot not in self.pinned:
+            del self.complete[snapshot]
+
+
+def complete_snapshots(root, checkpointed=True):
+    header = read_header(root)
+    meaning, position, previous = Meaning(), 0, header
+    checkpoint = newest_checkpoint(root, header) if checkpointed else None
+    if checkpoint is not None:
+        position, previous = checkpoint["position"], checkpoint["previous"]
+        meaning = meaning_of(root, checkpoint)
+    for _, entry, written_in in read_log(root, position, previous):
+        meaning.apply(entry, written_in)
+    return meaning.complete
+
+
+def newest_checkpoint(root, header):
+    """The newest one that is whole and fits the log; None: there is none."""
+    folder = root / "checkpoints"
+    paths = sorted(folder.glob("*.json"), reverse=True) if folder.exists() else []
+    for path in paths:
+        try:
+            checkpoint, checksum = unseal(path)
+            if path.name != f"{checkpoint['position']:020d}-{checksum}.json" or checkpoint["header"] != header:
+                raise Wrong(f"{path.name}: renamed, or of another store")
+            if read_entry(root, checkpoint["position"] - 1)[1] != checkpoint["previous"]:
+                raise Wrong(f"{path.name}: does not fit the log")
+            for segment in checkpoint["segments"]:
+                read_commits(root, segment)
+            return checkpoint
+        except (Wrong, FileNotFoundError):
+            continue
+    return None
+
+
+def read_commits(root, segment):
+    name = f"{segment['start']:020d}-{segment['end']:020d}-{segment['commits']}.commits"
+    raw = (root / "checkpoints" / name).read_bytes()
+    if blake3(raw).hexdigest() != segment["commits"]:
+        raise Wrong(f"{name}: checksum")
+    columns = msgspec.msgpack.decode(raw)
+    if columns[:2] != ["strobe-commits", 1]:
+        raise Wrong(f"{name}: begins otherwise")
+    return columns
+
+
+def meaning_of(root, checkpoint):
+    fold, meaning = checkpoint["fold"], Meaning()
+    meaning.term, meaning.epoch = checkpoint["term"], fold.get("epoch", 0)
+    meaning.opened = {begin["snapshot"] for _, begin, _ in fold.get("open", [])}
+    meaning.pinned = set(fold.get("pinned", []))
+    removed = ids_of(fold.get("removed", []))
+    meaning.ended = removed | ids_of(fold.get("aborted", []))
+    for segment in checkpoint["segments"]:
+        if segment["live"]:
+            _, _, positions, snapshots, checksums, *_ = read_commits(root, segment)
+            for position, snapshot, expected in zip(positions, snapshots, checksums, strict=True):
+                if snapshot not in removed:
+                    document, checksum = read_entry(root, position)
+                    if checksum != expected.hex():
+                        raise Wrong(f"entry {position}: replaced")
+                    meaning.complete[snapshot] = document["entry"]["manifest"]
+                    meaning.ended.add(snapshot)
+    return meaning
+
+
+def ids_of(runs):
+    return {
+        f"{epoch:06d}-{counter:08d}-{initiator}"
+        for epoch, initiator, first, last, _ in runs
+        for counter in range(first, last + 1)
+    }
 
 
 def epoch_of(snapshot):

@@ -25,6 +25,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store.append(Abort(aborted, "timed out", 1), store.state().next_position)
     store.append(Pin(name, True, 2), store.state().next_position)
     begin(store, 3, parent=name)
+    store = Store.open(store.url, checkpoint_every=6)
+    store.state()
+    assert store.write_checkpoint() is not None
     assert store.verify_bytes() == []
     return store
 
@@ -76,6 +79,10 @@ def test_a_missing_file_is_named(store: Store) -> None:
     last_entry = max(name for name in files if name.startswith("log/"))
     unneeded = [name for name in files if name.startswith("blobs/00000000000000000002/")]
     assert len(unneeded) == 1
+    # A collector may remove entries that a checkpoint stands for, but not commits.
+    unneeded += [f"log/{position:020d}.json" for position in (0, 2, 3, 4)]
+    # While all entries are there, a checkpoint is not needed either.
+    unneeded += [name for name in files if name.startswith("checkpoints/") and name.endswith(".json")]
     for name in files.keys() - {last_entry, *unneeded}:
         (root / name).rename(root / "tmp" / "elsewhere")
         assert_named(store, name, name)
@@ -95,18 +102,22 @@ def test_entries_that_changed_places_are_named(store: Store) -> None:
 
 def test_damage_to_what_a_snapshot_needs_is_named_when_the_snapshot_is_loaded(store: Store) -> None:
     root = Path(store.url)
-    needed = [name for name in files_of(root) if not name.startswith("blobs/00000000000000000002/")]
+    unneeded = ("blobs/00000000000000000002/", "checkpoints/")  # without a checkpoint, the entries are read
+    needed = [name for name in files_of(root) if not name.startswith(unneeded)]
+    (root / "checkpoints").rename(root.with_name("checkpoints"))
     for name in needed:
         original = (root / name).read_bytes()
         changed = bytes([original[-1] ^ 4])
         with damaged(root / name, len(original) - 1, changed), pytest.raises(StrobeError, match=name):
             Store.open(root).load("latest")
     assert Store.open(root).load("latest") == sample(1)
+    root.with_name("checkpoints").rename(root / "checkpoints")
 
 
 def test_what_is_no_file_of_the_store_is_named_and_what_lies_in_tmp_is_not(store: Store) -> None:
     root = Path(store.url)
     strangers = ["notes.txt", "log/notes.txt", "blobs/notes.txt", "blobs/00000000000000000000/notes.txt"]
+    strangers.append("checkpoints/notes.txt")
     for name in (*strangers, "tmp/unfinished"):
         (root / name).write_bytes(b"?")
     assert {problem.place for problem in store.verify_bytes()} == set(strangers)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from tests.storage import stranger, stranger_signatures
 from tests.storage.format_example import build
+from tests.storage.random_logs import RandomLog
 from tests.storage.samples import BLAKE3_VIEW, VIEW, begin, commit, declaring, sample, sample_id
 from tests.storage.signing import commit_signed
 
@@ -62,6 +63,27 @@ def test_the_reader_and_the_store_agree_on_what_the_log_means(store: Store) -> N
     commit(store, sample(1, epoch=2))
     assert list(stranger.complete_snapshots(Path(store.url))) == [name for _, name, _ in store.list()]
     assert list(store.state().committed) == [second, str(sample_id(1, epoch=2))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_reader_and_the_store_agree_from_a_checkpoint_on(tmp_path: Path, seed: int) -> None:
+    """S1: with all entries, and with only those that a collector must keep."""
+    root = tmp_path / "store"
+    store = Store(Store.create(root).place, checkpoint_every=10)
+    for position, entry in enumerate(RandomLog(seed).entries(45)):
+        store.append(entry, position)
+        store.write_checkpoint()
+    expected = {name: complete.position for name, complete in store.state().committed.items()}
+    assert list(stranger.complete_snapshots(root)) == list(expected)
+    assert list(stranger.complete_snapshots(root, checkpointed=False)) == list(expected)
+    reader = Store.open(root)
+    reader.resume()
+    for position in set(range(39)) - set(reader.known.needed_commits()):
+        (root / "log" / f"{position:020d}.json").unlink()
+    assert list(stranger.complete_snapshots(root)) == list(expected)
+    assert list(Store.open(root).state().committed) == list(expected)
+    with pytest.raises(stranger.Wrong, match="missing"):
+        stranger.complete_snapshots(root, checkpointed=False)
 
 
 def test_the_worked_example_checks_out(tmp_path: Path) -> None:

@@ -77,8 +77,9 @@ class Answer(msgspec.Struct, frozen=True):
     passed_over: tuple[str, ...] = ()
 
 
-def timeline(state: LogState, starts: Mapping[int, EpochStart]) -> list[str]:
-    """Return the complete snapshots that lie behind the present, newest first; `starts` are the log's epochs."""
+def timeline(state: LogState) -> list[str]:
+    """Return the complete snapshots that lie behind the present, newest first."""
+    starts = state.starts
     by_epoch: dict[int, list[tuple[SnapshotId, str]]] = {}
     for name in reversed(state.committed):
         snapshot = SnapshotId.parse(name)
@@ -102,7 +103,6 @@ def lineage(epoch: int, starts: Mapping[int, EpochStart]) -> list[int]:
 
 def choose(
     store: Store,
-    starts: Mapping[int, EpochStart],
     wanted: str | None,
     topology: Topology,
     fork: bool = False,
@@ -110,7 +110,8 @@ def choose(
 ) -> Answer:
     """Return the snapshot to restore, or why there is none. StoreError: the store cannot be read now."""
     state = store.state()
-    candidates = timeline(state, starts)
+    starts = state.starts
+    candidates = timeline(state)
     if wanted == LATEST and candidates:
         wanted = candidates[0]  # and not one that a rollback has abandoned since
     if wanted is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RETAIN_EVERY_S = 5.0
 COLLECT_EVERY_S = 60.0
+ROLLBACKS_KEPT = 32
 
 
 class Chronicle:
@@ -23,6 +24,20 @@ class Chronicle:
     def __init__(self, coordinator: "Coordinator") -> None:
         self._coordinator = coordinator
         self._retained_s: float | None = None
+
+    def resumed(self) -> None:
+        """The log is read from a checkpoint on: of what lies before, keep what is shown."""
+        coordinator = self._coordinator
+        state = coordinator.state
+        for opened in state.open.values():
+            coordinator.progress.begun(opened.position, opened.begin, coordinator.brain.view)
+            coordinator.requests.begun(opened.begin, coordinator.brain.view.processes)
+        if state.starts:
+            coordinator.epoch_known.set()
+        rolled_back = [start for start in state.starts.values() if start.epoch > 1]
+        for start in rolled_back[-ROLLBACKS_KEPT:]:
+            report = RollbackReport(start.epoch, start.at_us, start.restored, start.reason, start.blamed, {})
+            coordinator.rollbacks.append(report)
 
     def begun(self, position: int, begin: Begin) -> None:
         coordinator = self._coordinator

@@ -34,10 +34,11 @@ from strobe.protocol.coordination import (
     WakeAt,
 )
 from strobe.protocol.log import Begin, EpochStart, Manifest, Void
+from strobe.protocol.memory import recall
 from strobe.protocol.rollback import NEWEST, Goal
 from strobe.protocol.systems import first_view, who_must_stay
 from strobe.runtime.choosing import Topology
-from strobe.runtime.chronicle import Chronicle
+from strobe.runtime.chronicle import ROLLBACKS_KEPT, Chronicle
 from strobe.runtime.clock import Clock
 from strobe.runtime.commits import CommitOrder
 from strobe.runtime.control import SnapshotBegun
@@ -45,16 +46,16 @@ from strobe.runtime.documents import RollbackReport
 from strobe.runtime.event_log import ERROR, WARNING, EventLog
 from strobe.runtime.judgement import Judgement
 from strobe.runtime.lineage import Lineage
-from strobe.runtime.log_desk import MANIFESTS_KEPT, Logged, Origin, PassedOver, Removed, Told
+from strobe.runtime.log_desk import MANIFESTS_KEPT, Logged, PassedOver, Removed, Resumed, Told
 from strobe.runtime.members import Members
 from strobe.runtime.progress import Progress
 from strobe.runtime.requests import Requests
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings, check_together
 from strobe.runtime.store_check import check_store
 from strobe.runtime.store_thread import StoreThread
-from strobe.storage import LogState
-
-ROLLBACKS_KEPT = 32
+from strobe.storage import LogState, checkpointing
+from strobe.storage.checkpoints import Loaded, Origin
+from strobe.storage.folded import unfold
 
 
 class Coordinator:
@@ -153,6 +154,7 @@ class Coordinator:
             log_position=self.state.next_position,
         )
         self.hear(Recovered())
+        self.work(self.store.desk.checkpoint)  # the log may have been written by others, or without checkpoints
 
     @property
     def term(self) -> int:
@@ -205,6 +207,8 @@ class Coordinator:
         match told:
             case Logged():
                 self._logged(told)
+            case Resumed():
+                self._resume(told.loaded)
             case PassedOver():
                 self.log.say("passed over", WARNING, reason=told.reason)
             case Removed():
@@ -216,6 +220,14 @@ class Coordinator:
                 self.hear(told)
 
     # The log
+
+    def _resume(self, loaded: Loaded) -> None:
+        """Begin with a checkpoint, as if all entries before it had been read."""
+        checkpoint = loaded.checkpoint
+        unfold(checkpoint.fold, loaded.segments, checkpoint.position, self.state)
+        recall(self.brain, checkpoint.memory)
+        self.origin = checkpoint.origin
+        self.chronicle.resumed()
 
     def _logged(self, told: Logged) -> None:
         """The log has one more entry: first those who keep books, then the brain."""
@@ -238,6 +250,8 @@ class Coordinator:
                 self.chronicle.ended(snapshot, entry.at_us)
         if isinstance(entry, EpochStart) and entry.epoch == self.brain.epoch:
             self.chronicle.epoch_started(entry)
+        if self.state.next_position % checkpointing.EVERY == 0 and not self.brain.recovering:
+            self.work(self.store.desk.checkpoint)
 
     def begun_message(self, snapshot: str) -> SnapshotBegun:
         opened = self.state.open[snapshot]

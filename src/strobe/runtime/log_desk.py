@@ -22,26 +22,14 @@ from strobe.errors import LogConflict, StoreAway, StoreError, StrobeError, Taken
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import (
-    Commit,
-    Departure,
-    Entry,
-    EntryRef,
-    EpochStart,
-    Fence,
-    Manifest,
-    Pin,
-    ReadEntry,
-    Remove,
-    Term,
-    Void,
-)
+from strobe.protocol.log import Commit, Entry, EpochStart, Fence, Manifest, Pin, ReadEntry, Remove, Term, Void
 from strobe.runtime.choosing import Topology, below_released, choose
 from strobe.runtime.commits import CommitOrder, assemble, prove
 from strobe.runtime.patience import may_pass
 from strobe.runtime.settings import RetentionSettings
-from strobe.storage import Store, collect
+from strobe.storage import Store, checkpointing, collect
 from strobe.storage.appending import begin_term
+from strobe.storage.checkpoints import Loaded, Origin
 from strobe.storage.retention import apply, plan
 
 RETRY_S_MIN = 0.05
@@ -51,16 +39,10 @@ MANIFESTS_KEPT = 16
 ENTRIES_AT_ONCE = 1024
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """What an epoch starts from: where it was committed, and how many events of each process lie before it.
+class Resumed(msgspec.Struct, frozen=True):
+    """The log is read from this checkpoint on: it stands for all entries before it."""
 
-    `departed` are those who had left by then with output, `joined` says which life of each process it has.
-    """
-
-    commit: EntryRef
-    positions: dict[str, int]
-    departed: dict[str, Departure] = {}
-    joined: dict[str, int] = {}
+    loaded: Loaded
 
 
 class Logged(msgspec.Struct, frozen=True):
@@ -87,7 +69,7 @@ class Removed(msgspec.Struct, frozen=True):
     bytes: int
 
 
-Told = Logged | AppendLost | CommitFailed | SnapshotChosen | RestoreRefused | PassedOver | Removed
+Told = Resumed | Logged | AppendLost | CommitFailed | SnapshotChosen | RestoreRefused | PassedOver | Removed
 
 
 class Closing(Exception):
@@ -104,7 +86,7 @@ class LogDesk:
         self._opened = False
         self.position = 0
         self.foreign = 0
-        self.starts: dict[int, EpochStart] = {}
+        self._is_begun = False
         self._now_us = now_us
         self._report = report
         self._closing = threading.Event()
@@ -117,7 +99,8 @@ class LogDesk:
         """
 
         def attempt() -> Store:
-            return Store.open(self._url, identity=identity, manifests_kept=MANIFESTS_KEPT)
+            every = checkpointing.EVERY
+            return Store.open(self._url, identity=identity, manifests_kept=MANIFESTS_KEPT, checkpoint_every=every)
 
         if create:
             Store.open_or_create(self._url)
@@ -139,6 +122,12 @@ class LogDesk:
 
         StoreError: it is damaged. Nobody depends on this coordinator yet, so it is better said than waited for.
         """
+        if not self._is_begun:
+            loaded = self._patiently(self.store.resume, at_start=True)
+            self._is_begun = True
+            if loaded is not None:
+                self.position = loaded.checkpoint.position
+                return [Resumed(loaded)]
         told: list[Told] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
         return told
 
@@ -150,6 +139,15 @@ class LogDesk:
         self._patiently(lambda: begin_term(self.store, coordinator, self._now_us()), at_start=True)
         told: list[Told] = self._patiently(self._read)
         return told
+
+    def checkpoint(self) -> list[Told]:
+        """Write the checkpoint that is due, if one is; one that cannot be written now comes with a later one."""
+        try:
+            self.store.write_checkpoint()
+        except StoreError as error:
+            self._failures += 1
+            self._report(f"no checkpoint of the log can be written: {error}")
+        return []
 
     def append(self, entry: Entry, heard: int) -> list[Told]:
         """Append `entry`, or tell who was faster."""
@@ -219,7 +217,7 @@ class LogDesk:
     def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[Told]:
         """Find the snapshot to restore; wait for a store that cannot be read."""
         told = self.poll()
-        answer = self._patiently(lambda: choose(self.store, self.starts, wanted, topology, fork, system))
+        answer = self._patiently(lambda: choose(self.store, wanted, topology, fork, system))
         passed_over = [PassedOver(reason) for reason in answer.passed_over]
         return [*told, *passed_over, answer.event]
 
@@ -257,20 +255,9 @@ class LogDesk:
 
     def _take(self, entry: ReadEntry, foreign: bool) -> Logged:
         """Take in the next entry. StoreError: it is still the next one."""
-        logged = Logged(entry, foreign, self._origin(entry))
+        logged = Logged(entry, foreign, self.store.origin(entry))
         self.position += 1
-        if isinstance(entry, EpochStart):
-            self.starts.setdefault(entry.epoch, entry)
         return logged
-
-    def _origin(self, entry: ReadEntry) -> Origin | None:
-        restored = entry.restored if isinstance(entry, EpochStart) else None
-        complete = self.store.known.committed.get(restored) if restored is not None else None
-        if complete is None:
-            return None
-        manifest = complete.manifest
-        positions = {process: record.position for process, record in manifest.processes.items()}
-        return Origin(self.store.entry_ref(complete.position), positions, manifest.departed, manifest.joined)
 
     def _disown(self, told: Told, entry: Entry | None) -> Told:
         """What was read is our own after all."""

@@ -42,6 +42,17 @@ class EndedIds(Mapping[str, str]):
         runs[start:end] = [Run(first, last, reason)]
         self._count += 1
 
+    def runs(self) -> Iterator[tuple[int, str, Run]]:
+        """Yield every run with its epoch and initiator."""
+        for (epoch, initiator), runs in self._runs.items():
+            for run in runs:
+                yield epoch, initiator, run
+
+    def add_run(self, epoch: int, initiator: str, run: Run) -> None:
+        """Take in a run of `runs`, in the same order."""
+        self._runs.setdefault((epoch, initiator), []).append(run)
+        self._count += run.last - run.first + 1
+
     def copy(self) -> "EndedIds":
         other = EndedIds()
         other._runs = {whose: runs.copy() for whose, runs in self._runs.items()}
@@ -60,10 +71,9 @@ class EndedIds(Mapping[str, str]):
         return runs[at - 1].reason
 
     def __iter__(self) -> Iterator[str]:
-        for (epoch, initiator), runs in self._runs.items():
-            for run in runs:
-                for counter in range(run.first, run.last + 1):
-                    yield str(SnapshotId(epoch, counter, initiator))
+        for epoch, initiator, run in self.runs():
+            for counter in range(run.first, run.last + 1):
+                yield str(SnapshotId(epoch, counter, initiator))
 
     def __len__(self) -> int:
         return self._count

@@ -32,6 +32,7 @@ from strobe.protocol.view import View
 from strobe.storage.sealed import UNSEALED, check_seal, seal
 
 LOG = "log"
+CHECKPOINTS = "checkpoints"
 
 _NAME = re.compile(r"(\d{20})\.json")
 _COMMIT = re.compile(

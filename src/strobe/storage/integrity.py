@@ -7,18 +7,25 @@ the end of the log, and their blobs with them.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 
 import msgspec
 
 from strobe.errors import StoreCorrupt, StoreError
-from strobe.protocol.log import BlobRef
+from strobe.protocol.log import BlobRef, ReadEntry, Void
 from strobe.storage.blobs import BLOBS, Blobs, blob_directory, blob_name, directory_begin, is_digest
+from strobe.storage.checkpoint_integrity import Recomputed, unknown_names, unreferenced_damage
+from strobe.storage.checkpointing import Taken
+from strobe.storage.checkpoints import manifest_at, usable
 from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
 from strobe.storage.fences import Fences
+from strobe.storage.folded import unfold
 from strobe.storage.header import DIRECTORIES, HEADER, RUN, read_header
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.place import Place
+from strobe.storage.sealed import UNSEALED
 from strobe.storage.terms import Terms
 
 
@@ -49,39 +56,97 @@ def verify_bytes(place: Place) -> list[Problem]:
         damaged = _without_removed(place, damaged, _check_log(place, header, []) or state)
     problems += damaged
     problems += _lost_begins(blobs, state)
+    unreferenced_damage(place, partial(_note, problems))
     problems += [Problem(name, "is not a file of the store; move it elsewhere") for name in _unknown_names(place)]
     return problems
 
 
 def _check_log(place: Place, header: str | None, problems: list[Problem]) -> LogState | None:
-    """Add what is wrong with the log to `problems`; return its state, or None where it cannot be known."""
-    state, terms, fences = LogState(), Terms(), Fences(place)
-    previous = header
-    damaged = header is None
-    for position in range(_end(place)):
+    """Add what is wrong with log and checkpoints to `problems`; return the state, or None where it cannot be known."""
+    positions = [found for name in place.names(LOG) if (found := entry_position(name)) is not None]
+    end = max(positions, default=-1) + 1
+    if header is None:
+        return _LogCheck(place, None, problems, LogState()).go_on(end)
+    recomputed = Recomputed(place, header, partial(_note, problems))
+    loaded = None
+    if len(positions) < end:  # a collector may have removed what lies below a checkpoint
+        loaded = next(usable(place, header, partial(manifest_at, place), []), None)
+    if loaded is None:
+        return _LogCheck(place, header, problems, LogState(), recomputed).go_on(end)
+    checkpoint = loaded.checkpoint
+    state = LogState(partial(manifest_at, place))
+    unfold(checkpoint.fold, loaded.segments, checkpoint.position, state)
+    problems += _damaged_below(place, [one for one in positions if one < checkpoint.position], state)
+    return _LogCheck(place, checkpoint.previous, problems, state, None, Terms(checkpoint.term)).go_on(end)
+
+
+class _LogCheck:
+    """Goes through the entries one by one, and on after one that is damaged or missing."""
+
+    def __init__(
+        self,
+        place: Place,
+        previous: str | None,
+        problems: list[Problem],
+        state: LogState,
+        recomputed: Recomputed | None = None,
+        terms: Terms | None = None,
+    ) -> None:
+        self._place = place
+        self._previous = previous
+        self._problems = problems
+        self._state = state
+        self._recomputed = recomputed
+        self._terms = terms or Terms()
+        self._fences = Fences(place)
+        self._damaged = previous is None
+
+    def go_on(self, end: int) -> LogState | None:
+        """Check the entries from where the state is to `end`; return the state, if it is known."""
+        for position in range(self._state.next_position, end):
+            raw: bytes | None = None
+            try:
+                raw = self._place.read(entry_name(position))
+                found = _required(self._place, position, raw)
+                decoded = decode_entry(found, self._place.url, position, self._previous)
+            except StoreError as error:
+                # The next entry is checked by itself: it is not to blame for what it follows.
+                self._previous = None
+                if self._fences.covers(position, raw):
+                    self._take(position, Void(error.problem), UNSEALED)
+                    continue
+                self._problems.append(_problem(entry_name(position), error))
+                self._damaged = True
+                continue
+            self._previous = decoded.checksum
+            if not self._damaged:
+                self._take(position, self._terms.take(position, decoded), decoded.checksum)
+        return None if self._damaged else self._state
+
+    def _take(self, position: int, entry: ReadEntry, checksum: str) -> None:
+        if self._damaged:
+            return
+        if self._recomputed is None:
+            self._state.apply(position, entry)
+        else:
+            self._recomputed.take(position, entry, Taken(checksum, self._terms.current), self._state)
+
+
+def _damaged_below(place: Place, positions: list[int], state: LogState) -> Iterator[Problem]:
+    """Check the entries that a checkpoint stands for and that are still there; those of its commits must be."""
+    checksums = {one.position: one.rows.checksum(one.position) for one in state.committed.values() if one.rows}
+    fences = Fences(place)
+    for position in sorted({*positions, *state.needed_commits()}):
         raw: bytes | None = None
         try:
             raw = place.read(entry_name(position))
-            decoded = decode_entry(_required(place, position, raw), place.url, position, previous)
+            decoded = decode_entry(_required(place, position, raw), place.url, position, None)
         except StoreError as error:
-            # The next entry is checked by itself: it is not to blame for what it follows.
-            previous = None
-            if fences.covers(position, raw):
-                state.next_position += 1
-                continue
-            problems.append(_problem(entry_name(position), error))
-            damaged = True
+            if not fences.covers(position, raw):
+                yield _problem(entry_name(position), error)
             continue
-        previous = decoded.checksum
-        if not damaged:
-            state.apply(position, terms.take(position, decoded))
-    return None if damaged else state
-
-
-def _end(place: Place) -> int:
-    """Return the position after the last entry that is there."""
-    positions = (entry_position(name) for name in place.names(LOG))
-    return max((position + 1 for position in positions if position is not None), default=0)
+        if checksums.get(position, decoded.checksum) != decoded.checksum:
+            yield Problem(entry_name(position), "is another entry than the checkpoint was made from: it was replaced")
 
 
 def _required(place: Place, position: int, raw: bytes | None) -> bytes:
@@ -112,7 +177,11 @@ def _without_removed(place: Place, damaged: list[Problem], state: LogState | Non
 
 
 def _needed(state: LogState | None) -> dict[str, BlobRef]:
-    return {blob_name(ref): ref for manifest in state.roots() for ref in blobs_of(manifest)} if state else {}
+    needed: dict[str, BlobRef] = {}
+    for complete in state.rooted() if state is not None else ():
+        with suppress(StoreError):  # its entry is damaged, which was reported
+            needed |= {blob_name(ref): ref for ref in blobs_of(complete.manifest)}
+    return needed
 
 
 def _lost_begins(found: list[BlobRef], state: LogState | None) -> Iterator[Problem]:
@@ -135,12 +204,19 @@ def _blob_refs(place: Place) -> Iterator[BlobRef]:
 def _unknown_names(place: Place) -> Iterator[str]:
     yield from (name for name in place.names("") if name not in (HEADER, *DIRECTORIES, RUN))
     yield from (f"{LOG}/{name}" for name in place.names(LOG) if entry_position(name) is None)
+    yield from unknown_names(place)
     for name in place.names(BLOBS):
         directory = f"{BLOBS}/{name}"
         if directory_begin(name) is not None and place.is_directory(directory):
             yield from (f"{directory}/{blob}" for blob in place.names(directory) if not is_digest(blob))
         elif name in place.names(BLOBS):  # else a collector has emptied and removed it since
             yield directory
+
+
+def _note(problems: list[Problem], place: str, error: StoreError) -> None:
+    """Add a problem, unless there is one with this file."""
+    if all(problem.place != place for problem in problems):
+        problems.append(_problem(place, error))
 
 
 def _problem(place: str, error: StoreError) -> Problem:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from strobe.errors import LogConflict, StoreCorrupt, StoreError, StoreFormatError, TakenOver
 from strobe.protocol.log import Entry, EntryRef, ReadEntry, Void
+from strobe.storage.checkpointing import Taken
 from strobe.storage.entries import LOG, Decoded, decode_entry, encode_entry, entry_name, entry_position
 from strobe.storage.fences import Fences, with_way_out
 from strobe.storage.place import Place
@@ -20,6 +21,7 @@ from strobe.storage.steps import ENTRY_STEPS, CommitStep
 from strobe.storage.terms import Terms
 
 _BYTES = DIGITS // 2
+_PROBES = 32
 
 
 class Log:
@@ -38,7 +40,8 @@ class Log:
         self.invalid: dict[int, StoreError] = {}
         self._led: int | None = None
         self._durable = 0
-        self._listed = False
+        self._is_read = False
+        self._is_listed = False
 
     @property
     def term(self) -> int:
@@ -54,10 +57,25 @@ class Log:
         if self._led is not None and self.term > self._led:
             raise TakenOver(self._place.url, self._led, self.term, self._terms.coordinator)
 
+    def resume(self, position: int, previous: str, term: int, coordinator: str) -> None:
+        """Go on from a checkpoint at `position`; `previous` is the checksum of the entry before it.
+
+        The log is in `term` by then, whose coordinator runs at `coordinator`.
+        """
+        self._checksums = _Checksums(position, previous)
+        self._terms = Terms(term, coordinator)
+
+    @property
+    def base(self) -> int:
+        """The position from which on the log is read; what lies before is known from a checkpoint."""
+        return self._checksums.base
+
     def read(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
         """Yield every entry from `start` on with its position; raise StoreCorrupt at the first damaged one."""
         self.require_lead()
-        position = min(start, len(self._checksums))
+        if start < self.base:
+            yield from self._read_below(start)
+        position = max(self.base, min(start, len(self._checksums)))
         while (decoded := self._decoded(position)) is not None:
             self._remember(position, decoded.checksum)
             entry = self._terms.take(position, decoded)
@@ -65,8 +83,8 @@ class Log:
             if position >= start:
                 yield position, entry
             position += 1
-        # What was listed once is checked once; from here on, looking one entry ahead is enough.
-        self._listed = True
+        # What was looked for once is checked once; from here on, looking one entry ahead is enough.
+        self._is_read = True
 
     def _decoded(self, position: int) -> Decoded | None:
         """Return what is at `position`, or None at the end of the log. An entry that was fenced off is a `Void`."""
@@ -83,6 +101,7 @@ class Log:
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
         self.require_lead()
+        self._list_once()
         if position > len(self._checksums):
             list(self.read(position))  # whatever lies before has to be read, and remembered, first
         if position != len(self._checksums):
@@ -101,6 +120,26 @@ class Log:
     def ref(self, position: int) -> EntryRef:
         """Return what an entry that was read is known by."""
         return EntryRef(position, self._checksums[position])
+
+    def taken(self, position: int) -> Taken:
+        """Return what a checkpoint begins with that comes after an entry that was read."""
+        return Taken(self._checksums[position], self._terms.before(position + 1))
+
+    def _read_below(self, start: int) -> Iterator[tuple[int, ReadEntry]]:
+        """Yield the entries that a checkpoint stands for; raise StoreCorrupt at one that was removed since."""
+        previous = self._header_checksum if start == 0 else None
+        terms = Terms()
+        for position in range(start, self.base):
+            raw = self._place.read(entry_name(position))
+            if raw is None:
+                problem = f"is missing; the log can be read from the checkpoint at {self.base} on"
+                raise StoreCorrupt(self._place.url, entry_name(position), problem)
+            decoded = decode_entry(raw, self._place.url, position, previous)
+            previous = decoded.checksum
+            yield position, terms.take(position, decoded)
+        if previous != self._before(self.base):
+            problem = f"does not fit the checkpoint at {self.base}: it was replaced"
+            raise StoreCorrupt(self._place.url, entry_name(self.base - 1), problem)
 
     def _before(self, position: int) -> str:
         return self._checksums[position - 1] if position else self._header_checksum
@@ -130,10 +169,19 @@ class Log:
     def _reaches_beyond(self, position: int) -> bool:
         if position < len(self._checksums) or self._place.size(entry_name(position + 1)) is not None:
             return True
-        if self._listed:
+        if self._is_read:
             return False
-        positions = (entry_position(name) for name in self._place.names(LOG))
-        return any(found is not None and found > position for found in positions)
+        end = probed_end(self._place, position) if self.base else last_position(self._place) + 1
+        return end > position + 1
+
+    def _list_once(self) -> None:
+        """Before anything is written, make sure that no entry lies beyond what seems to be the end of the log."""
+        if self.base and not self._is_listed:
+            end = len(self._checksums)
+            if last_position(self._place) > end and self._place.size(entry_name(end)) is None:
+                problem = "is missing, though later entries exist; restore it from a copy of the store"
+                raise StoreCorrupt(self._place.url, entry_name(end), problem)
+            self._is_listed = True
 
     def _check_predecessor(self, position: int) -> None:
         """Chain only to what is there: a log cut short behind our back must not be continued as if it were whole."""
@@ -158,17 +206,40 @@ class Log:
         return conflict
 
 
-class _Checksums:
-    """Checksums by position, as bytes one after the other: a log has millions of entries."""
+def last_position(place: Place) -> int:
+    """Return the highest position of an entry that is there, by the names alone; -1: there is none."""
+    found = (entry_position(name) for name in reversed(place.names(LOG)))
+    return next((position for position in found if position is not None), -1)
 
-    def __init__(self) -> None:
-        self._bytes = bytearray()
+
+def probed_end(place: Place, start: int) -> int:
+    """Return a position after an entry beyond `start`, found without listing all names; `start`: none was found.
+
+    Entries are looked for twice as far away each time. So a log without a gap is found to go at least half as far from
+    there as it does, and a gap is noticed unless it is longer than all that follows it.
+    """
+    steps = (start + (1 << step) for step in range(_PROBES))
+    return max((position + 1 for position in steps if place.size(entry_name(position)) is not None), default=start)
+
+
+class _Checksums:
+    """Checksums by position, as bytes one after the other: a log has millions of entries.
+
+    The first is that of the entry before `base`, if the log is known from a checkpoint there.
+    """
+
+    def __init__(self, base: int = 0, previous: str = "") -> None:
+        self.base = base
+        self._first = base - 1 if base else 0
+        self._bytes = bytearray.fromhex(previous)
 
     def append(self, checksum: str) -> None:
         self._bytes += bytes.fromhex(checksum)
 
     def __getitem__(self, position: int) -> str:
-        return self._bytes[position * _BYTES : (position + 1) * _BYTES].hex()
+        place = position - self._first
+        assert place >= 0, f"entry {position} was not read"
+        return self._bytes[place * _BYTES : (place + 1) * _BYTES].hex()
 
     def __len__(self) -> int:
-        return len(self._bytes) // _BYTES
+        return self._first + len(self._bytes) // _BYTES

@@ -15,7 +15,8 @@ follows one for months gives a bound to how many are kept; the others are read a
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import assert_never
+from itertools import chain
+from typing import Protocol, assert_never
 
 import msgspec
 
@@ -40,6 +41,7 @@ from strobe.protocol.log import (
 from strobe.protocol.view import View
 from strobe.storage.ended_ids import EndedIds
 from strobe.storage.manifests import blobs_of
+from strobe.storage.summaries import Summary, summarize
 
 ReadManifest = Callable[[int], Manifest]
 """Returns the manifest of the commit at a position of the log."""
@@ -82,27 +84,51 @@ class Manifests:
         return other
 
 
-class Committed(msgspec.Struct, frozen=True):
+class StoredRows(Protocol):
+    """What a checkpoint keeps of each of its commits (commit_segments.py)."""
+
+    def blobs(self, position: int) -> str: ...
+    def summary(self, position: int) -> Summary: ...
+    def checksum(self, position: int) -> str: ...
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
     """A complete snapshot. `position` is that of its commit, and the offset for those who follow the log.
 
-    `blobs` are the places of its blobs (`blob_key`), one in a line: what a collector must know of every one.
+    `rows` are those of the checkpoint that it is known from; None: its entry was read.
     """
 
     position: int
     started_us: int
     at_us: int
-    blobs: str
     manifests: Manifests
+    read_blobs: str = ""
+    rows: StoredRows | None = None
 
     @property
     def manifest(self) -> Manifest:
         """All that its commit says. StoreError: it is not kept, and cannot be read now."""
         return self.manifests.get(self.position)
 
+    @property
+    def blobs(self) -> str:
+        """The places of its blobs (`blob_key`), one in a line: what a collector must know of every one."""
+        return self.read_blobs if self.rows is None else self.rows.blobs(self.position)
+
+    @property
+    def summary(self) -> Summary:
+        """What is shown of it in a list."""
+        return summarize(self.manifest) if self.rows is None else self.rows.summary(self.position)
+
 
 def blob_key(begin: int, digest: str) -> str:
     """Return what tells a blob from all others of a store."""
     return f"{begin}/{digest}"
+
+
+def blob_keys(manifest: Manifest) -> str:
+    """Return the keys of the blobs that a snapshot needs, one in a line."""
+    return "\n".join(blob_key(ref.begin, ref.blake3) for ref in blobs_of(manifest))
 
 
 class LogState:
@@ -125,8 +151,11 @@ class LogState:
         self.pinned: set[str] = set()
         self.restored: str | None = None
         """What the current epoch started from, as long as it has no complete snapshot of its own to go back to."""
-        self._removed_parents: dict[str, Manifest] = {}
-        self._manifests = Manifests(read_manifest, manifests_kept)
+        self.starts: dict[int, EpochStart] = {}
+        """The epochs that took effect, without their views."""
+        self.removed_parents: dict[str, Committed] = {}
+        """Those of what is open that were removed meanwhile."""
+        self.manifests = Manifests(read_manifest, manifests_kept)
         self._last_blobs = ""
 
     @property
@@ -188,21 +217,25 @@ class LogState:
         """Return the manifest whose blobs an open snapshot may reuse, also if that snapshot was removed meanwhile."""
         if opened.parent is None:
             return None
-        complete = self.committed.get(opened.parent)
-        return complete.manifest if complete else self._removed_parents[opened.parent]
+        return (self.committed.get(opened.parent) or self.removed_parents[opened.parent]).manifest
 
     def roots(self) -> Iterator[Manifest]:
         """Every manifest whose blobs must be kept: of what is complete, and of the parents of what is open."""
-        for complete in self.committed.values():
+        for complete in self.rooted():
             yield complete.manifest
-        yield from self._removed_parents.values()
 
     def kept_blobs(self) -> Iterator[str]:
         """The keys of the blobs of all `roots`; no manifest is read for them."""
-        for blobs in {complete.blobs for complete in self.committed.values()}:
+        for blobs in {complete.blobs for complete in self.rooted()}:
             yield from blobs.splitlines()
-        for manifest in self._removed_parents.values():
-            yield from _blob_keys(manifest)
+
+    def needed_commits(self) -> Iterator[int]:
+        """The positions of the commits whose entries must be kept: those of all `roots`."""
+        return (complete.position for complete in self.rooted())
+
+    def rooted(self) -> Iterator[Committed]:
+        """The snapshots of all `roots`."""
+        return chain(self.committed.values(), self.removed_parents.values())
 
     def _begin(self, position: int, entry: Begin) -> None:
         snapshot = entry.snapshot
@@ -222,11 +255,11 @@ class LogState:
 
     def _keep(self, position: int, entry: Commit) -> Committed:
         manifest = entry.manifest
-        self._manifests.add(position, manifest)
-        blobs = "\n".join(_blob_keys(manifest))
+        self.manifests.add(position, manifest)
+        blobs = blob_keys(manifest)
         # A quiet system's snapshots have the same blobs, one after the other.
         self._last_blobs = self._last_blobs if blobs == self._last_blobs else blobs
-        return Committed(position, manifest.started_us, entry.at_us, self._last_blobs, self._manifests)
+        return Committed(position, manifest.started_us, entry.at_us, self.manifests, self._last_blobs)
 
     def _abort(self, snapshot: str, reason: str) -> None:
         if snapshot in self.open:
@@ -238,6 +271,7 @@ class LogState:
         if epoch <= self.epoch:
             return
         self.epoch, self.restored, self.view = epoch, entry.restored, entry.view or self.view
+        self.starts[epoch] = msgspec.structs.replace(entry, view=None)
         for snapshot in list(self.open):
             if SnapshotId.parse(snapshot).epoch < epoch:
                 self._abort(snapshot, f"epoch {epoch} began")
@@ -255,20 +289,17 @@ class LogState:
         complete = self.committed.pop(snapshot)
         self.removed.add(snapshot, entry.reason)
         if self._has_open_child(snapshot):
-            self._removed_parents[snapshot] = complete.manifest
-        self._manifests.forget(complete.position)
+            self.removed_parents[snapshot] = complete
+        else:
+            self.manifests.forget(complete.position)
 
     def _close(self, snapshot: str) -> None:
         parent = self.open.pop(snapshot).parent
-        if parent is not None and not self._has_open_child(parent):
-            self._removed_parents.pop(parent, None)
+        if parent in self.removed_parents and not self._has_open_child(parent):
+            self.manifests.forget(self.removed_parents.pop(parent).position)
 
     def _has_open_child(self, parent: str) -> bool:
         return any(opened.parent == parent for opened in self.open.values())
 
     def _has_outcome(self, snapshot: str) -> bool:
         return snapshot in self.committed or snapshot in self.aborted or snapshot in self.removed
-
-
-def _blob_keys(manifest: Manifest) -> Iterator[str]:
-    return (blob_key(ref.begin, ref.blake3) for ref in blobs_of(manifest))

@@ -1,6 +1,7 @@
 """What is wrong with a log, entry by entry, and how an entry that nobody can read is fenced off."""
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,8 +10,10 @@ from strobe.errors import StoreCorrupt, StoreError, UsageError
 from strobe.names import shown
 from strobe.protocol.bounds import shortened
 from strobe.protocol.log import Fence
+from strobe.storage.checkpoints import manifest_at, usable
 from strobe.storage.entries import entry_name
 from strobe.storage.fences import Fences, found_bytes
+from strobe.storage.folded import unfold
 from strobe.storage.header import read_header
 from strobe.storage.log import Log
 from strobe.storage.log_state import LogState
@@ -55,8 +58,9 @@ class Examined(msgspec.Struct, frozen=True):
 
 def examine(place: Place) -> Examined:
     """Check the seal, the chain, the values and the effect of every entry; StoreError if there is no log to look at."""
-    log, state, fences = _lenient(place), LogState(), Fences(place)
-    for position, entry in log.read():
+    log, state = _lenient(place)
+    fences = Fences(place)
+    for position, entry in log.read(log.base):
         state.apply(position, entry)
     findings = [_finding(place, fences, position, error) for position, error in sorted(log.invalid.items())]
     return Examined(state.next_position, tuple(findings))
@@ -64,8 +68,10 @@ def examine(place: Place) -> Examined:
 
 def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
     """Append the entry by which the one at `position` has no effect; UsageError if that is a good one."""
-    log = _lenient(place)
-    end = sum(1 for _ in log.read())
+    log, _ = _lenient(place)
+    end = log.base + sum(1 for _ in log.read(log.base))
+    if position < log.base:
+        raise UsageError(f"entry {position} needs no fence: the checkpoint at {log.base} stands for it")
     if position >= end:
         raise UsageError(f"there is no entry {position}: the log has {end} entries")
     if position not in log.invalid:
@@ -77,8 +83,16 @@ def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
     return finding
 
 
-def _lenient(place: Place) -> Log:
-    return Log(place, read_header(place).blake3, lenient=True)
+def _lenient(place: Place) -> tuple[Log, LogState]:
+    """Return the log from the newest checkpoint on, and what it means there: nobody reads what lies before."""
+    header = read_header(place).blake3
+    log, state = Log(place, header, lenient=True), LogState()
+    loaded = next(usable(place, header, partial(manifest_at, place), []), None)
+    if loaded is not None:
+        checkpoint = loaded.checkpoint
+        unfold(checkpoint.fold, loaded.segments, checkpoint.position, state)
+        log.resume(checkpoint.position, checkpoint.previous, checkpoint.term, "unknown")
+    return log, state
 
 
 def _finding(place: Place, fences: Fences, position: int, error: StoreError) -> Finding:

@@ -25,6 +25,12 @@ class CommitStep(enum.IntEnum):
     """The entry is in the log: from here on it counts."""
     ENTRY_DURABLE = enum.auto()
     """The directory of the log is on the disk: from here on it survives a power cut."""
+    CHECKPOINT_OPENED = enum.auto()
+    CHECKPOINT_WRITTEN = enum.auto()
+    CHECKPOINT_SYNCED = enum.auto()
+    CHECKPOINT_LINKED = enum.auto()
+    """A file of a checkpoint has its name: a segment, or the checkpoint itself after all its segments."""
+    CHECKPOINT_DURABLE = enum.auto()
 
 
 OnStep = Callable[[CommitStep, str], None]
@@ -43,4 +49,10 @@ class FileSteps(NamedTuple):
 BLOB_STEPS = FileSteps(CommitStep.BLOB_OPENED, CommitStep.BLOB_WRITTEN, CommitStep.BLOB_SYNCED, CommitStep.BLOB_LINKED)
 ENTRY_STEPS = FileSteps(
     CommitStep.ENTRY_OPENED, CommitStep.ENTRY_WRITTEN, CommitStep.ENTRY_SYNCED, CommitStep.ENTRY_LINKED
+)
+CHECKPOINT_STEPS = FileSteps(
+    CommitStep.CHECKPOINT_OPENED,
+    CommitStep.CHECKPOINT_WRITTEN,
+    CommitStep.CHECKPOINT_SYNCED,
+    CommitStep.CHECKPOINT_LINKED,
 )

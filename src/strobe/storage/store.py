@@ -17,11 +17,15 @@ from strobe.protocol.fragment import Snapshot
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest, ReadEntry
 from strobe.storage.blobs import Blobs, blob_name
-from strobe.storage.entries import decode_entry, entry_name
+from strobe.storage.checkpointing import Checkpointer, origin_of
+from strobe.storage.checkpoints import Loaded, Origin, manifest_at, read_commit, usable
+from strobe.storage.commit_segments import logger
+from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
+from strobe.storage.folded import unfold
 from strobe.storage.header import HEADER, Guard, create_header, read_header
 from strobe.storage.integrity import Problem, verify_bytes
 from strobe.storage.locating import place_at
-from strobe.storage.log import Log
+from strobe.storage.log import Log, last_position, probed_end
 from strobe.storage.log_state import LogState, Opened
 from strobe.storage.manifests import blobs_of, to_manifest, to_snapshot
 from strobe.storage.place import Piece, Place
@@ -35,10 +39,18 @@ Problems = list[Problem]
 class Store:
     """An open store. Make one by `create`, `open` or `open_or_create`, from a path or a URL (locating.py).
 
-    Whoever keeps it open for long sets how many manifests are kept in memory; all are, otherwise.
+    Whoever keeps it open for long sets how many manifests are kept in memory; all are, otherwise. With
+    `checkpoint_every`, checkpoints at multiples of it are made ready, for `write_checkpoint`.
     """
 
-    def __init__(self, place: Place, manifests_kept: int | None = None, identity: str = "") -> None:
+    def __init__(
+        self,
+        place: Place,
+        manifests_kept: int | None = None,
+        identity: str = "",
+        *,
+        checkpoint_every: int | None = None,
+    ) -> None:
         header = read_header(place, identity)
         place.guard = Guard(place, header.store).check
         self.place = place
@@ -47,6 +59,13 @@ class Store:
         self.blobs = Blobs(place)
         self._log = Log(place, header.blake3)
         self._state = LogState(self.read_manifest, manifests_kept)
+        self._checkpointer: Checkpointer | None = None
+        if checkpoint_every is not None:
+            self._checkpointer = Checkpointer(
+                place, header.blake3, self.read_manifest, self.entry_ref, checkpoint_every
+            )
+        self._resumed: Loaded | None = None
+        self._is_begun = False
 
     @classmethod
     def create(cls, url: str | Path, *, identity: str | None = None, on_step: OnStep | None = None) -> "Store":
@@ -58,10 +77,16 @@ class Store:
 
     @classmethod
     def open(
-        cls, url: str | Path, *, identity: str = "", on_step: OnStep | None = None, manifests_kept: int | None = None
+        cls,
+        url: str | Path,
+        *,
+        identity: str = "",
+        on_step: OnStep | None = None,
+        manifests_kept: int | None = None,
+        checkpoint_every: int | None = None,
     ) -> "Store":
         """Open the store at `url`; StoreMissing where there is none, or not the one with this `identity`."""
-        return cls(place_at(url, on_step), manifests_kept, identity)
+        return cls(place_at(url, on_step), manifests_kept, identity, checkpoint_every=checkpoint_every)
 
     @classmethod
     def open_or_create(cls, url: str | Path) -> "Store":
@@ -101,23 +126,68 @@ class Store:
         """Raise TakenOver if a higher term than that was read; nothing is read for it."""
         self._log.require_lead()
 
+    def resume(self) -> Loaded | None:
+        """Begin with the newest checkpoint that can be used, before anything of the log is read; return it, if any."""
+        if not self._is_begun:
+            problems: list[str] = []
+            found = usable(self.place, self.header.blake3, self.read_manifest, problems)
+            self._begin(next(found, None), problems)
+            self._is_begun = True
+        return self._resumed
+
+    def _begin(self, loaded: Loaded | None, problems: list[str]) -> None:
+        for problem in problems:
+            logger.warning("store %s: a checkpoint cannot be used: %s", self.url, problem)
+        if loaded is not None:
+            checkpoint = loaded.checkpoint
+            unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)
+            leader = checkpoint.fold.term
+            at = leader.coordinator if leader is not None and leader.term == checkpoint.term else "unknown"
+            self._log.resume(checkpoint.position, checkpoint.previous, checkpoint.term, at)
+        elif problems and self.place.size(entry_name(0)) is None:
+            problem = (
+                f"is missing, and no checkpoint can be used ({problems[0]}); restore them from a copy of the store"
+            )
+            raise StoreCorrupt(self.url, entry_name(0), problem)
+        if self._checkpointer is not None:
+            base = loaded.checkpoint.position if loaded is not None else 0
+            self._checkpointer.begin(loaded, probed_end(self.place, base) if base else last_position(self.place) + 1)
+        self._resumed = loaded
+
+    def write_checkpoint(self) -> str | None:
+        """Write the newest checkpoint that is due, and return its name; None: none is due."""
+        return self._checkpointer.write() if self._checkpointer is not None else None
+
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position` of the log; raise LogConflict where it exists, or the log ends before it."""
+        self.resume()
         self._log.append(entry, position)
         self._take_in(position, entry)
 
     def read_log(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
         """Yield (position, entry) from `start` to the end of the log, verified; raise StoreCorrupt at damage.
 
-        An entry of an older term than the log was in by then is given as `Void`.
+        An entry of an older term than the log was in by then is given as `Void`. Entries that a checkpoint
+        stands for may have been removed; then `start` is to be its position, or later.
         """
+        self.resume()
         for position, entry in self._log.read(start):
             self._take_in(position, entry)
             yield position, entry
 
+    def positions(self) -> list[int]:
+        """Return the positions of the entries that are there: some below a checkpoint may have been removed."""
+        found = (entry_position(name) for name in self.place.names(LOG))
+        return [position for position in found if position is not None]
+
+    def read_entry(self, position: int) -> ReadEntry | None:
+        """Return the entry at `position`, verified by itself; None: it is not there."""
+        raw = self.place.read(entry_name(position))
+        return decode_entry(raw, self.url, position, None).entry if raw is not None else None
+
     def read_manifest(self, position: int) -> Manifest:
         """Return what the commit at `position` says, verified by itself; any thread may ask."""
-        return self._read_commit(position)[0].manifest
+        return manifest_at(self.place, position)
 
     def read_commit(self, ref: EntryRef) -> Commit:
         """Return the commit that `ref` says, however long the log is.
@@ -125,15 +195,24 @@ class Store:
         It is the very entry that whoever gave the reference has read: by its checksum, that is as good as having read
         the log from its beginning. Nobody else can tell whether it took effect, or was removed since.
         """
-        commit, checksum = self._read_commit(ref.position)
+        commit, checksum = read_commit(self.place, ref.position)
         if checksum != ref.blake3:
             problem = "is another entry than the coordinator has read: it was replaced, or this is another store"
             raise StoreCorrupt(self.url, entry_name(ref.position), problem)
         return commit
 
     def entry_ref(self, position: int) -> EntryRef:
-        """Return what an entry that was read from here is known by."""
-        return self._log.ref(position)
+        """Return what an entry is known by that was read from here, or a commit that is known from a checkpoint."""
+        if position >= self._log.base:
+            return self._log.ref(position)
+        known = (complete for complete in reversed(self._state.committed.values()) if complete.position == position)
+        rows = next(known).rows
+        assert rows is not None, "it lies below the checkpoint"
+        return EntryRef(position, rows.checksum(position))
+
+    def origin(self, entry: ReadEntry) -> Origin | None:
+        """Return the snapshot that `entry` starts an epoch from, if it does. StoreError: it cannot be read now."""
+        return origin_of(entry, self._state, self.entry_ref)
 
     @property
     def known(self) -> LogState:
@@ -142,6 +221,7 @@ class Store:
 
     def state(self) -> LogState:
         """Return what the log says now. The same object is brought up to date by every call."""
+        self.resume()
         for _ in self.read_log(self._state.next_position):
             pass
         return self._state
@@ -204,17 +284,14 @@ class Store:
 
     def _take_in(self, position: int, entry: ReadEntry) -> None:
         """Whoever reads or writes the log brings the state up to date: no entry is read twice for that."""
-        if position == self._state.next_position:
+        if position != self._state.next_position:
+            return
+        if self._checkpointer is None:
             self._state.apply(position, entry)
-
-    def _read_commit(self, position: int) -> tuple[Commit, str]:
-        raw = self.place.read(entry_name(position))
-        if raw is None:
-            raise StoreCorrupt(self.url, entry_name(position), "is missing; restore it from a copy of the store")
-        entry, checksum, _ = decode_entry(raw, self.url, position, None)
-        if not isinstance(entry, Commit):
-            raise StoreCorrupt(self.url, entry_name(position), "is no commit: it was replaced")
-        return entry, checksum
+            return
+        coming = self._checkpointer.coming(entry, self._state)
+        self._state.apply(position, entry)
+        self._checkpointer.take(position, coming, self._log.taken(position), self._state)
 
     def _reusable(self, opened: Opened) -> dict[str, BlobRef]:
         parent = self._state.parent_of(opened)

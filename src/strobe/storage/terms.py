@@ -14,13 +14,13 @@ from strobe.storage.entries import Decoded
 class Terms:
     """The terms of a log as far as it was read, in order; `term` is the one that it was in at the beginning."""
 
-    def __init__(self, term: int = 0) -> None:
+    def __init__(self, term: int = 0, coordinator: str = "") -> None:
         self._first = term
         # The positions of the entries that raised the term, and what each raised it to.
         self._positions: list[int] = []
         self._terms: list[int] = []
         # Where the coordinator of the current term runs, for people.
-        self.coordinator = ""
+        self.coordinator = coordinator
 
     @property
     def current(self) -> int:
@@ -29,7 +29,7 @@ class Terms:
 
     def take(self, position: int, decoded: Decoded) -> ReadEntry:
         """Return the entry at `position`, which was read for the first time or again, or that it has no effect."""
-        before = self._before(position)
+        before = self.before(position)
         entry = decoded.entry
         if decoded.term < before:
             return Void(f"it was written in term {decoded.term}, after term {before} had begun")
@@ -38,7 +38,8 @@ class Terms:
             self._raise_to(position, entry.term, entry.coordinator)
         return entry
 
-    def _before(self, position: int) -> int:
+    def before(self, position: int) -> int:
+        """Return the term that the log is in before the entry at `position`."""
         index = bisect_left(self._positions, position)
         return self._terms[index - 1] if index else self._first
 

@@ -40,7 +40,7 @@ class Scribe:
         self.begun.append(str(SnapshotId(epoch, self._about(self.counter), "coordinator")))
         retries = self.random.choice([None, self._snapshot()])
         view, attempt = self._about(self.view), self.random.randrange(1, 4)
-        return EntryLogged(Begin(self.begun[-1], view, "", ("p",), 1, None, retries, attempt))
+        return EntryLogged(Begin(self.begun[-1], view, "chandy-lamport", ("p",), 1, None, retries, attempt))
 
     def _commit(self) -> EntryLogged:
         snapshot = self._snapshot()

@@ -33,25 +33,24 @@ class Unknown(Process):
     """Stands for a program with its own loop, of which nobody else knows what it captures."""
 
 
-def start(store: Store, epoch: int, restored: str | None, starts: dict[int, EpochStart]) -> None:
-    starts[epoch] = EpochStart(epoch, 0, restored)
-    store.append(starts[epoch], store.state().next_position)
+def start(store: Store, epoch: int, restored: str | None, fork: bool = False) -> None:
+    store.append(EpochStart(epoch, 0, restored, fork=fork), store.state().next_position)
 
 
 def test_R1_the_timeline_goes_back_through_what_each_epoch_was_restored_from(tmp_path: Path) -> None:
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     first, second = commit(store, sample(1)), commit(store, sample(2))
-    assert timeline(store.state(), starts) == [second, first]
-    start(store, 2, first, starts)
-    assert timeline(store.state(), starts) == [first]
+    assert timeline(store.state()) == [second, first]
+    start(store, 2, first)
+    assert timeline(store.state()) == [first]
     third = commit(store, sample(1, epoch=2))
-    assert timeline(store.state(), starts) == [third, first]
-    start(store, 3, None, starts)
-    assert timeline(store.state(), starts) == []
-    assert choose(store, starts, None, HERE).event == SnapshotChosen(None, None)
+    assert timeline(store.state()) == [third, first]
+    start(store, 3, None)
+    assert timeline(store.state()) == []
+    assert choose(store, None, HERE).event == SnapshotChosen(None, None)
     # An operator may go to another timeline, by name.
-    assert choose(store, starts, second, HERE).event == SnapshotChosen(second, VIEW)
+    assert choose(store, second, HERE).event == SnapshotChosen(second, VIEW)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_R1_the_timeline_goes_back_through_what_each_epoch_was_restored_from(tmp
 def test_E9_a_snapshot_of_another_topology_is_refused(tmp_path: Path, topology: Topology, reason: str) -> None:
     store = Store.create(tmp_path / "store")
     name = commit(store, sample(1))
-    event = choose(store, {}, name, topology).event
+    event = choose(store, name, topology).event
     assert isinstance(event, RestoreRefused)
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(event.reason)
@@ -76,24 +75,24 @@ def test_E9_a_snapshot_of_another_topology_is_refused(tmp_path: Path, topology: 
 
 def test_R1_the_newest_is_returned_to_also_where_somebody_in_it_has_left_since(tmp_path: Path) -> None:
     """Nothing that was done since it had joined is undone for that."""
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     name = commit(store, sample(1))
     without_c = Topology.of("chandy-lamport", View(1, ("a", "b"), VIEW.channels[:1]))
-    assert choose(store, starts, None, without_c).event == SnapshotChosen(name, VIEW)
+    assert choose(store, None, without_c).event == SnapshotChosen(name, VIEW)
 
 
 def test_R2_below_the_output_of_a_process_that_has_left_only_a_fork_is_restored(tmp_path: Path) -> None:
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     earlier = commit(store, sample(1))
     name = begin(store, 2)
     manifest = msgspec.structs.replace(store.write_snapshot(sample(2)), departed={"d": Departure({"audit": 70})})
     store.commit(name, manifest, store.state().next_position, 30)
-    event = choose(store, starts, earlier, HERE).event
+    event = choose(store, earlier, HERE).event
     assert isinstance(event, RestoreRefused)
     assert "lies below released output: sink audit of process d has handed out 70 more since" in event.reason
-    assert choose(store, starts, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
+    assert choose(store, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
 
 
 def committed(
@@ -114,8 +113,8 @@ def committed(
     return name
 
 
-def refusal(store: Store, starts: dict[int, EpochStart], name: str, here: Topology = HERE) -> str:
-    event = choose(store, starts, name, here).event
+def refusal(store: Store, name: str, here: Topology = HERE) -> str:
+    event = choose(store, name, here).event
     return event.reason if isinstance(event, RestoreRefused) else ""
 
 
@@ -123,13 +122,13 @@ def refusal(store: Store, starts: dict[int, EpochStart], name: str, here: Topolo
 def test_R2_output_of_one_that_joined_again_is_not_covered_by_that_of_its_earlier_life(
     tmp_path: Path, earlier: int
 ) -> None:
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     before, left = committed(store, 1, a=earlier), committed(store, 2, gone=earlier)
     again = committed(store, 3, a=3, joined=3)
     for name in (before, left):
-        assert "sink out of process a has handed out 3 more since" in refusal(store, starts, name)
-    assert refusal(store, starts, again) == ""
+        assert "sink out of process a has handed out 3 more since" in refusal(store, name)
+    assert refusal(store, again) == ""
 
 
 @pytest.mark.parametrize("removed", [False, True])
@@ -140,53 +139,53 @@ def test_E9_a_snapshot_of_an_earlier_life_that_has_let_out_something_is_restored
     tmp_path: Path, removed: bool, released: int, reason: str
 ) -> None:
     """Its process has another file by now: all would be stopped because it could not go on from there."""
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     nothing, before, left = committed(store, 1, a=0), committed(store, 2, a=79), committed(store, 3, gone=79)
     committed(store, 4, a=released, joined=3)
     if removed:
         remove(store, left, "retention", 0)
     now = msgspec.structs.replace(HERE, lives={"a": 3, "b": 0, "c": 0})
-    assert reason in refusal(store, starts, before, now)
-    assert "released output" in refusal(store, starts, nothing, now)
-    assert choose(store, starts, before, now, fork=True).event == SnapshotChosen(before, VIEW)
+    assert reason in refusal(store, before, now)
+    assert "released output" in refusal(store, nothing, now)
+    assert choose(store, before, now, fork=True).event == SnapshotChosen(before, VIEW)
 
 
 @pytest.mark.parametrize("in_it", [{"a": 10}, {"gone": 10}], ids=["there", "left"])
 def test_R2_an_abandoned_snapshot_may_be_gone_to_also_where_that_which_it_hung_on_is_removed(
     tmp_path: Path, in_it: dict[str, int]
 ) -> None:
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     oldest, base, abandoned = committed(store, 1, a=3), committed(store, 2, a=10), committed(store, 3, **in_it)
-    start(store, 2, base, starts)
+    start(store, 2, base)
     committed(store, 1, a=10, epoch=2)
-    assert "released output" not in refusal(store, starts, abandoned)
+    assert "released output" not in refusal(store, abandoned)
     for name in (base, oldest):
         remove(store, name, "retention", 0)
-        assert "released output" not in refusal(store, starts, abandoned)
+        assert "released output" not in refusal(store, abandoned)
 
 
 def test_R2_who_left_twice_has_output_of_two_lives(tmp_path: Path) -> None:
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     left = [committed(store, 1, gone=70), committed(store, 2, gone=70)]
-    assert "released output" not in refusal(store, starts, left[0])
+    assert "released output" not in refusal(store, left[0])
     committed(store, 3, gone=30, joined=3)
     for name in left:
-        assert "sink out of process a has handed out 30 more since" in refusal(store, starts, name)
+        assert "sink out of process a has handed out 30 more since" in refusal(store, name)
 
 
 def test_R2_one_whose_leave_was_undone_lives_the_same_life(tmp_path: Path) -> None:
     """Where it had left without having let out more, all may still go."""
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     base, abandoned = committed(store, 1, a=50), committed(store, 2, gone=50)
-    start(store, 2, base, starts)
+    start(store, 2, base)
     committed(store, 1, a=50, epoch=2)
-    assert "released output" not in refusal(store, starts, abandoned)
+    assert "released output" not in refusal(store, abandoned)
     committed(store, 2, a=51, epoch=2)
-    assert "sink out of process a has handed out 1 more since" in refusal(store, starts, abandoned)
+    assert "sink out of process a has handed out 1 more since" in refusal(store, abandoned)
 
 
 class Balance(Process):
@@ -229,20 +228,20 @@ class Forgetful(Balance):
 def test_E9_a_snapshot_that_the_programs_cannot_go_on_from_is_refused_when_asked_for(
     tmp_path: Path, processes: dict[str, Process], messages: tuple[type, ...], reason: str
 ) -> None:
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     name = commit(store, sample(1))
     system = System(processes={"a": Unknown(), "b": Unknown(), **processes}, channels=[], messages=messages)
-    event = choose(store, starts, name, HERE, system=system).event
+    event = choose(store, name, HERE, system=system).event
     assert isinstance(event, RestoreRefused)
     assert reason in event.reason
     # A crash must not end in going back further than need be: the process itself says that it cannot.
-    assert choose(store, starts, None, HERE, system=system).event == SnapshotChosen(name, VIEW)
+    assert choose(store, None, HERE, system=system).event == SnapshotChosen(name, VIEW)
 
 
 def test_E9_what_is_open_aborted_or_unknown_is_refused_with_the_reason(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
-    event = choose(store, {}, "000001-00000009-coordinator", HERE).event
+    event = choose(store, "000001-00000009-coordinator", HERE).event
     assert isinstance(event, RestoreRefused)
     assert "there is no such snapshot" in event.reason
 
@@ -253,7 +252,7 @@ def test_E9_an_inconsistent_snapshot_is_refused(tmp_path: Path) -> None:
     liar = whole.fragments["a"]
     sent = {name: msgspec.structs.replace(end, count=end.count + 1) for name, end in liar.sent.items()}
     whole.fragments["a"] = msgspec.structs.replace(liar, sent=sent)
-    event = choose(store, {}, commit(store, whole), HERE).event
+    event = choose(store, commit(store, whole), HERE).event
     assert isinstance(event, RestoreRefused)
     assert "is inconsistent: a->b" in event.reason
 
@@ -275,11 +274,11 @@ class Choosy(Process):
 def test_E9_a_snapshot_that_a_process_refuses_to_become_is_refused_when_asked_for(
     tmp_path: Path, refusal: BaseException
 ) -> None:
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     name = commit(store, sample(1))
     system = System(processes={"a": Unknown(), "b": Choosy(refusal)}, channels=[])
-    event = choose(store, starts, name, HERE, system=system).event
+    event = choose(store, name, HERE, system=system).event
     assert isinstance(event, RestoreRefused)
     assert "this ledger is closed" in event.reason
 
@@ -287,8 +286,8 @@ def test_E9_a_snapshot_that_a_process_refuses_to_become_is_refused_when_asked_fo
 def test_E9_a_snapshot_that_is_removed_while_it_is_looked_at_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     name, _ = commit(store, sample(1)), commit(store, sample(2))
 
     def verified_slowly(*_: Any) -> None:
@@ -296,23 +295,22 @@ def test_E9_a_snapshot_that_is_removed_while_it_is_looked_at_is_refused(
 
     monkeypatch.setattr(choosing, "_unverified", verified_slowly)
     system = System(processes={"a": Unknown(), "b": Unknown()}, channels=[])
-    event = choose(store, starts, name, HERE, system=system).event
+    event = choose(store, name, HERE, system=system).event
     assert isinstance(event, RestoreRefused)
     assert "removed" in event.reason
 
 
 def test_R2_what_a_fork_has_left_behind_is_restored_by_another_fork_only(tmp_path: Path) -> None:
     """Its output goes on in the file of the fork; and the latest is that of the fork, not what it left behind."""
-    store, starts = Store.create(tmp_path / "store"), {}
-    start(store, 1, None, starts)
+    store = Store.create(tmp_path / "store")
+    start(store, 1, None)
     first, second = commit(store, with_sink(1)), commit(store, with_sink(2))
-    starts[2] = EpochStart(2, 0, first, fork=True)
-    store.append(starts[2], store.state().next_position)
-    assert choose(store, starts, "latest", HERE).event == SnapshotChosen(first, VIEW)
-    event = choose(store, starts, second, HERE).event
+    start(store, 2, first, fork=True)
+    assert choose(store, "latest", HERE).event == SnapshotChosen(first, VIEW)
+    event = choose(store, second, HERE).event
     assert isinstance(event, RestoreRefused)
     assert "was left behind by the fork of epoch 2" in event.reason
-    assert choose(store, starts, second, HERE, fork=True).event == SnapshotChosen(second, VIEW)
+    assert choose(store, second, HERE, fork=True).event == SnapshotChosen(second, VIEW)
 
 
 def with_sink(counter: int) -> Any:
