@@ -70,6 +70,26 @@ def test_list_all_shows_the_aborted_ones_with_the_reason(store):
     ]
 
 
+def test_list_last_shows_the_newest_and_says_how_many_there_are(pristine):
+    everything = run("snapshot", "list", "--store", pristine, "--json").document["snapshots"]
+    newest = run("snapshot", "list", "--store", pristine, "--last", "1", "--json").document["snapshots"]
+    assert len(everything) > 1
+    assert newest == everything[-1:]
+    shown = run("snapshot", "list", "--store", pristine, "--last", "1").out
+    assert f"the last 1 of {len(everything)} snapshots" in shown
+    assert everything[0]["id"] not in shown
+
+
+def test_list_is_the_same_from_a_checkpoint_as_from_the_entries(pristine, tmp_path):
+    copy = shutil.copytree(pristine, tmp_path / "copy")
+    store = Store.open(copy, checkpoint_every=2)
+    store.state()
+    assert store.write_checkpoint() is not None
+    for words in ([], ["--all"], ["--json"], ["--all", "--json", "--last", "2"]):
+        one, other = (run("snapshot", "list", "--store", place, *words).out for place in (pristine, copy))
+        assert one.replace(str(pristine), "") == other.replace(str(copy), "")
+
+
 def test_list_of_a_store_without_snapshots(tmp_path):
     Store.create(tmp_path / "empty")
     assert run("snapshot", "list", "--store", tmp_path / "empty").out == "no complete snapshot\n"

@@ -1,13 +1,14 @@
 """The snapshots of a store as a list: the complete ones, and what became of the others."""
 
+from itertools import islice
+
 import msgspec
 
 from strobe.cli.freeze_frame import time_text
 from strobe.cli.output import Column, count, print_table, say, size_text
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Begin, Manifest
-from strobe.storage import Store
-from strobe.storage.channel_frames import RECORD
+from strobe.protocol.log import Begin
+from strobe.storage import Committed, LogState, Store
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -32,71 +33,83 @@ class Listed(msgspec.Struct, frozen=True):
     parent: str | None = None
 
 
-def list_complete(store: Store) -> list[Listed]:
-    """Return those that are complete, oldest first."""
-    pinned = store.state().pinned
-    return [_complete(position, name, manifest, name in pinned) for position, name, manifest in store.list()]
+def list_complete(store: Store, last: int | None = None) -> list[Listed]:
+    """Return those that are complete, oldest first; the `last` ones, if that is given. No manifest is read for it
+    where a checkpoint of the log has what is shown.
+    """
+    state = store.state()
+    newest_first = islice(reversed(state.committed.items()), last)
+    return [_complete(name, complete, name in state.pinned) for name, complete in newest_first][::-1]
 
 
-def list_others(store: Store) -> list[Listed]:
-    """Return those that were begun and are not complete, with what became of them."""
+def list_others(store: Store, last: int | None = None) -> list[Listed]:
+    """Return those that were begun and are not complete, with what became of them, oldest first.
+
+    Begins that were removed from the log, below a checkpoint, are left out.
+    """
     state = store.state()
     listed: dict[str, Listed] = {}
-    for position, entry in store.read_log():
-        if not isinstance(entry, Begin) or entry.snapshot in state.committed or entry.snapshot in listed:
-            continue
-        status, reason = "open", None
-        if entry.snapshot in state.aborted:
-            status, reason = "aborted", state.aborted[entry.snapshot]
-        elif entry.snapshot in state.removed:
-            status, reason = "removed", state.removed[entry.snapshot]
-        listed[entry.snapshot] = Listed(
-            entry.snapshot,
-            status,
-            position,
-            entry.protocol,
-            entry.initiators,
-            entry.view,
-            entry.at_us,
-            reason=reason,
-            epoch=SnapshotId.parse(entry.snapshot).epoch,
-            pinned=entry.snapshot in state.pinned,
-        )
-    return list(listed.values())
+    for position in reversed(store.positions()):
+        entry = store.read_entry(position)
+        if isinstance(entry, Begin) and entry.snapshot not in state.committed:
+            listed[entry.snapshot] = _other(state, position, entry)  # the first begin is the one that counts
+            if len(listed) == last:
+                break
+    return list(reversed(listed.values()))
 
 
-def print_listing(complete: list[Listed], others: list[Listed]) -> None:
-    """Print a table of each kind."""
-    _print_complete(complete)
+def _other(state: LogState, position: int, begin: Begin) -> Listed:
+    snapshot = begin.snapshot
+    status, reason = "open", None
+    if snapshot in state.aborted:
+        status, reason = "aborted", state.aborted[snapshot]
+    elif snapshot in state.removed:
+        status, reason = "removed", state.removed[snapshot]
+    return Listed(
+        snapshot,
+        status,
+        position,
+        begin.protocol,
+        begin.initiators,
+        begin.view,
+        begin.at_us,
+        reason=reason,
+        epoch=SnapshotId.parse(snapshot).epoch,
+        pinned=snapshot in state.pinned,
+    )
+
+
+def print_listing(complete: list[Listed], others: list[Listed], total: int) -> None:
+    """Print a table of each kind; `total` are complete in all."""
+    _print_complete(complete, total)
     if others:
         say()
         _print_others(others)
 
 
-def _complete(position: int, name: str, manifest: Manifest, pinned: bool) -> Listed:
-    records = manifest.processes.values()
-    sections = [section for record in records for section in record.in_flight.values()]
+def _complete(name: str, complete: Committed, pinned: bool) -> Listed:
+    summary = complete.summary
     return Listed(
         name,
         "complete",
-        position,
-        manifest.protocol,
-        manifest.initiators,
-        manifest.view.number,
-        manifest.started_us,
-        manifest.completed_us,
-        sum(record.state.bytes + sum(delta.bytes for delta in record.deltas) for record in records),
-        sum(section.messages for section in sections),
-        sum(section.bytes - section.frames * RECORD.size for section in sections),
-        epoch=manifest.epoch,
+        complete.position,
+        summary.protocol,
+        summary.initiators,
+        summary.view,
+        complete.started_us,
+        summary.completed_us,
+        summary.state_bytes,
+        summary.in_flight_messages,
+        summary.in_flight_bytes,
+        epoch=SnapshotId.parse(name).epoch,
         pinned=pinned,
-        pause_us=max((record.pause_us for record in records), default=0),
-        durations_us={process: record.duration_us for process, record in manifest.processes.items()},
-        parent=manifest.parent,
+        pause_us=summary.pause_us,
+        durations_us=summary.durations_us,
+        parent=summary.parent,
     )
 
 
-def _print_complete(listed: list[Listed]) -> None:
+def _print_complete(listed: list[Listed], total: int) -> None:
     if not listed:
         say("no complete snapshot")
         return
@@ -107,7 +120,10 @@ def _print_complete(listed: list[Listed]) -> None:
     print_table([Column("snapshot", name=True), *(Column(title, number=True) for title in titles)], rows)
     say()
     protocols = ", ".join(sorted({one.protocol for one in listed}))
-    say(f"{count(len(listed), 'snapshot')} by {protocols}; `in flight` as messages / bytes")
+    shown = (
+        count(len(listed), "snapshot") if total == len(listed) else f"the last {len(listed):,} of {total:,} snapshots"
+    )
+    say(f"{shown} by {protocols}; `in flight` as messages / bytes")
     for one in listed:
         if one.pinned:
             say(f"pinned: {one.id}")

@@ -122,12 +122,17 @@ class Column(NamedTuple):
 _STYLES = {"holds": "green", "violated": "bold red", "corrupt": "bold red", "undecided": "yellow", "aborted": "yellow"}
 
 
+_ROWS_DRAWN_MAX = 1000
+
 Cell = str | list[str]
 """Text, or several lines of it."""
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
     """Print a table that fits the width; verdicts are coloured on a terminal."""
+    if len(rows) > _ROWS_DRAWN_MAX and all(column.number or column.name for column in columns):
+        _print_long_table(columns, rows)
+        return
     from rich.console import Console
 
     console = Console(file=sys.stdout, width=max(width(), _width_min(columns, rows)), highlight=False)
@@ -135,6 +140,18 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
         console.print(table(columns, ([cell_of(cell) for cell in row] for row in rows)))
     for line in printed.get().splitlines():
         _write(line.rstrip(), sys.stdout)
+
+
+def _print_long_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    """Print a table in which nothing wraps, as `print_table` would, but without colours and a hundred times as fast."""
+    lines = [[column.title for column in columns], *([_cell_text(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (
+            cell.rjust(room) if column.number else cell.ljust(room)
+            for cell, room, column in zip(line, widths, columns, strict=True)
+        )
+        _write("  ".join(padded).rstrip(), sys.stdout)
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence["Text"]]) -> "Table":

@@ -28,21 +28,22 @@ SnapshotArgument = Annotated[
 def list_(
     store: StoreOption,
     everything: Annotated[bool, typer.Option("--all", help="Also those aborted, open or removed.")] = False,
+    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N.")] = None,
     json: JsonOption = False,
 ) -> int:
     """List the complete snapshots, oldest first.
 
     \b
     Example:
-      strobe snapshot list --store ./strobe-demo
+      strobe snapshot list --last 20 --store ./strobe-demo
     """
     opened = Store.open(store)
-    complete = list_complete(opened)
-    others = list_others(opened) if everything else []
+    complete = list_complete(opened, last)
+    others = list_others(opened, last) if everything else []
     if json:
         print_json({"store": opened.url, "snapshots": [*complete, *others]})
         return 0
-    print_listing(complete, others)
+    print_listing(complete, others, len(opened.known.committed))
     return 0
 
 
