@@ -3,7 +3,9 @@
 import socket
 from contextlib import contextmanager
 
-from strobe.runtime.control import LENGTH, Register, pack
+import msgspec
+
+from strobe.runtime.control import LENGTH, VERSION, Register, pack
 from strobe.runtime.wire import HEADER, HELLO, MAGIC, MESSAGES, Hello, handshake_frame
 
 _HELLO = bytes(handshake_frame(Hello(system="other", epoch=1, source="a", channel="a->b", incarnation=1)))
@@ -17,7 +19,37 @@ _KINDS = [
     lambda chance: LENGTH.pack(0xFFFFFFFF) + bytes(100),
     lambda chance: LENGTH.pack(20) + chance.randbytes(20),
     lambda chance: pack(Register(99, "a", "stranger", 0, ("127.0.0.1", 1), (), "chandy-lamport")),
+    lambda chance: _message(_REGISTER | {chance.choice(list(_REGISTER)): chance.choice(_HOSTILE)}),
+    lambda chance: _message(_REGISTER | {"process": chance.choice(_HOSTILE), "epoch": 1}),
+    # Messages of a node that comes back with the state of its epoch, and lies.
+    lambda chance: _message(_RETURNING) + _message(_started(chance.choice(_COUNTERS), chance.choice(_HOSTILE))),
+    lambda chance: _message(_RETURNING) + _message(_stored(chance.choice(_REFERENCES))),
 ]
+
+
+def _message(fields):
+    fields = dict(fields)
+    body = msgspec.msgpack.encode((fields.pop("type"), fields))
+    return LENGTH.pack(len(body)) + body
+
+
+_REGISTER = {"type": "Register", "version": VERSION, "process": "nobody", "instance": "stranger", "epoch": 0}
+_REGISTER |= {"address": ["127.0.0.1", 1], "channels": [], "protocol": "chandy-lamport"}
+_RETURNING = _REGISTER | {"epoch": 1}
+_HOSTILE = ["", "a\nb", "\x1b[31m", "../../etc/passwd", "x" * 300, -1, 2**64 - 1, float("nan"), None, [], {"": 0}]
+_COUNTERS = [-1, 2**40, 2**63 - 1, 2**64 - 1]
+_REFERENCES = ["../" * 12 + "dev/zero", "/etc/passwd", "", "0" * 63]
+
+
+def _started(counter, initiator):
+    return {"type": "SnapshotStarted", "snapshot": [1, counter, initiator], "process": "nobody", "view": 1}
+
+
+def _stored(reference):
+    state = {"blake3": reference, "bytes": 1, "begin": 0}
+    record = {"position": 1, "encoding": "bytes", "state": state, "sent": {}, "received": {}, "in_flight": {}}
+    stored = {"snapshot": [1, 1, "nobody"], "process": "nobody", "view": 1, "record": record}
+    return {"type": "FragmentStored", **stored}
 
 
 def garbage(chance):

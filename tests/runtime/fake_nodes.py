@@ -181,6 +181,10 @@ class FakeNode:
                 assert not self.ended.is_set(), f"{self.process} was cut off after {self.heard}"
                 await self._news.wait()
 
+    def forget(self) -> None:
+        """Skip what was heard so far."""
+        self._taken = len(self.heard)
+
     async def start_as_told(self) -> TellRestore:
         told = await self.hear(TellRestore)
         self.say(Drained(self.process, told.view.number))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.runtime.fake_nodes import Running, record_of, running
+from tests.runtime.fake_nodes import Running, both_alive, committed, record_of, running
 
 from strobe.protocol import SnapshotId
 from strobe.protocol.coordination import (
@@ -35,6 +35,7 @@ from strobe.runtime.control import (
     pack,
 )
 from strobe.storage import Store
+from strobe.storage.repair import examine
 
 SEEDS = range(20)
 SAID = 12
@@ -46,6 +47,12 @@ HOSTILE = (
     1 << 31,
     (1 << 63) - 1,
     -(1 << 63),
+    1 << 32,
+    1 << 40,
+    1 << 63,
+    (1 << 64) - 1,
+    float("inf"),
+    -1.0,
     1e308,
     float("nan"),
     "",
@@ -54,12 +61,22 @@ HOSTILE = (
     "nobody",
     "a->b",
     "../../etc",
+    "../" * 12 + "dev/zero",
+    "a\nb",
+    "a b",
+    ".",
+    "\u202e",
+    "0" * 64,
+    "é" * 150,
     "x" * 10_000,
     "\x00\x1b[31m",
     b"\xc1",
     [],
     {},
     [[]] * 50,
+    [1, (1 << 63) - 1, "a"],
+    [1, 1, ""],
+    {f"k{number}": 1 for number in range(1000)},
     {"": 0},
     "1-1-a",
     "999999-999999-b",
@@ -150,6 +167,16 @@ async def say(coordinator: Running, data: bytes) -> None:
     assert isinstance(node.heard[0], Welcome)
 
 
+async def goes_on(store: Path) -> None:
+    """Another coordinator reads the log, and a snapshot of both processes is committed."""
+    async with running(store, timeout_s=20.0) as coordinator:
+        a, b = await both_alive(coordinator)
+        a.forget()
+        b.forget()
+        await committed(coordinator, a, b)
+    assert examine(Store.open(store).place).findings == ()
+
+
 @pytest.mark.parametrize("open_snapshot", [False, True])
 @pytest.mark.parametrize("change", [by_fields, by_bytes, nested, as_it_is])
 def test_whatever_a_node_says_the_coordinator_goes_on(
@@ -170,6 +197,7 @@ def test_whatever_a_node_says_the_coordinator_goes_on(
                 await say(coordinator, change(message, chance))
             stranger = await coordinator.node("stranger", channels=())
             assert "there is no process" in (await stranger.refused()).reason
+        await goes_on(tmp_path / f"store-{seed}")
 
     for seed in SEEDS:
         asyncio.run(scenario(seed))

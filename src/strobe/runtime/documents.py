@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.names import Name
+from strobe.protocol.bounds import PrintedId, shortened
 from strobe.runtime.verdicts import ConditionStatus, Verdict
 
 TIMEOUT_S_MAX = 3600.0
@@ -223,7 +225,7 @@ class TakeRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Take a snapshot, from these `initiators` or as few as it takes; `wait` for its outcome."""
 
     wait: bool = False
-    initiators: tuple[str, ...] = ()
+    initiators: tuple[Name, ...] = ()
     timeout_s: float = 60.0
 
 
@@ -238,7 +240,7 @@ class Taken(msgspec.Struct):
 class RestoreRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Roll back to `snapshot`: an id, the beginning of one, `latest`, or null for the newest that can be restored."""
 
-    snapshot: str | None = "latest"
+    snapshot: PrintedId | None = "latest"
     fork: bool = False
     timeout_s: float = 60.0
 
@@ -257,6 +259,9 @@ class LeaveRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 class StopRequest(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = "the system was stopped"
+
+    def __post_init__(self) -> None:
+        self.reason = shortened(self.reason)
 
 
 class Accepted(msgspec.Struct):
