@@ -77,6 +77,13 @@ def make_directories(path: Path) -> None:
         path.mkdir(directory_mode(), exist_ok=True)
 
 
+def make_own(*paths: Path) -> None:
+    """Make each of these directories in turn, but none above them; NotRegularError: one is a symbolic link."""
+    for path in paths:
+        path.mkdir(directory_mode(), exist_ok=True)
+        refuse_link(str(path))
+
+
 def refuse_link(path: str) -> None:
     """Raise NotRegularError if there is a symbolic link at `path`, where a directory belongs."""
     mode = os.lstat(path).st_mode

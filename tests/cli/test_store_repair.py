@@ -79,3 +79,19 @@ def test_a_poisoned_system_starts_again_after_the_repair(tmp_path: Path):
     before = len(Store.open(store).list())
     assert run_apart(*up).code == 0
     assert len(Store.open(store).list()) > before
+
+
+@pytest.mark.parametrize("link", ["run", "run/log", "run/log/coordinator.log"])
+def test_up_writes_no_log_through_a_symbolic_link(tmp_path: Path, link: str):
+    store = Path(Store.create(tmp_path / "store").url)
+    outside = tmp_path / "outside"
+    if link.endswith(".log"):
+        outside.write_bytes(b"")
+    else:
+        outside.mkdir()
+    (store / link).parent.mkdir(parents=True, exist_ok=True)
+    (store / link).symlink_to(outside)
+    failed = run_apart("up", BANK, "--store", store, "--for", "1")
+    assert failed.code in (1, 3), failed
+    assert "is a symbolic link" in " ".join(failed.err.split())
+    assert outside.read_bytes() == b"" if outside.is_file() else list(outside.iterdir()) == []

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cli.command_line import refused, run
 from tests.runtime.fake_nodes import FakeNode, Running, both_alive, committed, record_of, running
 
 from strobe.protocol import SnapshotId
@@ -18,7 +19,7 @@ from strobe.protocol.coordination import (
     SnapshotWanted,
     TellView,
 )
-from strobe.protocol.log import BlobRef
+from strobe.protocol.log import Begin, BlobRef
 from strobe.runtime.control import LENGTH, Failed, FragmentStored, Heartbeat, SnapshotBegun
 from strobe.storage import Store
 
@@ -159,5 +160,34 @@ def test_only_the_beginning_of_a_long_reason_is_kept(tmp_path: Path) -> None:
             told = await a.outcome(begun.snapshot)
             assert TEXT_MAX < len(told.reason) < 2 * TEXT_MAX
             assert len(Failed("a", "x" * (1 << 20)).reason) < 2 * TEXT_MAX
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("counter", [2**40, COUNT_MAX])
+def test_a_begin_far_ahead_in_the_log_is_aborted_and_not_counted_on_from(tmp_path: Path, counter: int) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            await committed(coordinator, *await both_alive(coordinator))
+        store = Store.open(tmp_path / "store")
+        far = SnapshotId(store.state().epoch, counter, "a")
+        store.append(Begin(str(far), 1, "chandy-lamport", ("a",), 1), store.state().next_position)
+        async with running(tmp_path / "store") as coordinator:
+            await coordinator.until(lambda: str(far) in coordinator.coordinator.state.aborted)
+            a, b = await both_alive(coordinator)
+            a.forget()
+            b.forget()
+            name = await committed(coordinator, a, b)
+            assert SnapshotId.parse(name).counter < 10
+
+    asyncio.run(scenario())
+
+
+def test_a_log_is_not_fenced_while_its_coordinator_runs(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", http=True) as coordinator:
+            await both_alive(coordinator)
+            result = await asyncio.to_thread(run, "store", "repair", tmp_path / "store", "--fence", "0", "--yes")
+            refused(result, "a coordinator runs on the store")
 
     asyncio.run(scenario())

@@ -689,3 +689,15 @@ class TestCommands:
 
     def test_a_file_has_no_since(self, tmp_path):
         refused(run("trace", "verify", tmp_path / "run.jsonl", "--since", "x"), "--since is for the directory")
+
+
+def test_nothing_is_removed_or_written_through_a_symbolic_link(tmp_path):
+    precious = tmp_path / "outside" / "epoch-000001" / "b" / "000001.parquet"
+    precious.parent.mkdir(parents=True)
+    precious.write_bytes(b"precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "trace").symlink_to(tmp_path / "outside")
+    tracer = open_tracer(tmp_path / "run" / "trace", "b", bytes_max=1)
+    tracer.close()
+    assert precious.read_bytes() == b"precious"
+    assert [path.name for path in (tmp_path / "outside").rglob("*") if path.is_file()] == ["000001.parquet"]

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Set
 from typing import Self, assert_never
 
 from strobe.errors import ProtocolViolation, UsageError
+from strobe.protocol.bounds import COUNTER_AHEAD_MAX
 from strobe.protocol.effects import DropRecording, Effect, FinishFragment, RecordState
 from strobe.protocol.ends import Ends
 from strobe.protocol.events import (
@@ -171,9 +172,15 @@ class Endpoint(Ends):
 
     def _is_settled(self, snapshot: SnapshotId) -> bool:
         """Tell whether `snapshot` needs nothing of this process any more; remember that it was seen."""
+        if not self._is_near(snapshot.counter):
+            return True  # no coordinator begins it, and the ids that this process gives shall not follow it
         if snapshot.counter > self.counter_seen:
             self.counter_seen = snapshot.counter
         return snapshot.epoch != self.epoch or snapshot.counter < self.counter_floor or snapshot in self.closed
+
+    def _is_near(self, counter: int) -> bool:
+        """Tell whether a counter is one that somebody may have come to by counting."""
+        return counter <= max(self.counter_seen, self.counter_floor) + COUNTER_AHEAD_MAX
 
     def _takes_part_in(self, view: int) -> bool:
         """Tell whether a snapshot of this view concerns this process: one that is leaving has no part in any more."""

@@ -13,6 +13,7 @@ the channel is needed to tell. By L2 nothing sent after the sender's cut is rece
 the channel state is what was sent before the sender's cut and not received before the receiver's, all of it.
 """
 
+from strobe.errors import ProtocolViolation
 from strobe.protocol.effects import Effect, ReportSentCounts
 from strobe.protocol.endpoint import Endpoint, Recording
 from strobe.protocol.events import (
@@ -23,6 +24,9 @@ from strobe.protocol.events import (
 )
 from strobe.protocol.frames import InFlight
 from strobe.protocol.ids import COORDINATOR, SnapshotId
+
+CUTS_AT_ONCE_MAX = 64
+"""How many missing indices are recorded at most when one above them is seen."""
 
 
 class LaiYang(Endpoint):
@@ -40,6 +44,8 @@ class LaiYang(Endpoint):
         effects: list[Effect] = []
         if index > self.index:
             incoming.check(frame, self.process, consumed)
+            if not self._is_near(index):
+                raise ProtocolViolation(self.process, channel, f"the cut index of a frame leaps to {index}")
             effects = self._advance(index, None)
         effects += self._accept(event)
         for recording in list(self.open.values()):
@@ -73,6 +79,8 @@ class LaiYang(Endpoint):
     def _advance(self, index: int, inside: Breakpoint | None) -> list[Effect]:
         """Record every cut after the own index up to `index`, all at this moment (L2)."""
         effects: list[Effect] = []
+        # After a leap, those before the last few have ended long ago; a process may have named one far ahead (C1).
+        self.index = max(self.index, index - CUTS_AT_ONCE_MAX)
         while self.index < index:
             self.index += 1
             snapshot = SnapshotId(self.epoch, self.index, COORDINATOR)

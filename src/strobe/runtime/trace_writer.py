@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from strobe.errors import StoreError, UsageError
-from strobe.private_files import directory_mode
+from strobe.private_files import make_own, refuse_link
 from strobe.protocol import FIFO, ChannelSpec, Fragment
 from strobe.traces.notes import Notes, trace_name
 from strobe.traces.rows import to_table
@@ -121,14 +121,16 @@ class TraceWriter:
 
     def _make_room(self) -> None:
         self._make_trace()
+        # Nothing is removed or written through a symbolic link: what lies there is none of ours.
+        refuse_link(str(self._trace))
+        make_own(self.directory.parent)
         if self._older is None:
             # An epoch begins once, and a view is joined once: what lies here is of one that ended before it had begun.
             shutil.rmtree(self.directory, ignore_errors=True)
             lives = _lives_in(self._trace, self._process)
             self._older = [(path, _size(path)) for path in lives if path != self.directory]
             self._bytes = sum(size for _, size in self._older)
-        for directory in (self.directory.parent, self.directory):
-            directory.mkdir(directory_mode(), exist_ok=True)
+        make_own(self.directory)
 
     def skip(self, notes: Notes, reason: str) -> None:
         """Count one segment without writing it."""

@@ -27,7 +27,7 @@ from typing import Any, cast
 
 import msgspec
 
-from strobe.errors import UNREADABLE, TransportError
+from strobe.errors import UNREADABLE, TransportError, UsageError
 from strobe.names import Name
 from strobe.protocol.bounds import Count, Word
 from strobe.protocol.events import Marker
@@ -191,8 +191,11 @@ def number(buffer: bytearray, sequence: int) -> None:
 def read_control(kind: int, body: bytes | bytearray | memoryview) -> Any:
     """Return what the body of a frame other than MESSAGES and CREDIT says, in its own type."""
     try:
-        return _decoders[kind].decode(body)
-    except UNREADABLE as error:
+        found = _decoders[kind].decode(body)
+        if kind == VIEW:
+            found[0].check()
+        return found
+    except (*UNREADABLE, UsageError) as error:
         raise FrameRejected("wrong body", f"a {KINDS[kind]} frame that cannot be read: {error}") from error
 
 

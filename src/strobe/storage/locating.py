@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from strobe.errors import UsageError
-from strobe.private_files import directory_mode, make_directories, refuse_link
+from strobe.private_files import make_directories, make_own
 from strobe.storage.disk import Disk
 from strobe.storage.header import RUN, read_header
 from strobe.storage.objects import Objects
@@ -80,13 +80,10 @@ def make_run_directory(url: str | Path, identity: str, name: str = "") -> Path:
     """
     run = run_directory(url)
     if is_object_url(url):
-        make_directories(run / name)
+        make_directories(run.parent)
     else:
         read_header(Disk(locate(url)), identity)
-        for directory in (run, run / name):
-            directory.mkdir(directory_mode(), exist_ok=True)
-    for directory in (run, run / name):
-        refuse_link(str(directory))
+    make_own(run, run / name)
     return run / name
 
 

@@ -57,6 +57,13 @@ def test_a_request_that_comes_after_the_marker_does_nothing() -> None:
     play.ignores(request(S1))
 
 
+def test_a_counter_that_leaps_too_far_is_ignored_and_not_counted_on_from() -> None:
+    play = p()
+    play.ignores(marker("qp", SnapshotId(1, 2**63 - 1, "q")))
+    play.ignores(request(SnapshotId(1, 2**40, "q")))
+    assert play.machine.next_id() == SnapshotId(1, 1, "p")
+
+
 def test_an_own_id_is_one_above_the_highest_counter_seen() -> None:
     play = p()
     assert play.machine.next_id() == SnapshotId(1, 1, "p")

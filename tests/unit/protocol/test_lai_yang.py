@@ -17,9 +17,11 @@ from tests.unit.protocol.playbook import (
     view,
 )
 
+from strobe.errors import ProtocolViolation
 from strobe.protocol import UNORDERED, InFlight, LaiYang
 from strobe.protocol.effects import DropRecording, FinishFragment, RecordState, ReportSentCounts
 from strobe.protocol.events import Breakpoint, Restarted, SentCountRelayed, SnapshotAborted, SnapshotsSettled
+from strobe.protocol.lai_yang import CUTS_AT_ONCE_MAX
 
 S1, S2, S3 = snapshot_id(1), snapshot_id(2), snapshot_id(3)
 
@@ -358,3 +360,21 @@ def test_a_cut_inside_the_last_frame_sent_is_complete_with_the_relayed_count() -
     play.hears(received("qp", frame(1, "a", "b")))
     play.hears(request(S1, inside=Breakpoint("qp", 1)))
     assert in_flight(play.finishes(relayed(S1, "qp", 2))) == {"qp": ["b"]}
+
+
+# Indices that nobody has counted up to
+
+
+def test_after_a_leap_only_the_last_cuts_are_recorded() -> None:
+    play = p()
+    effects = play.hears(request(snapshot_id(1_000_000_000)))
+    recorded = [effect.snapshot.counter for effect in effects if isinstance(effect, RecordState)]
+    assert recorded == list(range(1_000_000_000 - CUTS_AT_ONCE_MAX + 1, 1_000_000_001))
+
+
+def test_an_index_that_leaps_too_far_is_a_violation_and_changes_nothing() -> None:
+    play = p()
+    with pytest.raises(ProtocolViolation, match="leaps to"):
+        play.hears(received("qp", frame(1, "a", index=2**62)))
+    assert play.machine.index == 0
+    assert play.machine.incoming["qp"].count == 0

@@ -16,8 +16,15 @@ from strobe.runtime.wire import HEADER, HEADER_BYTES, FrameRejected, Hello, Refu
 NAMES = st.text(min_size=1, max_size=20).filter(is_name)
 COUNTS = st.integers(0, 2**63 - 1)
 NUMBERS = st.integers(0, 2**32 - 1)
-SPECS = st.builds(ChannelSpec, NAMES, NAMES, NAMES, st.just("fifo"), COUNTS)
-VIEWS = st.builds(View, NUMBERS, st.tuples(NAMES), st.tuples(SPECS))
+VIEWS = st.builds(
+    lambda number, process, channel, incarnation: View(
+        number, (process,), (ChannelSpec(channel, process, process, "fifo", incarnation),)
+    ),
+    NUMBERS,
+    NAMES,
+    NAMES,
+    COUNTS,
+)
 MARKERS = st.builds(Marker, COUNTS, NUMBERS, st.builds(SnapshotId, COUNTS, COUNTS, NAMES))
 
 
