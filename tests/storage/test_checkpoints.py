@@ -1,6 +1,7 @@
 """Checkpoints of the log's fold (S1): what is read from one equals what all the entries come to, or is refused."""
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,12 @@ from strobe.protocol import Lifecycle, Policy, View
 from strobe.protocol.coordination import EntryLogged, Recovered
 from strobe.protocol.memory import Memory, recall
 from strobe.storage import LogState, Problem, Store
+from strobe.storage.checkpoint_collection import superfluous
 from strobe.storage.checkpointing import MERGED
 from strobe.storage.checkpoints import encode_checkpoint, newest_first, read_checkpoint
 from strobe.storage.entries import CHECKPOINTS, entry_name
 from strobe.storage.folded import Folded
+from strobe.storage.following import Follower
 from strobe.storage.log_state import Committed, Manifests
 
 SEEDS = range(5)
@@ -283,3 +286,67 @@ def told_of(root: Path) -> Iterator[EntryLogged]:
 
 def parts(brain: Lifecycle) -> dict[str, Any]:
     return {name: vars(part) if hasattr(part, "__dict__") else part for name, part in vars(brain).items()}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_D2_a_follower_from_any_checkpoint_finds_what_one_of_all_entries_finds(tmp_path: Path, seed: int) -> None:
+    """Also the commits that were removed since: a stream says of them that they were removed."""
+    root, bare = tmp_path / "store", tmp_path / "bare"
+    checkpointed(root, seed, 3)
+    shutil.copytree(root, bare, ignore=shutil.ignore_patterns(CHECKPOINTS))
+    whole = Follower(bare)
+    whole.advance()
+    expected = [(one.position, one.snapshot_id, one.problem) for one in whole.between(0, whole.end)]
+    for position in without_newest(root):
+        follower = Follower(root)
+        assert follower.end == position
+        assert follower.advance() == whole.end
+        for start in (position, position - 1, 0):
+            found = [(one.position, one.snapshot_id, one.problem) for one in follower.between(start, whole.end)]
+            assert found == [one for one in expected if one[0] >= start]
+        assert follower.checksum_before(position) == whole.checksum_before(position)
+        removed = [snapshot for _, snapshot, _ in expected if snapshot and whole.is_removed(snapshot)]
+        assert all(map(follower.is_removed, removed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_S2_what_checkpoints_make_superfluous_is_removed_in_any_order_and_nothing_changes(
+    tmp_path: Path, seed: int
+) -> None:
+    """E8: readers of either checkpoint that is kept, followers and the next writers find what they found before."""
+    root = tmp_path / "store"
+    store = checkpointed(root, seed, 5)
+    expected, end = everything(whole(root)), store.state().next_position
+    before = Follower(root)
+    before.advance()
+    followed = before.between(0, end)
+    doomed = superfluous(store.place, store.header.blake3)
+    assert doomed
+    random.Random(seed).shuffle(doomed)
+    for count, name in enumerate(doomed):
+        (root / name).unlink()
+        if count % 5 == 0 or count == len(doomed) - 1:
+            after = Follower(root)
+            after.advance()
+            assert after.between(0, end) == followed
+            assert everything(Store.open(root).state()) == expected
+            assert problems(Store.open(root)) == []
+    assert superfluous(store.place, store.header.blake3) == []
+    spoil(root / newest_first(store.place)[0])  # one may be lost
+    assert everything(Store.open(root).state()) == expected
+    again = Store.open(root, checkpoint_every=5)
+    for position, entry in enumerate(RandomLog(seed + 100).entries(12), again.state().next_position):
+        again.append(entry, position)
+        again.write_checkpoint()
+    assert everything(Store.open(root).state()) == everything(again.state())
+
+
+def test_nothing_is_superfluous_unless_two_checkpoints_are_whole(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = checkpointed(root, 3, 10, 30)
+    names = newest_first(store.place)
+    assert len(names) == 3
+    assert superfluous(store.place, store.header.blake3)
+    for name in names[1:]:
+        spoil(root / name)
+    assert superfluous(store.place, store.header.blake3) == []

@@ -12,6 +12,7 @@ entry counts, because then that is what the damaged entry was.
 import re
 from bisect import bisect_left
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,10 +20,14 @@ import msgspec
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
 from strobe.protocol.log import Begin, BlobRef, Commit, Fence
 from strobe.storage.blobs import Blobs
-from strobe.storage.entries import LOG, decode_entry, decode_outline, entry_name, entry_position
+from strobe.storage.checkpoints import Checkpoint, manifest_at, usable
+from strobe.storage.commit_segments import Segment
+from strobe.storage.entries import decode_entry, decode_outline, entry_name
 from strobe.storage.fences import Fences
+from strobe.storage.folded import unfold
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import place_at
+from strobe.storage.log import last_position, probed_end
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import check_seal, stated_checksum
@@ -118,6 +123,22 @@ class Follower:
         self._followed: list[Followed] = []
         self._damaged: set[int] = set()
         self._listed = False
+        # The checkpoint that this begins with, until somebody asks for what lies before it.
+        self._unread: Checkpoint | None = None
+        self._base = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with the newest checkpoint that can be used, if there is one."""
+        found = usable(self.place, self._header, partial(manifest_at, self.place), [])
+        loaded = next(found, None)
+        if loaded is None:
+            return
+        checkpoint = loaded.checkpoint
+        unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)
+        self._terms = Terms(checkpoint.term)
+        self._before = checkpoint.previous
+        self._base, self._unread = checkpoint.position, checkpoint
 
     @property
     def end(self) -> int:
@@ -145,8 +166,25 @@ class Follower:
         return self.end
 
     def between(self, start: int, end: int) -> list[Followed]:
-        """Return the commits that took effect, and the damaged entries, from `start` up to and without `end`."""
+        """Return the commits that took effect, and the damaged entries, from `start` up to and without `end`.
+
+        What a checkpoint stands for was good when it was written; whether it still is, is seen when it is read.
+        """
+        if start < self._base:
+            self._read_below()
         return self._followed[self._place(start) : self._place(end)]
+
+    def _read_below(self) -> None:
+        """Take in the commits that a checkpoint stands for, also those that were removed since."""
+        checkpoint, self._unread = self._unread, None
+        below: list[Followed] = []
+        for ref in checkpoint.segments if checkpoint is not None else ():
+            segment = Segment(self.place, ref, partial(manifest_at, self.place))
+            columns = segment.commits
+            live = zip(columns.positions, columns.snapshots, columns.bytes, strict=True)
+            below += [Followed(position, snapshot, bytes=size) for position, snapshot, size in live]
+            below += [Followed(position, snapshot) for position, snapshot in segment.removed()]
+        self._followed = sorted(below, key=lambda followed: followed.position) + self._followed
 
     def checksum_before(self, position: int) -> str | None:
         """Return the checksum of the entry before `position`, which was read, or None where that is damaged.
@@ -253,8 +291,8 @@ class Follower:
             return True
         if self._listed:
             return False
-        positions = (entry_position(name) for name in self.place.names(LOG))
-        return any(found is not None and found > position for found in positions)
+        end = probed_end(self.place, position) if self._base else last_position(self.place) + 1
+        return end > position + 1
 
     def _require_same_store(self) -> None:
         """Raise where the store has vanished or is another one: an absent log looks like one that has ended."""
