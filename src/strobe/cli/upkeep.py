@@ -14,7 +14,7 @@ from strobe.cli.freeze_frame import time_text
 from strobe.cli.output import Column, count, print_json, print_table, say, size_text
 from strobe.errors import UsageError
 from strobe.protocol.log import Pin
-from strobe.storage import LogState, Store, append_when, retention
+from strobe.storage import LogState, Store, append_when, checkpointing, retention
 from strobe.storage.retention import Applied, Plan
 
 NamedArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, the beginning of one, or latest.")]
@@ -91,7 +91,7 @@ def collect(
     Example:
       strobe snapshot collect --keep-last 10 --hourly 24 --daily 7 --dry-run --store ./strobe-demo
     """
-    opened = Store.open(store)
+    opened = Store.open(store, checkpoint_every=checkpointing.EVERY)
     state = opened.state()
     planned = retention.plan(state, keep_last, hourly, daily, _now_us())
     # Before the log is read on: others may remove some of them, too.

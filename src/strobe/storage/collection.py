@@ -20,6 +20,7 @@ import msgspec
 
 from strobe.errors import StoreError
 from strobe.storage.blobs import BLOBS, blob_directory, directory_begin, is_digest
+from strobe.storage.checkpoint_collection import superfluous
 from strobe.storage.log_state import LogState, blob_key
 from strobe.storage.place import UNFINISHED
 from strobe.storage.store import Store
@@ -34,7 +35,8 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = None) -> Collected:
-    """Remove abandoned files of tmp/, the blobs that nothing keeps, and the directories that they leave empty.
+    """Remove abandoned files of tmp/, the blobs that nothing keeps, and the directories that they leave empty; also
+    what checkpoints make superfluous, after one was written if one is due.
 
     A dry run may ask what would go if the log said what is `foreseen`. StoreError: something could not be removed; all
     the rest is.
@@ -44,6 +46,10 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
     listed = _over(_listed_blobs(store), state)
     doomed = _unneeded(listed, state)
     failures: list[StoreError] = []
+    with _noting(failures):
+        if not dry_run:
+            store.write_checkpoint()
+        doomed += superfluous(store.place, store.header.blake3)
     removed: dict[str, int] = {}
     for name in (f"{UNFINISHED}/{name}" for name in store.place.names(UNFINISHED)):
         with _noting(failures):
