@@ -1,7 +1,8 @@
 """Whatever a node says that knows the control protocol, in its own name or at random: the coordinator goes on."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 from tests.runtime.fake_nodes import Running, both_alive, committed, record_of, running
 
+from strobe.errors import TransportError
 from strobe.protocol import SnapshotId
 from strobe.protocol.coordination import (
     CannotRestore,
@@ -33,6 +35,7 @@ from strobe.runtime.control import (
     SnapshotBegun,
     Welcome,
     pack,
+    unpack,
 )
 from strobe.storage import Store
 from strobe.storage.repair import examine
@@ -158,8 +161,10 @@ def as_it_is(message: msgspec.Struct, chance: Random) -> bytes:
 
 
 async def say(coordinator: Running, data: bytes) -> None:
-    """Come back as process a, say it, and hang up, or be hung up on."""
-    node = await coordinator.node("a", instance="a", epoch=coordinator.coordinator.brain.epoch)
+    """Come back as process a with the view installed, say it, and hang up, or be hung up on."""
+    brain = coordinator.coordinator.brain
+    node = await coordinator.node("a", instance="a", epoch=brain.epoch)
+    node.say(Drained("a", brain.view.number))
     node.writer.write(data)
     node.writer.write_eof()
     async with asyncio.timeout(20):
@@ -184,7 +189,7 @@ def test_whatever_a_node_says_the_coordinator_goes_on(
 ) -> None:
     async def scenario(seed: int) -> None:
         chance = Random(seed)
-        async with running(tmp_path / f"store-{seed}") as coordinator:
+        async with running(tmp_path / f"store-{seed}", overlapping_max=1000) as coordinator:
             a = await coordinator.node("a", instance="a")
             await a.start_as_told()
             await coordinator.living("b")
@@ -201,3 +206,53 @@ def test_whatever_a_node_says_the_coordinator_goes_on(
 
     for seed in SEEDS:
         asyncio.run(scenario(seed))
+
+
+def leaves(fields: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to each value, however deep, and to each key of a map."""
+    if isinstance(fields, dict):
+        for key, value in fields.items():
+            yield from leaves(value, (*path, key))
+    elif isinstance(fields, (list, tuple)):
+        for place, value in enumerate(fields):
+            yield from leaves(value, (*path, place))
+    else:
+        yield path
+
+
+def with_value(fields: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(fields, dict):
+        return {**fields, first: with_value(fields[first], tuple(rest), value)}
+    return [*fields[:first], with_value(fields[first], tuple(rest), value), *fields[first + 1 :]]
+
+
+def taken(message: msgspec.Struct) -> Iterator[bytes]:
+    """Yield the message with each of its values replaced by each hostile one, if that is still a message."""
+    fields = msgspec.to_builtins(message)
+    for path in leaves(fields):
+        for value in HOSTILE:
+            body = msgspec.msgpack.encode((type(message).__name__, with_value(fields, path, value)))
+            with suppress(TransportError):
+                unpack(body, FROM_NODE)
+                yield LENGTH.pack(len(body)) + body
+
+
+def test_every_extreme_value_that_is_not_refused_does_no_harm(tmp_path: Path) -> None:
+    """All that `unpack` lets pass: thousands of others end their connection before the coordinator looks at them."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", overlapping_max=1000) as coordinator:
+            a = await coordinator.node("a", instance="a")
+            await a.start_as_told()
+            await coordinator.living("b")
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            for message in every_message(coordinator, SnapshotId(1, 1, "a")):
+                if not isinstance(message, Register | CannotRestore):  # the latter would rightly stop everything
+                    for data in taken(message):
+                        await say(coordinator, data)
+        await goes_on(tmp_path / "store")
+
+    asyncio.run(scenario())
