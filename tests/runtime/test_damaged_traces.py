@@ -1,5 +1,6 @@
 """Damaged and crafted traces are refused with file and place: no other error, no hang, memory within bounds (E14)."""
 
+import base64
 import json
 import os
 import random
@@ -17,7 +18,9 @@ from tests.runtime.tracing_host import write_segments
 from strobe.causality.trace import parse_trace
 from strobe.causality.trace_lines import encode_header, encode_lines
 from strobe.errors import UsageError
+from strobe.traces import pages
 from strobe.traces.clock_logs.exporting import to_log
+from strobe.traces.pages import check_pages
 from strobe.traces.reading import read_live_trace
 from strobe.traces.rows import SCHEMA
 from strobe.traces.sealing import KEY, UNSEALED, seal
@@ -109,12 +112,15 @@ def test_E14_a_fifo_in_the_place_of_a_segment_is_refused(epoch):
     assert "000001.parquet cannot be read: is a FIFO, where a regular file must be" in " ".join(result.err.split())
 
 
-def crafted(header, rows, schema=SCHEMA):
+NAMES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
+
+
+def crafted(header, rows, schema=SCHEMA, **options):
     """Return a segment with any metadata, and rows that need not fit it, under a checksum that holds."""
     metadata = {name: json_text(value, msgspec.json.encode) for name, value in header.items()}
     table = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata(metadata | {KEY: UNSEALED})
     written = pa.BufferOutputStream()
-    pq.write_table(table, written)
+    pq.write_table(table, written, **{"use_dictionary": NAMES} | options)
     return seal(written.getvalue().to_pybytes())
 
 
@@ -198,6 +204,80 @@ def test_E14_few_bytes_that_stand_for_very_many_lines_are_refused(epoch):
     rows[0]["count"] = header["lines"] = 2**45
     file.write_bytes(crafted(header, rows))
     assert run("trace", "verify", epoch).code == 2
+
+
+def repeating(file, column, value, count, version, **options):
+    """Return a segment whose `column` has one value in every row, which few bits may stand for."""
+    header, rows = as_python(file)
+    row = next(row for row in rows if row["kind"] == "receive") | {"count": 1}
+    table = pa.Table.from_pylist([row], SCHEMA).take(pa.array([0] * count))
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), [value])
+    table = table.set_column(SCHEMA.names.index(column), column, values)
+    metadata = {name: json_text(part, msgspec.json.encode) for name, part in (header | {"lines": count}).items()}
+    stored = base64.b64encode(SCHEMA.with_metadata(metadata).serialize().to_pybytes())
+    written = pa.BufferOutputStream()
+    how = {"store_schema": False, "compression": "zstd", "data_page_version": version} | options
+    with pq.ParquetWriter(written, table.schema, **how) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({KEY: UNSEALED, "ARROW:schema": stored})
+    return seal(written.getvalue().to_pybytes())
+
+
+@pytest.mark.usefixtures("bounded_memory")
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("column", ["payload", "message_id"])
+def test_E14_a_dictionary_that_expands_without_bound_is_refused(epoch, column, version):
+    """E14: a file of some 100 kB, whose rows would take 2 GB."""
+    file = epoch / "a" / "000001.parquet"
+    value = b"\xda\x4e\x20" + b"x" * 20_000 if column == "payload" else "x" * 20_000
+    file.write_bytes(repeating(file, column, value, 100_000, version, use_dictionary=[*NAMES, column]))
+    assert file.stat().st_size < 200_000
+    with pytest.raises(UsageError, match=rf"000001\.parquet cannot be read: column {column} has an encoding"):
+        read_segment(file).rows()
+    assert run("trace", "verify", epoch).code == 2
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("column", ["payload", "name"])
+def test_E14_values_that_share_their_beginnings_are_refused(epoch, column, version):
+    """E14: each row of DELTA_BYTE_ARRAY may repeat a long value for nothing."""
+    file = epoch / "a" / "000001.parquet"
+    value = b"\xa1x" if column == "payload" else "x"
+    names = [name for name in NAMES if name != column]
+    encoding = {"use_dictionary": names, "column_encoding": {column: "DELTA_BYTE_ARRAY"}}
+    file.write_bytes(repeating(file, column, value, 10, version, **encoding))
+    with pytest.raises(UsageError, match=f"column {column} has an encoding that can expand without a bound"):
+        read_segment(file).rows()
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_E14_pages_are_added_up_before_any_is_expanded(epoch, monkeypatch, version):
+    """E14: zeros compress to almost nothing. What the footer declares does not count."""
+    file = epoch / "a" / "000001.parquet"
+    plain = {"use_dictionary": NAMES}
+    file.write_bytes(repeating(file, "payload", b"\xda\x4e\x20" + bytes(20_000), 1000, version, **plain))
+    assert len(read_segment(file).rows()) == 1000
+    monkeypatch.setattr(pages, "EXPANDED_BYTES_MAX", 20_000_000)
+    with pytest.raises(UsageError, match="its pages expand to more than 20,000,000 bytes"):
+        read_segment(file).rows()
+
+
+def test_E14_headers_of_pages_that_are_none_are_refused(small):
+    """E14: every header of every page, with other bytes in its place."""
+    raw, chance = small.read_bytes(), random.Random(3)
+    with pq.ParquetFile(pa.BufferReader(raw)) as file:
+        check_pages(raw, file.metadata, NAMES)
+        refused = 0
+        for _ in range(500):
+            column = file.metadata.row_group(0).column(chance.randrange(file.metadata.num_columns))
+            start = column.dictionary_page_offset or column.data_page_offset
+            place = start + chance.randrange(12)
+            changed = raw[:place] + chance.randbytes(8) + raw[place + 8 :]
+            try:
+                check_pages(changed, file.metadata, NAMES)
+            except ValueError:
+                refused += 1
+        assert refused > 100
 
 
 @pytest.mark.usefixtures("bounded_memory")

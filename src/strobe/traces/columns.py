@@ -12,7 +12,7 @@ import pyarrow as pa
 from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND, Columns
 from strobe.errors import UNREADABLE, UsageError
 from strobe.traces.arrow_columns import Integers, numbers_in, times_in
-from strobe.traces.rows import KINDS, SCHEMA, count_up, to_table
+from strobe.traces.rows import KINDS, count_up, to_table
 from strobe.traces.sealing import unreadable
 from strobe.traces.segments import COUNT_MAX, LINES_MAX, Segment
 
@@ -104,8 +104,6 @@ class ProcessLines:
 def _read(segments: Sequence[Segment]) -> pa.Table:
     tables = [segment.rows() for segment in segments]
     for segment, table in zip(segments, tables, strict=True):
-        if not table.schema.remove_metadata().equals(SCHEMA):
-            raise UsageError(f"{segment.path} does not have the columns of a trace: {', '.join(SCHEMA.names)}")
         _check(segment, table)
     return pa.concat_tables(tables or [to_table("", [], [], [])]).unify_dictionaries().combine_chunks()
 

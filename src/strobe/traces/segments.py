@@ -23,6 +23,8 @@ from strobe.causality.trace_lines import VERSION
 from strobe.errors import UNREADABLE, UsageError
 from strobe.private_files import open_file
 from strobe.protocol import ChannelSpec
+from strobe.traces.pages import check_pages
+from strobe.traces.rows import SCHEMA
 from strobe.traces.sealing import KEY, UNSEALED, read_sealed, seal, unreadable
 
 # Why a segment ends where it does.
@@ -32,7 +34,7 @@ CLOSED = "closed"
 """The process told all of its events; whatever it sent is in the trace."""
 
 _COUNTED = ("position", "ordinal", "count", "step")
-_NAMED = ["process", "kind", "channel", "snapshot_id", "name"]
+_NAMED = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
 LINES_MAX = 1 << 24
 """Lines that a segment may stand for: few bytes can stand for very many. Writers stop at a quarter of it."""
 COUNT_MAX = 1 << 53
@@ -93,13 +95,22 @@ class Segment(msgspec.Struct, frozen=True):
         try:
             # Not read_table, which imports pandas where that is installed; it takes a second.
             with pq.ParquetFile(pa.BufferReader(raw)) as file:
-                if file.metadata.num_rows > LINES_MAX:
-                    raise unreadable(self.path, f"it has {file.metadata.num_rows:,} rows")
+                self._check(raw, file)
                 rows = file.read()
             rows.validate(full=True)
             return rows
         except _FOREIGN as error:
             raise unreadable(self.path, str(error)) from error
+
+    def _check(self, raw: bytes, file: pq.ParquetFile) -> None:
+        """Refuse a file of other columns, or whose rows would take more memory than those of a segment may."""
+        if not file.schema_arrow.remove_metadata().equals(SCHEMA):
+            raise UsageError(f"{self.path} does not have the columns of a trace: {', '.join(SCHEMA.names)}")
+        if file.metadata.num_rows > self.header.lines:
+            raise unreadable(
+                self.path, f"it has {file.metadata.num_rows:,} rows for the {self.header.lines:,} lines of its header"
+            )
+        check_pages(raw, file.metadata, _NAMED)
 
 
 def directory_of(trace: Path, epoch: int, process: str, joined: int = 0) -> Path:
