@@ -11,6 +11,7 @@ COUNT_MAX = (1 << 63) - 1
 """What fits into a signed integer of 64 bits, which every reader of a store has."""
 VIEW_MAX = (1 << 32) - 1
 TEXT_MAX = 4096
+"""A reason that somebody else gave is cut after this number of characters (`plain_text.shortened`)."""
 KEYS_MAX = 100_000
 COUNTER_AHEAD_MAX = 1 << 32
 """How far the counter of a snapshot may be ahead of all that is known. Each process counts on its own, but a counter
@@ -36,10 +37,3 @@ PrintedId = Annotated[str, Meta(max_length=300)]
 """The printed id of a snapshot; `SnapshotId.parse` checks the rest."""
 Word = Annotated[str, Meta(max_length=300)]
 """A short text that is compared, and not shown: an instance, an identity, the name of a protocol."""
-
-
-def shortened(text: str) -> str:
-    """Return the beginning of a text that somebody else chose, so that it can be logged and stored."""
-    if len(text) <= TEXT_MAX:
-        return text
-    return f"{text[:TEXT_MAX]}... ({len(text) - TEXT_MAX} more characters)"

@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 
 from strobe.names import Name
-from strobe.protocol.bounds import KEYS_MAX, Count, PrintedId, ViewNumber, shortened
+from strobe.plain_text import shortened
+from strobe.protocol.bounds import KEYS_MAX, TEXT_MAX, Count, PrintedId, ViewNumber
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Departure, Entry, EntryRef, ReadEntry
 from strobe.protocol.view import ChannelSpec, View
@@ -16,7 +17,7 @@ Counts = Annotated[dict[Name, Count], msgspec.Meta(max_length=KEYS_MAX)]
 
 def shorten_reason(event: msgspec.Struct) -> None:
     """Keep the beginning of a reason. It may be a text of any length, such as that of a user's error."""
-    msgspec.structs.force_setattr(event, "reason", shortened(event.reason))  # type: ignore[attr-defined]
+    msgspec.structs.force_setattr(event, "reason", shortened(event.reason, TEXT_MAX))  # type: ignore[attr-defined]
 
 
 class SnapshotWanted(msgspec.Struct, frozen=True):

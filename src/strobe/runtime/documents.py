@@ -6,7 +6,8 @@ import msgspec
 
 from strobe.errors import UsageError
 from strobe.names import Name
-from strobe.protocol.bounds import PrintedId, shortened
+from strobe.plain_text import shortened
+from strobe.protocol.bounds import TEXT_MAX, PrintedId
 from strobe.runtime.verdicts import ConditionStatus, Verdict
 
 TIMEOUT_S_MAX = 3600.0
@@ -261,7 +262,7 @@ class StopRequest(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = "the system was stopped"
 
     def __post_init__(self) -> None:
-        self.reason = shortened(self.reason)
+        self.reason = shortened(self.reason, TEXT_MAX)
 
 
 class Accepted(msgspec.Struct):

@@ -4,7 +4,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from strobe.protocol.bounds import shortened
+from strobe.plain_text import shortened
+from strobe.protocol.bounds import TEXT_MAX
 from strobe.runtime.control import ChannelReport, Heartbeat
 from strobe.runtime.outlet import Outlet
 
@@ -23,7 +24,7 @@ def measure(host: "Host") -> Heartbeat:
     common = (host.name, epoch, position, time.process_time(), _memory_bytes())
     rejected = dict(host.rejected)
     if timeline is None:
-        return Heartbeat(*common, {}, {}, rejected, waiting=shortened(host.patience.waiting), claims=host.claims)
+        return Heartbeat(*common, {}, {}, rejected, waiting=_shortened(host.patience.waiting), claims=host.claims)
     return Heartbeat(
         *common,
         _outgoing(timeline),
@@ -33,10 +34,10 @@ def measure(host: "Host") -> Heartbeat:
         timeline.recordings.spilled_bytes,
         len(timeline.captures.open),
         unreadable={
-            inlet.channel: shortened(inlet.unreadable) for inlet in timeline.inlets.values() if inlet.unreadable
+            inlet.channel: _shortened(inlet.unreadable) for inlet in timeline.inlets.values() if inlet.unreadable
         },
         waiting_bytes={inlet.channel: inlet.waiting_bytes for inlet in timeline.inlets.values() if inlet.waiting_bytes},
-        held_back=shortened("; ".join(timeline.boundary.held_back.values())),
+        held_back=_shortened("; ".join(timeline.boundary.held_back.values())),
         claims=host.claims,
     )
 
@@ -51,9 +52,13 @@ def _outgoing(timeline: "Timeline") -> dict[str, ChannelReport]:
 
 
 def _report(sent: int, outlet: Outlet, full: bool) -> ChannelReport:
-    refused = shortened(outlet.refusal.reason) if outlet.refusal is not None else ""
+    refused = _shortened(outlet.refusal.reason) if outlet.refusal is not None else ""
     backlog_bytes, waiting_s, connected = outlet.backlog_bytes, outlet.waiting_s, outlet.connected
     return ChannelReport(sent, backlog_bytes, waiting_s, connected, outlet.reconnects, refused, full)
+
+
+def _shortened(text: str) -> str:
+    return shortened(text, TEXT_MAX)
 
 
 def _memory_bytes() -> int:

@@ -8,7 +8,8 @@ import msgspec
 
 from strobe.errors import StoreCorrupt, StoreError, UsageError
 from strobe.names import shown
-from strobe.protocol.bounds import shortened
+from strobe.plain_text import shortened
+from strobe.protocol.bounds import TEXT_MAX
 from strobe.protocol.log import Fence
 from strobe.storage.checkpoints import manifest_at, usable
 from strobe.storage.entries import entry_name
@@ -79,7 +80,7 @@ def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
     finding = _finding(place, Fences(place), position, log.invalid[position])
     if finding.fenced:
         raise UsageError(f"{entry_name(position)} was fenced off already")
-    log.append(Fence(position, found_bytes(_read(place, position)), shortened(reason), at_us), end)
+    log.append(Fence(position, found_bytes(_read(place, position)), shortened(reason, TEXT_MAX), at_us), end)
     return finding
 
 
