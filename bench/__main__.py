@@ -29,6 +29,7 @@ NAMES = (
     "pipeline",
     "lattice",
     "predicates",
+    "log_age",
 )
 
 

@@ -1,8 +1,10 @@
 """Logs of any entries in any order, most of which follow from each other, all of it drawn from a seed.
 
-Alone in a process (`python -m`), it writes a log into the store that is named, and a checkpoint after it.
+Alone in a process (`python -m`), it writes such logs into stores in the directory that
+is named, and a checkpoint after each.
 """
 
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -134,6 +136,8 @@ def write_log(store: Store, seed: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    written = Store(Store.create(sys.argv[1], identity="0" * 32).place, checkpoint_every=20)
-    write_log(written, 5, 60)
-    assert written.write_checkpoint() is not None
+    os.fsync = lambda descriptor: None  # type: ignore[assignment]  # nobody pulls the plug
+    for seed in range(6):
+        written = Store(Store.create(f"{sys.argv[1]}/{seed}", identity="0" * 32).place, checkpoint_every=20)
+        write_log(written, seed, 60)
+        assert written.write_checkpoint() is not None
