@@ -27,7 +27,7 @@ from strobe.storage.terms import Terms
 STEPS = 1500
 EVENTS_SHOWN = 40
 SEEDS = range(5)
-SEEDS_FOR_MUTANTS = range(40)
+SEEDS_FOR_MUTANTS = range(120)
 
 EVERYTHING = Mix("want want want leave rejoin break crash restart")
 LEAVERS = Mix("want leave rejoin restart", percent=10)

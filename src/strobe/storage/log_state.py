@@ -92,7 +92,7 @@ class StoredRows(Protocol):
     def checksum(self, position: int) -> str: ...
 
 
-class Committed(msgspec.Struct, frozen=True, gc=False):
+class Committed(msgspec.Struct, frozen=True):
     """A complete snapshot. `position` is that of its commit, and the offset for those who follow the log.
 
     `rows` are those of the checkpoint that it is known from; None: its entry was read.
