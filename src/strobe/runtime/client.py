@@ -1,5 +1,6 @@
 """Speaks to a running coordinator, for commands: plain HTTP, one call at a time."""
 
+import time
 import urllib.error
 import urllib.request
 from http.client import HTTPException
@@ -33,6 +34,8 @@ GRACE_S = 5.0
 
 
 ASK_S_MAX = 1.0
+ATTEMPTS_MAX = 5
+RETRY_S_MIN = 0.05
 
 
 def running_for(store: str) -> Discovered | None:
@@ -113,9 +116,7 @@ class Client:
 
     def _call(self, request: urllib.request.Request, timeout_s: float) -> bytes:
         try:
-            with self._opener.open(request, timeout=timeout_s) as response:
-                body: bytes = response.read()
-                return body
+            return self._answer(request, timeout_s)
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error.code, error.read()) from None
@@ -129,6 +130,22 @@ class Client:
                 f"no coordinator answers at {self.api} ({problem}); start one with `strobe coordinator SYSTEM`"
             ) from error
 
+    def _answer(self, request: urllib.request.Request, timeout_s: float) -> bytes:
+        """Return the answer. A coordinator with too many connections may close one whose request it has not read: a
+        GET, which changes nothing, is then sent again.
+        """
+        attempts = ATTEMPTS_MAX if request.get_method() == "GET" else 1
+        for attempt in range(1, attempts + 1):
+            try:
+                with self._opener.open(request, timeout=timeout_s) as response:
+                    body: bytes = response.read()
+                    return body
+            except OSError as error:
+                if attempt == attempts or not _is_closed(error):
+                    raise
+            time.sleep(RETRY_S_MIN * 2 ** (attempt - 1))
+        raise AssertionError("the last attempt returns or raises")
+
     def _decode(self, body: bytes, kind: type[Document]) -> Document:
         try:
             return msgspec.json.decode(body, type=kind)
@@ -136,6 +153,11 @@ class Client:
             raise TransportError(
                 f"what answers at {self.api} is no coordinator of this version of Strobe ({error})"
             ) from error
+
+
+def _is_closed(error: OSError) -> bool:
+    """Tell whether the other end closed the connection; urllib wraps what happens while it sends."""
+    return isinstance(getattr(error, "reason", error), ConnectionResetError | BrokenPipeError)
 
 
 def _refusal(code: int, body: bytes) -> StrobeError:
