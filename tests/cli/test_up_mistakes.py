@@ -1,7 +1,12 @@
 """`strobe up` of a system with a mistake in it: refused before it runs, or ended with 1 when it has saved nothing."""
 
+import threading
+
 import pytest
 from tests.cli.command_line import run, run_apart
+
+from strobe import Process, System
+from strobe.cli import checking
 
 SYSTEM = """
 import msgspec
@@ -55,3 +60,21 @@ def test_a_run_in_which_no_snapshot_completes_ends_with_1_and_the_reason(tmp_pat
     assert "completed (" in last
     assert "was aborted: a: its state cannot be captured" in last
     assert "cannot be encoded: Account.history[0]: object" in last
+
+
+def test_a_check_that_does_not_return_is_reported(monkeypatch):
+    """E13: a function of the user's may never return; whoever waits reads what is waited for."""
+    monkeypatch.setattr(checking, "SLOW_S", 0.01)
+    reported, notes = threading.Event(), []
+
+    class Waiting(Process):
+        def capture(self):
+            assert reported.wait(20)
+            return b""
+
+        def restore(self, state):
+            pass
+
+    monkeypatch.setattr(checking, "note", lambda text: (notes.append(text), reported.set()))
+    checking.check_all(System({"a": Waiting()}, []))
+    assert notes[0].startswith("still checking the system")

@@ -192,8 +192,12 @@ class OtherNote(msgspec.Struct, tag="Note"):
 
 
 class StubbornClerk(Clerk):
+    """Takes back its first state, which is tried before the system runs, and no other."""
+
     def restore(self, state):
-        raise KeyError("pages")
+        if state != Book():
+            raise KeyError("pages")
+        super().restore(state)
 
 
 class Beating(Clerk):

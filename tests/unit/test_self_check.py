@@ -149,6 +149,11 @@ def test_a_conserved_function_that_fails_is_a_mistake() -> None:
     assert found.startswith("the function `conserved` of the system: ZeroDivisionError")
 
 
+def test_a_conserved_function_that_returns_nothing_is_a_mistake() -> None:
+    (found,) = mistakes(Branch(), conserved=lambda states, messages: None)
+    assert "returned None; return the value that must not change" in found
+
+
 def test_the_same_mistake_of_several_processes_is_named_once() -> None:
     system = System({name: NoRestore() for name in "abcde"}, [])
     with pytest.raises(UserCodeFailed, match=r"^processes 'a', 'b', 'c' and 2 more: NoRestore has capture") as failed:

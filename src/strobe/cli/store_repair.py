@@ -24,7 +24,7 @@ def repair(
     ],
     fence: Annotated[
         int | None,
-        typer.Option(metavar="POSITION", min=0, help="Decide that this entry, has no effect."),
+        typer.Option(metavar="POSITION", min=0, help="Decide that this entry has no effect."),
     ] = None,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stays in the log.")] = "fenced off by hand",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
