@@ -3,8 +3,8 @@
 .PHONY: help demo test unit soak check bench format claims lock clean
 
 BIN := .venv/bin
-# Two side by side; tests/conftest.py says what stays together.
-PYTEST := $(BIN)/python -m pytest -n 2
+# Three side by side, since many tests wait; tests/conftest.py says what stays together.
+PYTEST := $(BIN)/python -m pytest -n 3
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
