@@ -93,6 +93,8 @@ class Log:
             raw = self._present(position)
             return None if raw is None else decode_entry(raw, self._place.url, position, self._previous(position))
         except (StoreCorrupt, StoreFormatError) as error:
+            if isinstance(error, StoreCorrupt) and error.place != entry_name(position):
+                raise  # the log's directory itself: no position has anything that could be passed over
             if not (self._lenient or self._fences.covers(position, raw)):
                 raise with_way_out(error) from error
             self.invalid[position] = error
