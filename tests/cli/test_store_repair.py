@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command_line import BANK, refused, run, run_apart, simulated_store
+from tests.storage.random_logs import checkpointed_store
 from tests.storage.test_fences import POISON, flip, poison
 
 from strobe.storage import Store
@@ -95,3 +96,38 @@ def test_up_writes_no_log_through_a_symbolic_link(tmp_path: Path, link: str):
     assert failed.code in (1, 3), failed
     assert "is a symbolic link" in " ".join(failed.err.split())
     assert outside.read_bytes() == b"" if outside.is_file() else list(outside.iterdir()) == []
+
+
+@pytest.fixture
+def checkpointed(tmp_path):
+    """A store of 40 entries with checkpoints, the newest at 35."""
+    return checkpointed_store(tmp_path / "checkpointed", 3, 40, 7)
+
+
+def test_entries_before_a_checkpoint_are_checked_too(checkpointed):
+    assert "40 entries checked, 0 bad" in run("store", "repair", checkpointed).out
+    flip(checkpointed / entry_name(10))
+    result = run("store", "repair", checkpointed)
+    assert result.code == 1
+    assert f"{entry_name(10)}: its bytes do not match its checksum" in result.out
+    assert "40 entries checked, 1 bad" in result.out
+    assert "--fence" not in result.out
+
+
+def test_entries_that_are_absent_before_a_checkpoint_are_counted(checkpointed):
+    for position in (3, 4, 5):
+        (checkpointed / entry_name(position)).unlink()
+    result = run("store", "repair", checkpointed)
+    assert result.code == 0
+    assert "37 entries checked, 0 bad" in result.out
+    assert "3 entries before the checkpoint at 35 absent" in result.out
+
+
+@pytest.mark.parametrize("directory", ["log", "blobs", "checkpoints", "tmp"])
+def test_a_directory_that_is_a_link_ends_the_repair_at_once(store, directory):
+    """It was read again for each position, without end."""
+    (store / directory).rename(store.with_name("elsewhere"))
+    (store / directory).symlink_to(store.with_name("elsewhere"))
+    result = run("store", "repair", store)
+    assert result.code == 1
+    assert f"{directory}: is a symbolic link" in " ".join(result.err.split())

@@ -8,6 +8,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.storage.samples import VIEW, sample_id
 
@@ -133,6 +134,15 @@ class RandomLog:
 def write_log(store: Store, seed: int, count: int) -> None:
     for position, entry in enumerate(RandomLog(seed).entries(count)):
         store.append(entry, position)
+
+
+def checkpointed_store(root: Path, seed: int, count: int, every: int) -> Path:
+    """Make a store at `root` with such a log, and with every checkpoint that comes due."""
+    store = Store(Store.create(root, identity="0" * 32).place, checkpoint_every=every)
+    for position, entry in enumerate(RandomLog(seed).entries(count)):
+        store.append(entry, position)
+        store.write_checkpoint()
+    return root
 
 
 if __name__ == "__main__":

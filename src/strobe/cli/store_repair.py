@@ -46,7 +46,16 @@ def repair(
         _fence(place, store, fence, reason, yes)
     examined = examine(place)
     if json:
-        print_json({"store": place.url, "entries": examined.entries, "findings": examined.findings, "fenced": fence})
+        print_json(
+            {
+                "store": place.url,
+                "entries": examined.entries,
+                "checkpoint": examined.base,
+                "absent": examined.absent,
+                "findings": examined.findings,
+                "fenced": fence,
+            }
+        )
     else:
         _report(examined, store)
     return 1 if examined.open else 0
@@ -80,9 +89,16 @@ def _report(examined: Examined, store: str) -> None:
         if finding.fenced:
             say("  fenced off: it has no effect")
     say(f"{count(examined.entries, 'entry', 'entries')} checked, {len(examined.open)} bad")
-    if examined.open:
+    base = examined.base
+    if examined.absent:
+        absent = count(examined.absent, "entry", "entries")
+        say(f"{absent} before the checkpoint at {base} absent: what they said is in the checkpoint")
+    needed = [finding for finding in examined.open if finding.position >= base]
+    if len(needed) < len(examined.open):
+        say(f"put the files back from a copy of the store; readers start at the checkpoint at {base}, and go on")
+    if needed:
         say("put the files back from a copy of the store; or decide to do without one:")
-        say(f"    strobe store repair {store} --fence {examined.open[0].position}")
+        say(f"    strobe store repair {store} --fence {needed[0].position}")
 
 
 def _show(finding: Finding) -> None:

@@ -1,21 +1,23 @@
 """What is wrong with a log, entry by entry, and how an entry that nobody can read is fenced off."""
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from strobe.errors import StoreCorrupt, StoreError, UsageError
+from strobe.errors import StoreCorrupt, StoreError, StoreFormatError, UsageError
 from strobe.names import shown
 from strobe.plain_text import shortened
 from strobe.protocol.bounds import TEXT_MAX
 from strobe.protocol.log import Fence
 from strobe.storage.checkpoints import manifest_at, usable
-from strobe.storage.entries import entry_name
+from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
 from strobe.storage.fences import Fences, found_bytes
 from strobe.storage.folded import unfold
-from strobe.storage.header import read_header
+from strobe.storage.header import DIRECTORIES, read_header
 from strobe.storage.log import Log
 from strobe.storage.log_state import LogState
 from strobe.storage.place import Place
@@ -46,10 +48,15 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """A log, every entry of which was looked at."""
+    """A log, every entry of which was looked at.
+
+    Readers start at the checkpoint at `base`, if it is not 0; `absent` entries before it are not there.
+    """
 
     entries: int
     findings: tuple[Finding, ...]
+    base: int = 0
+    absent: int = 0
 
     @property
     def open(self) -> tuple[Finding, ...]:
@@ -59,12 +66,34 @@ class Examined(msgspec.Struct, frozen=True):
 
 def examine(place: Place) -> Examined:
     """Check the seal, the chain, the values and the effect of every entry; StoreError if there is no log to look at."""
+    for directory in DIRECTORIES:
+        place.is_directory(f"{directory}/-")  # raises if the directory is a symbolic link
     log, state = _lenient(place)
     fences = Fences(place)
+    below = sorted(found for name in place.names(LOG) if (found := entry_position(name)) is not None)
+    below = below[: bisect_left(below, log.base)]
+    invalid = dict(_invalid_below(place, read_header(place).blake3, below))
     for position, entry in log.read(log.base):
         state.apply(position, entry)
-    findings = [_finding(place, fences, position, error) for position, error in sorted(log.invalid.items())]
-    return Examined(state.next_position, tuple(findings))
+    invalid |= log.invalid
+    findings = [_finding(place, fences, position, error) for position, error in sorted(invalid.items())]
+    entries = len(below) + state.next_position - log.base
+    return Examined(entries, tuple(findings), log.base, log.base - len(below))
+
+
+def _invalid_below(place: Place, header: str, positions: list[int]) -> Iterator[tuple[int, StoreError]]:
+    """Yield what is wrong with the entries before a checkpoint; some may have been removed since it was written."""
+    before = -1
+    checksum: str | None = header
+    for position in positions:
+        previous = checksum if position == before + 1 else None
+        before, checksum = position, None
+        try:
+            raw = place.read(entry_name(position))
+            if raw is not None:  # else it was removed just now
+                checksum = decode_entry(raw, place.url, position, previous).checksum
+        except (StoreCorrupt, StoreFormatError) as error:
+            yield position, error
 
 
 def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
@@ -72,7 +101,7 @@ def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
     log, _ = _lenient(place)
     end = log.base + sum(1 for _ in log.read(log.base))
     if position < log.base:
-        raise UsageError(f"entry {position} needs no fence: the checkpoint at {log.base} stands for it")
+        raise UsageError(f"entry {position} needs no fence: readers start at the checkpoint at {log.base}")
     if position >= end:
         raise UsageError(f"there is no entry {position}: the log has {end} entries")
     if position not in log.invalid:
@@ -85,7 +114,7 @@ def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
 
 
 def _lenient(place: Place) -> tuple[Log, LogState]:
-    """Return the log from the newest checkpoint on, and what it means there: nobody reads what lies before."""
+    """Return the log from the newest checkpoint on, and what it means there: readers start there."""
     header = read_header(place).blake3
     log, state = Log(place, header, lenient=True), LogState()
     loaded = next(usable(place, header, partial(manifest_at, place), []), None)
