@@ -1,9 +1,13 @@
 """What a terminal gets, and what a pipe gets."""
 
 import io
+import subprocess
+import sys
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
+from tests.cli.command_line import simulated_store
 
 from strobe.cli.output import Column, Progress, print_error, print_table, say_wrapped
 
@@ -75,3 +79,14 @@ def test_verdicts_are_coloured_on_a_terminal_only(capsys):
     assert "\x1b[1;31mviolated" in screen.getvalue()
     print_table([Column("verdict", name=True)], [["violated"]])
     assert capsys.readouterr().out == "verdict\nviolated\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_output_on_a_full_disk_is_an_error_and_no_bug(tmp_path, options):
+    store = simulated_store(tmp_path)
+    command = [sys.executable, "-m", "strobe.cli", "snapshot", "list", "--store", str(store), *options]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert "standard output cannot be written" in done.stderr
+    assert "bug" not in done.stderr

@@ -17,10 +17,11 @@ from typer.main import get_command
 
 from strobe import __version__
 from strobe.cli.commands import LazyGroup, new_app
-from strobe.cli.output import note_lines, print_error, print_json, say, say_lines
+from strobe.cli.output import flush, is_lost, note_lines, print_error, print_json, say, say_lines
 from strobe.errors import StrobeError
 
 EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
@@ -60,8 +61,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _run(words)
-        sys.stdout.flush()
-        return code
+        flush(sys.stdout)
+        if not is_lost(sys.stdout):
+            return code
+        print_error("standard output cannot be written, and some of it is lost: its disk is full or fails")
+        _forget_stdout()
+        return code or EXIT_ENVIRONMENT
     except BrokenPipeError:
         _forget_stdout()
         return EXIT_READER_GONE

@@ -4,6 +4,7 @@ Everything that a command prints goes through here, and so through `plain_text`:
 a terminal without control characters, and are never markup.
 """
 
+import errno
 import shutil
 import sys
 import textwrap
@@ -11,8 +12,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
+from weakref import WeakSet
 
 from strobe.plain_text import json_of, plain, plain_lines
 
@@ -27,6 +30,8 @@ _TEXT_WIDTH_MIN = 16
 _COMMAND = "    "
 _CLEAR_LINE = "\r\x1b[K"
 _LINES_LENGTH_MAX = 100_000
+_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_lost: WeakSet[TextIO] = WeakSet()
 
 
 def say(text: str = "") -> None:
@@ -63,11 +68,34 @@ def print_json(document: Any) -> None:
 
 
 def _write(text: str, stream: TextIO, end: str = "\n") -> None:
+    with _unless_disk_fails(stream):
+        try:
+            stream.write(f"{text}{end}")
+        except UnicodeEncodeError:  # the locale has fewer characters than the text
+            known = stream.encoding or "ascii"
+            stream.write(f"{text}{end}".encode(known, "backslashreplace").decode(known))
+
+
+def flush(stream: TextIO) -> None:
+    """Write out what waits for `stream`."""
+    with _unless_disk_fails(stream):
+        stream.flush()
+
+
+def is_lost(stream: TextIO) -> bool:
+    """Tell whether something that was printed to `stream` could not be written."""
+    return stream in _lost
+
+
+@contextmanager
+def _unless_disk_fails(stream: TextIO) -> Iterator[None]:
+    """Drop what cannot be written: a full disk under the output of `strobe up` must not end the system."""
     try:
-        stream.write(f"{text}{end}")
-    except UnicodeEncodeError:  # the locale has fewer characters than the text
-        known = stream.encoding or "ascii"
-        stream.write(f"{text}{end}".encode(known, "backslashreplace").decode(known))
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_FAILS:
+            raise
+        _lost.add(stream)
 
 
 @contextmanager
@@ -135,7 +163,8 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
         return
     from rich.console import Console
 
-    console = Console(file=sys.stdout, width=max(width(), _width_min(columns, rows)), highlight=False)
+    fitting = max(width(), _width_min(columns, rows))
+    console = Console(file=StringIO(), force_terminal=sys.stdout.isatty(), width=fitting, highlight=False)
     with console.capture() as printed:
         console.print(table(columns, ([cell_of(cell) for cell in row] for row in rows)))
     for line in printed.get().splitlines():
@@ -203,8 +232,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._shown:
-            sys.stderr.write(_CLEAR_LINE)
-            sys.stderr.flush()
+            _write(_CLEAR_LINE, sys.stderr, end="")
+            flush(sys.stderr)
 
     @contextmanager
     def ticking(self, text: str) -> Iterator[None]:
@@ -234,4 +263,4 @@ class Progress:
         if self._shown and (now or time_s - self._last_s >= _PROGRESS_EVERY_S):
             self._last_s = time_s
             _write(f"{_CLEAR_LINE}{plain(text)[: width(sys.stderr) - 1]}", sys.stderr, end="")
-            sys.stderr.flush()
+            flush(sys.stderr)
