@@ -14,7 +14,15 @@ from tests.mutating import DEEP, mutated
 from tests.runtime.fake_nodes import both_alive, committed, running, system_of
 from tests.runtime.test_api import served
 from tests.runtime.test_coordinator_rollback import restart, restored
-from tests.storage.crafting import ENTRY, chained, commits_of, copied, documents_of
+from tests.storage.crafting import (
+    ENTRY,
+    chained,
+    commits_of,
+    copied,
+    documents_of,
+    newest_checkpoint,
+    replace_checkpoint,
+)
 
 from strobe.errors import SnapshotCorrupt, StoreError, UsageError
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
@@ -137,6 +145,19 @@ def test_E14_a_coordinator_starts_on_mutated_entries_or_names_the_place(whole, t
         outcomes.add(outcome := outcome_of(crafted))
         assert outcome in WAYS_TO_END, (seed, position, change)
     assert outcomes >= {"refused", SnapshotChosen}
+
+
+def test_E14_a_coordinator_starts_on_mutated_checkpoints(whole, tmp_path):
+    """E14: one value of the checkpoint is changed, and it is sealed again; if it is not used, the entries are."""
+    checkpointed = copied(whole, tmp_path / "checkpointed")
+    writer = Store(Store.open(checkpointed).place, checkpoint_every=4)
+    writer.state()
+    assert writer.write_checkpoint() is not None
+    for seed in range(MUTANTS):
+        crafted = copied(checkpointed, tmp_path / "crafted")
+        document, change = mutated(newest_checkpoint(crafted)[1], random.Random(seed))
+        replace_checkpoint(crafted, document)
+        assert outcome_of(crafted) in WAYS_TO_END, (seed, change)
 
 
 def newest_commit(store, change):

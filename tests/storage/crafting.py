@@ -7,6 +7,7 @@ import msgspec
 from blake3 import blake3
 from tests.mutating import json_text
 
+from strobe.storage.checkpoints import checkpoint_name
 from strobe.storage.sealed import UNSEALED, seal
 
 ENTRY = "log/{:020d}.json"
@@ -65,3 +66,19 @@ def with_blob(store, position, choose, change):
     ref["blake3"], ref["bytes"] = blake3(raw).hexdigest(), len(raw)
     (place / ref["blake3"]).write_bytes(raw)
     chained(store, position, {position: document})
+
+
+def newest_checkpoint(store):
+    """Return the file of the newest checkpoint, and what it says."""
+    file = max((store / "checkpoints").glob("*.json"))
+    return file, json.loads(file.read_bytes())
+
+
+def replace_checkpoint(store, document):
+    """Put another checkpoint in the place of the newest, under a checksum that holds."""
+    file, before = newest_checkpoint(store)
+    file.unlink()
+    raw, digest = sealed(document)
+    position = document.get("position")
+    named = isinstance(position, int) and not isinstance(position, bool) and 0 <= position < 10**20
+    (store / checkpoint_name(position if named else before["position"], digest)).write_bytes(raw)

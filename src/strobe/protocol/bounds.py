@@ -7,6 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from strobe.names import NAME_PATTERN
+
 COUNT_MAX = (1 << 63) - 1
 """What fits into a signed integer of 64 bits, which every reader of a store has."""
 VIEW_MAX = (1 << 32) - 1
@@ -35,5 +37,9 @@ Signature = Annotated[str, Meta(pattern=r"\A[0-9a-f]{128}\Z")]
 Encoding = Annotated[str, Meta(pattern=r"\A(msgpack|keyed|bytes)\Z")]
 PrintedId = Annotated[str, Meta(max_length=300)]
 """The printed id of a snapshot; `SnapshotId.parse` checks the rest."""
+CheckedId = Annotated[str, Meta(max_length=300, pattern=rf"\A[0-9]{{6,18}}-[0-9]{{8,18}}-{NAME_PATTERN[2:]}")]
+"""One that needs no more checks, for lists of many; nobody comes to numbers of more than 18 digits."""
+RawDigest = Annotated[bytes, Meta(min_length=32, max_length=32)]
+"""A BLAKE3 as bytes."""
 Word = Annotated[str, Meta(max_length=300)]
 """A short text that is compared, and not shown: an instance, an identity, the name of a protocol."""

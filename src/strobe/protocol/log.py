@@ -22,6 +22,7 @@ from strobe.protocol.bounds import (
     ViewNumber,
     Word,
 )
+from strobe.protocol.ids import SnapshotId
 from strobe.protocol.view import View
 
 
@@ -136,6 +137,12 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", omit_defaults=True):
     parent: PrintedId | None = None
     retries: PrintedId | None = None
     attempt: Count = 1
+
+    def check(self) -> None:
+        """Raise UsageError if it names what is no snapshot."""
+        for printed in (self.snapshot, self.parent, self.retries):
+            if printed is not None:
+                SnapshotId.parse(printed)
 
 
 class Commit(msgspec.Struct, frozen=True, tag="commit"):

@@ -20,6 +20,8 @@ from contextlib import suppress
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.names import Name
+from strobe.protocol.bounds import ViewNumber
 from strobe.protocol.coordination import Drained, JoinWanted, LeaveWanted
 from strobe.protocol.log import Departure, Manifest, ViewChange
 from strobe.protocol.registry import check_channels
@@ -31,14 +33,14 @@ Change = JoinWanted | LeaveWanted
 class Membered(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the log says of who is in and who is out, while it is read back; the members are those of `Membership`."""
 
-    leaving: dict[str, int] = {}
-    unheard: frozenset[str] = frozenset()
-    ended: frozenset[str] = frozenset()
-    covered: frozenset[str] = frozenset()
-    left: frozenset[str] = frozenset()
-    joined: dict[str, int] = {}
-    departed: dict[str, Departure] = {}
-    out: dict[str, int] = {}
+    leaving: dict[Name, ViewNumber] = {}
+    unheard: frozenset[Name] = frozenset()
+    ended: frozenset[Name] = frozenset()
+    covered: frozenset[Name] = frozenset()
+    left: frozenset[Name] = frozenset()
+    joined: dict[Name, ViewNumber] = {}
+    departed: dict[Name, Departure] = {}
+    out: dict[Name, ViewNumber] = {}
 
 
 class Membership:

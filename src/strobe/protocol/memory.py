@@ -8,7 +8,9 @@ after it read, equals one that has read the whole log; tests compare them field 
 
 import msgspec
 
+from strobe.names import Name
 from strobe.protocol.attempts import Attempt
+from strobe.protocol.bounds import COUNTER_AHEAD_MAX, Count, PrintedId
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.lifecycle import Lifecycle
 from strobe.protocol.log import Begin
@@ -20,21 +22,36 @@ from strobe.protocol.view import View
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that a brain keeps of the entries it has read. `views` are those of the snapshots that are `open`."""
 
-    epoch: int = 0
+    epoch: Count = 0
     view: View | None = None
     first_view: View | None = None
     epoch_view: View | None = None
-    restored: str | None = None
-    newest: str | None = None
+    restored: PrintedId | None = None
+    newest: PrintedId | None = None
     forked: bool = False
-    blames: tuple[tuple[int, str], ...] = ()
-    counters: tuple[tuple[int, int], ...] = ()
-    ended: tuple[tuple[str, bool], ...] = ()
+    blames: tuple[tuple[Count, Name], ...] = ()
+    counters: tuple[tuple[Count, Count], ...] = ()
+    ended: tuple[tuple[PrintedId, bool], ...] = ()
     open: tuple[Begin, ...] = ()
     views: tuple[View, ...] = ()
     unretried: tuple[Begin, ...] = ()
-    retried: tuple[str, ...] = ()
+    retried: tuple[PrintedId, ...] = ()
     membered: Membered = Membered()
+
+
+def check_memory(memory: Memory, entries: int) -> None:
+    """Raise ValueError or UsageError if no brain has this after so many entries, as far as the values tell."""
+    for view in (memory.view, memory.first_view, memory.epoch_view, *memory.views):
+        if view is not None:
+            view.check()
+    for begin in (*memory.open, *memory.unretried):
+        begin.check()
+    for printed in (memory.restored, memory.newest):
+        if printed is not None:
+            SnapshotId.parse(printed)
+    if any(counter > entries * COUNTER_AHEAD_MAX for _, counter in memory.counters):
+        raise ValueError("a counter of snapshots is further ahead than so many entries can bring it")
+    recall(reading_brain(), memory)
 
 
 _NO_VIEW = View(0, (), ())

@@ -1,7 +1,7 @@
 """Makes checkpoints: takes in the entries of a log one by one, and writes what they come to at every so many (S1).
 
 Everything written depends on the entries alone, so that any number of writers make the same files: a checkpoint at n
-for each multiple n of `every`, and segments of `every` entries, which become one when there are `MERGED` of them. The
+for each multiple n of `every`, and segments of `every` entries, which become one when there are 16 of them. The
 cost of a checkpoint does not grow with the number of commits, but for a few bytes for each segment.
 
 Order of writing, so that a checkpoint that is there has all its segments, also after a power cut: the segments; fsync
@@ -25,12 +25,12 @@ from strobe.storage.log_state import LogState, ReadManifest
 from strobe.storage.place import Place
 from strobe.storage.sealed import UNSEALED
 from strobe.storage.steps import CHECKPOINT_STEPS, CommitStep
+from strobe.storage.stretches import stretches
 
 Reference = Callable[[int], EntryRef]
 """Returns what the commit at a position is known by."""
 
 EVERY = 1024
-MERGED = 16
 
 
 class Coming(msgspec.Struct, frozen=True):
@@ -194,15 +194,6 @@ class Checkpointer:
     def _kept(self, row: Row, end: int, pending: Pending) -> Row:
         removed = row.snapshot in pending.removed and self._removed_at.get(row.snapshot, -1) < end
         return row.without_details() if removed else row
-
-
-def stretches(position: int, every: int) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of the segments of a checkpoint: as many long ones as there are, then short ones."""
-    start = 0
-    for length in (every * MERGED, every):
-        while start + length <= position:
-            yield start, start + length
-            start += length
 
 
 def origin_of(entry: ReadEntry, state: LogState, ref: Reference) -> Origin | None:

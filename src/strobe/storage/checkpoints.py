@@ -13,15 +13,18 @@ from collections.abc import Iterator
 
 import msgspec
 
-from strobe.errors import UNREADABLE, StoreCorrupt
+from strobe.errors import UNREADABLE, StoreCorrupt, UsageError
+from strobe.names import Name
+from strobe.protocol.bounds import Count, Digest, ViewNumber
 from strobe.protocol.log import Commit, Departure, EntryRef, Manifest
-from strobe.protocol.memory import Memory
-from strobe.storage.commit_segments import Segment, SegmentRef
+from strobe.protocol.memory import Memory, check_memory
+from strobe.storage.commit_segments import Segment, SegmentRef, logger
 from strobe.storage.entries import CHECKPOINTS, decode_entry, entry_name
 from strobe.storage.folded import Folded
 from strobe.storage.log_state import ReadManifest
 from strobe.storage.place import Place
 from strobe.storage.sealed import UNSEALED, check_seal, seal
+from strobe.storage.stretches import check_stretches
 
 _NAME = re.compile(r"(\d{20})-([0-9a-f]{64})\.json")
 
@@ -33,9 +36,9 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     commit: EntryRef
-    positions: dict[str, int]
-    departed: dict[str, Departure] = {}
-    joined: dict[str, int] = {}
+    positions: dict[Name, Count]
+    departed: dict[Name, Departure] = {}
+    joined: dict[Name, ViewNumber] = {}
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -44,16 +47,25 @@ class Checkpoint(msgspec.Struct, frozen=True):
     `term` is the highest of the entries before it.
     """
 
-    blake3: str
-    position: int
-    previous: str
-    header: str
-    term: int
-    every: int
+    blake3: Digest
+    position: Count
+    previous: Digest
+    header: Digest
+    term: Count
+    every: Count
     segments: tuple[SegmentRef, ...]
     fold: Folded
     memory: Memory
     origin: Origin | None = None
+
+    def check(self) -> None:
+        """Raise ValueError or UsageError if it is none of any log, as far as its values tell."""
+        check_stretches([(ref.start, ref.end) for ref in self.segments], self.position, self.every)
+        self.fold.check(self.position)
+        check_memory(self.memory, self.position)
+        leader = self.fold.term
+        if not (leader.term if leader is not None else 0) <= self.term <= self.position:
+            raise ValueError(f"no log is in term {self.term} after {self.position} entries")
 
 
 _decoder = msgspec.json.Decoder(Checkpoint)
@@ -93,7 +105,8 @@ def read_checkpoint(place: Place, name: str, header: str) -> Checkpoint:
     digest = check_seal(raw, place.url, name)
     try:
         checkpoint = _decoder.decode(raw)
-    except UNREADABLE as error:
+        checkpoint.check()
+    except (*UNREADABLE, ValueError, UsageError) as error:
         raise StoreCorrupt(place.url, name, f"its checksum holds, but it cannot be read ({error})") from error
     if name != checkpoint_name(checkpoint.position, digest):
         raise StoreCorrupt(place.url, name, "was renamed")
@@ -132,13 +145,26 @@ def usable(place: Place, header: str, read_manifest: ReadManifest, problems: lis
             yield load(place, read_checkpoint(place, name, header), name, read_manifest)
         except StoreCorrupt as error:
             problems.append(error.problem)
+            logger.warning("store %s: a checkpoint cannot be used: %s", place.url, error.problem)
 
 
 def load(place: Place, checkpoint: Checkpoint, name: str, read_manifest: ReadManifest) -> Loaded:
     """Return the checkpoint with its segments; raise StoreCorrupt if one is damaged, or the log is another."""
     _check_fit(place, checkpoint, name)
-    live = [ref for ref in checkpoint.segments if ref.live]
-    return Loaded(checkpoint, [Segment(place, ref, read_manifest) for ref in live])
+    removed = checkpoint.fold.removed_ids()
+    committed: set[str] = set()
+    segments = [Segment(place, ref, read_manifest) for ref in checkpoint.segments if ref.live]
+    for segment in segments:
+        segment.remove(removed)
+        committed.update(segment.commits.snapshots)
+        committed.difference_update(segment.removed_since)
+    try:
+        if len(committed) != sum(ref.live for ref in checkpoint.segments):
+            raise ValueError("a snapshot is complete twice")
+        checkpoint.fold.check_commits(committed)
+    except ValueError as error:
+        raise StoreCorrupt(place.url, name, f"its checksum holds, but it cannot be read ({error})") from error
+    return Loaded(checkpoint, segments)
 
 
 def _check_fit(place: Place, checkpoint: Checkpoint, name: str) -> None:

@@ -11,20 +11,22 @@ A segment depends on the entries up to its end alone: whoever makes it makes the
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence, Sized
 from functools import cached_property
+from operator import lt
 from typing import TypeVar
 
 import msgspec
 from blake3 import blake3
 
 from strobe.errors import UNREADABLE, StoreCorrupt
+from strobe.protocol.bounds import CheckedId, Count, Digest, RawDigest
 from strobe.protocol.log import Manifest
 from strobe.storage.entries import CHECKPOINTS
 from strobe.storage.log_state import ReadManifest, blob_key, blob_keys
 from strobe.storage.manifests import blobs_of
 from strobe.storage.place import Place
-from strobe.storage.summaries import Summary, summarize
+from strobe.storage.summaries import Summary, summarize, total
 
 COMMITS, DETAILS = "commits", "details"
 _NAME = re.compile(rf"(\d{{20}})-(\d{{20}})-([0-9a-f]{{64}})\.({COMMITS}|{DETAILS})")
@@ -32,18 +34,19 @@ _NAME = re.compile(rf"(\d{{20}})-(\d{{20}})-([0-9a-f]{{64}})\.({COMMITS}|{DETAIL
 logger = logging.getLogger("strobe.store")
 
 Columns = TypeVar("Columns")
-Blobs = tuple[tuple[int, bytes], ...]
+Whose = TypeVar("Whose")
+Blobs = tuple[tuple[Count, RawDigest], ...]
 """The begin and the BLAKE3 of each blob."""
 
 
 class SegmentRef(msgspec.Struct, frozen=True):
     """A segment as a checkpoint names it. `live`: so many of its commits are not removed at the checkpoint."""
 
-    start: int
-    end: int
-    live: int
-    commits: str
-    details: str
+    start: Count
+    end: Count
+    live: Count
+    commits: Digest
+    details: Digest
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -67,7 +70,7 @@ class Row(msgspec.Struct, frozen=True):
             bytes.fromhex(checksum),
             manifest.started_us,
             at_us,
-            sum(ref.bytes for ref in refs),
+            total(ref.bytes for ref in refs),
             tuple((ref.begin, bytes.fromhex(ref.blake3)) for ref in refs),
             summarize(manifest),
         )
@@ -81,14 +84,28 @@ class CommitColumns(msgspec.Struct, frozen=True, array_like=True):
 
     kind: str
     version: int
-    positions: list[int]
-    snapshots: list[str]
-    checksums: list[bytes]
-    started_us: list[int]
-    at_us: list[int]
-    bytes: list[int]
-    removed_positions: list[int]
-    removed_snapshots: list[str]
+    positions: list[Count]
+    snapshots: list[CheckedId]
+    checksums: list[RawDigest]
+    started_us: list[Count]
+    at_us: list[Count]
+    bytes: list[Count]
+    removed_positions: list[Count]
+    removed_snapshots: list[CheckedId]
+
+    def check(self, ref: SegmentRef) -> None:
+        """Raise ValueError if these are not the commits of that segment, as far as the values tell."""
+        columns = (self.snapshots, self.checksums, self.started_us, self.at_us, self.bytes)
+        _check_kind(self.kind, self.version, COMMITS)
+        _check_lengths(len(self.positions), *columns)
+        _check_lengths(len(self.removed_positions), self.removed_snapshots)
+        for positions in (self.positions, self.removed_positions):
+            if positions and not (ref.start <= positions[0] and positions[-1] < ref.end):
+                raise ValueError("a position is outside its stretch of the log")
+            if not all(map(lt, positions, positions[1:])):
+                raise ValueError("its positions do not ascend")
+        if ref.live > len(self.positions):
+            raise ValueError(f"it has {len(self.positions)} commits, and the checkpoint says {ref.live}")
 
 
 class DetailColumns(msgspec.Struct, frozen=True, array_like=True):
@@ -97,12 +114,18 @@ class DetailColumns(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     version: int
     blobs: list[Blobs | None]
-    summaries: msgspec.Raw
+    summaries: list[Summary]
+
+    def check(self, commits: CommitColumns) -> None:
+        """Raise ValueError if these are not the details of those commits, as far as the values tell."""
+        _check_kind(self.kind, self.version, DETAILS)
+        _check_lengths(len(commits.positions), self.blobs, self.summaries)
+        if self.blobs and self.blobs[0] is None:
+            raise ValueError("its first commit has no blobs")
 
 
 _commits = msgspec.msgpack.Decoder(CommitColumns)
 _details = msgspec.msgpack.Decoder(DetailColumns)
-_summaries = msgspec.msgpack.Decoder(list[Summary])
 
 
 def segment_name(start: int, end: int, digest: str, kind: str) -> str:
@@ -138,7 +161,7 @@ def encode_segment(start: int, end: int, live_at: int, rows: Sequence[Row]) -> t
         [row.position for row in removed],
         [row.snapshot for row in removed],
     )
-    summaries = msgspec.Raw(msgspec.msgpack.encode([row.summary for row in live]))
+    summaries = [row.summary for row in live if row.summary is not None]
     details = DetailColumns(f"strobe-{DETAILS}", 1, list(_blobs_once(live)), summaries)
     encoded = {COMMITS: msgspec.msgpack.encode(commits), DETAILS: msgspec.msgpack.encode(details)}
     digests = {kind: blake3(raw).hexdigest() for kind, raw in encoded.items()}
@@ -160,8 +183,17 @@ class Segment:
         self.ref = ref
         self._place = place
         self._read_manifest = read_manifest
-        name = segment_name(ref.start, ref.end, ref.commits, COMMITS)
-        self.commits: CommitColumns = _read(place, name, ref.commits, _commits.decode)
+        self.removed_since: list[str] = []
+        self.name = segment_name(ref.start, ref.end, ref.commits, COMMITS)
+        self.commits: CommitColumns = _read(place, self.name, ref.commits, _decode_commits, ref)
+
+    def remove(self, removed: Container[str]) -> None:
+        """Note which commits were removed since; StoreCorrupt: the checkpoint says another number of them."""
+        commits, ref = self.commits, self.ref
+        if ref.live < len(commits.positions):
+            self.removed_since = [snapshot for snapshot in commits.snapshots if snapshot in removed]
+        if ref.live != len(commits.positions) - len(self.removed_since):
+            raise StoreCorrupt(self._place.url, self.name, "has another number of commits than the checkpoint says")
 
     def blobs(self, position: int) -> str:
         """Return the keys of the blobs of the commit at `position`, one in a line."""
@@ -176,12 +208,11 @@ class Segment:
 
     def rows(self) -> Iterator[Row]:
         """Yield all commits, in order. StoreError: its details cannot be read."""
-        name = segment_name(self.ref.start, self.ref.end, self.ref.details, DETAILS)
-        details: DetailColumns = _read(self._place, name, self.ref.details, _details.decode)
+        details = self._read_details()
         columns = self.commits
         found = [Row(position, snapshot) for position, snapshot in self.removed()]
         blobs: Blobs = ()
-        for at, (own, summary) in enumerate(zip(details.blobs, _summaries.decode(details.summaries), strict=True)):
+        for at, (own, summary) in enumerate(zip(details.blobs, details.summaries, strict=True)):
             blobs = blobs if own is None else own
             found.append(
                 Row(
@@ -214,32 +245,56 @@ class Segment:
     @cached_property
     def _summaries(self) -> list[Summary] | None:
         details = self._details()
-        return _summaries.decode(details.summaries) if details is not None else None
+        return details.summaries if details is not None else None
 
     def _details(self) -> DetailColumns | None:
         """Return the details, or None if they are damaged: then the entries of the commits have the same."""
-        ref = self.ref
         try:
-            name = segment_name(ref.start, ref.end, ref.details, DETAILS)
-            details: DetailColumns = _read(self._place, name, ref.details, _details.decode)
+            return self._read_details()
         except StoreCorrupt as error:
             logger.warning("%s; the entries of the log are read instead", error)
             return None
-        return details
+
+    def _read_details(self) -> DetailColumns:
+        ref = self.ref
+        name = segment_name(ref.start, ref.end, ref.details, DETAILS)
+        return _read(self._place, name, ref.details, _decode_details, self.commits)
 
     def _at(self, position: int) -> int:
         return bisect_left(self.commits.positions, position)
 
 
-def _read(place: Place, name: str, digest: str, decode: Callable[[bytes], Columns]) -> Columns:
+def _decode_commits(raw: bytes, ref: SegmentRef) -> CommitColumns:
+    columns: CommitColumns = _commits.decode(raw)
+    columns.check(ref)
+    return columns
+
+
+def _decode_details(raw: bytes, commits: CommitColumns) -> DetailColumns:
+    columns: DetailColumns = _details.decode(raw)
+    columns.check(commits)
+    return columns
+
+
+def _check_kind(kind: str, version: int, wanted: str) -> None:
+    if (kind, version) != (f"strobe-{wanted}", 1):
+        raise ValueError(f"it is not a file of {wanted} of version 1")
+
+
+def _check_lengths(length: int, *columns: Sized) -> None:
+    if any(len(column) != length for column in columns):
+        raise ValueError("its columns are not of one length")
+
+
+def _read(place: Place, name: str, digest: str, decode: Callable[[bytes, Whose], Columns], whose: Whose) -> Columns:
     raw = place.read(name)
     if raw is None:
         raise StoreCorrupt(place.url, name, "is missing")
     if blake3(raw).hexdigest() != digest:
         raise StoreCorrupt(place.url, name, "its bytes do not match its checksum")
     try:
-        return decode(raw)
-    except UNREADABLE as error:
+        return decode(raw, whose)
+    except (*UNREADABLE, ValueError) as error:
         raise StoreCorrupt(place.url, name, f"cannot be read ({error})") from error
 
 

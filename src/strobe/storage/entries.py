@@ -176,7 +176,7 @@ def _check_values(entry: Entry | _CommitOutline) -> None:
     ids: tuple[str | None, ...] = ()
     match entry:
         case Begin():
-            ids = (entry.snapshot, entry.parent, entry.retries)
+            entry.check()
         case Commit():
             ids = (entry.snapshot, entry.manifest.parent, entry.manifest.retries)
         case _CommitOutline() | Abort() | Pin() | Remove():

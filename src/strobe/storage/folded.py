@@ -1,10 +1,13 @@
 """The fold of a log as a checkpoint has it: everything of a `LogState` but its commits, which lie in segments (S1)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import repeat
 
 import msgspec
 
+from strobe.names import Name
+from strobe.protocol.bounds import Count, PrintedId
+from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Begin, EpochStart, Term
 from strobe.protocol.view import View
 from strobe.storage.commit_segments import Segment
@@ -15,36 +18,78 @@ from strobe.storage.log_state import Committed, LogState, Opened
 class EndedRun(msgspec.Struct, frozen=True, array_like=True):
     """The counters `first` .. `last` of one initiator in one epoch; `reason` is the place in `Folded.reasons`."""
 
-    epoch: int
-    initiator: str
-    first: int
-    last: int
-    reason: int
+    epoch: Count
+    initiator: Name
+    first: Count
+    last: Count
+    reason: Count
 
 
 class RemovedParent(msgspec.Struct, frozen=True):
     """A snapshot that was removed while one that shares its blobs is open; `position` is that of its commit."""
 
-    snapshot: str
-    position: int
-    started_us: int
-    at_us: int
+    snapshot: PrintedId
+    position: Count
+    started_us: Count
+    at_us: Count
 
 
 class Folded(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the entries before the checkpoint come to."""
 
     term: Term | None = None
-    epoch: int = 0
+    epoch: Count = 0
     view: View | None = None
-    restored: str | None = None
-    open: tuple[tuple[int, Begin, str | None], ...] = ()
-    pinned: tuple[str, ...] = ()
+    restored: PrintedId | None = None
+    open: tuple[tuple[Count, Begin, PrintedId | None], ...] = ()
+    pinned: tuple[PrintedId, ...] = ()
     starts: tuple[EpochStart, ...] = ()
     removed_parents: tuple[RemovedParent, ...] = ()
     reasons: tuple[str, ...] = ()
     aborted: tuple[EndedRun, ...] = ()
     removed: tuple[EndedRun, ...] = ()
+
+    def check(self, position: int) -> None:
+        """Raise ValueError or UsageError if no entries before `position` come to this, as far as the values tell."""
+        if self.view is not None:
+            self.view.check()
+        for _, begin, _ in self.open:
+            begin.check()
+        named = (self.restored, *self.pinned, *(parent.snapshot for parent in self.removed_parents))
+        for printed in (*named, *(start.restored for start in self.starts)):
+            if printed is not None:
+                SnapshotId.parse(printed)
+        positions = [at for at, _, _ in self.open] + [parent.position for parent in self.removed_parents]
+        if max(positions, default=-1) >= position:
+            raise ValueError("it names an entry after it")
+        epochs = [0, *(start.epoch for start in self.starts)]
+        if epochs != sorted(set(epochs)) or epochs[-1] != self.epoch:
+            raise ValueError("its epochs do not ascend to the one that it is in")
+        self._check_runs(position)
+
+    def _check_runs(self, position: int) -> None:
+        for runs in (self.aborted, self.removed):
+            last: dict[tuple[int, str], int] = {}
+            for run in runs:
+                if not last.get((run.epoch, run.initiator), -1) < run.first <= run.last:
+                    raise ValueError("its runs of ids do not ascend")
+                if run.reason >= len(self.reasons):
+                    raise ValueError("a run of ids has no reason")
+                last[run.epoch, run.initiator] = run.last
+        # Each of them has begun, by an entry of its own.
+        if sum(run.last - run.first + 1 for run in (*self.aborted, *self.removed)) > position:
+            raise ValueError("more snapshots have ended than there are entries")
+
+    def check_commits(self, committed: Collection[str]) -> None:
+        """Raise ValueError if these cannot be the snapshots that are complete."""
+        known = {*committed, *(parent.snapshot for parent in self.removed_parents)}
+        for _, begin, parent in self.open:
+            if begin.snapshot in committed or (parent is not None and parent not in known):
+                raise ValueError(f"{begin.snapshot} cannot be open with the parent {parent}")
+
+    def removed_ids(self) -> EndedIds:
+        """Return the snapshots that were complete and are removed, with the reasons."""
+        return _ended(self.removed, self.reasons)
 
 
 def fold(state: LogState) -> Folded:
@@ -78,7 +123,7 @@ def unfold(folded: Folded, segments: Iterable[Segment], position: int, state: Lo
     state.pinned = set(folded.pinned)
     state.starts = {start.epoch: start for start in folded.starts}
     state.aborted = _ended(folded.aborted, folded.reasons)
-    state.removed = _ended(folded.removed, folded.reasons)
+    state.removed = folded.removed_ids()
     for segment in segments:
         _take_segment(segment, state)
     state.removed_parents = {
@@ -91,10 +136,8 @@ def _take_segment(segment: Segment, state: LogState) -> None:
     columns, same = segment.commits, (repeat(state.manifests), repeat(""), repeat(segment))
     committed = map(Committed, columns.positions, columns.started_us, columns.at_us, *same)
     state.committed.update(zip(columns.snapshots, committed, strict=True))
-    if segment.ref.live < len(columns.positions):
-        for snapshot in columns.snapshots:
-            if snapshot in state.removed:
-                del state.committed[snapshot]
+    for snapshot in segment.removed_since:
+        del state.committed[snapshot]
 
 
 def _runs(ended: EndedIds, reasons: dict[str, int]) -> tuple[EndedRun, ...]:

@@ -21,7 +21,7 @@ from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
 from strobe.protocol.log import Begin, BlobRef, Commit, Fence
 from strobe.storage.blobs import Blobs
 from strobe.storage.checkpoints import Checkpoint, manifest_at, usable
-from strobe.storage.commit_segments import Segment
+from strobe.storage.commit_segments import Segment, logger
 from strobe.storage.entries import decode_entry, decode_outline, entry_name
 from strobe.storage.fences import Fences
 from strobe.storage.folded import unfold
@@ -106,10 +106,11 @@ class CommitReader:
 class Follower:
     """What the log of the store at `url` has said so far. It is for one thread.
 
-    Where `store_id` is given, the store must be the one whose header says so.
+    Where `store_id` is given, the store must be the one whose header says so. Without `checkpoints`, every entry is
+    read.
     """
 
-    def __init__(self, url: str | Path, store_id: str | None = None) -> None:
+    def __init__(self, url: str | Path, store_id: str | None = None, *, checkpoints: bool = True) -> None:
         self.place = place_at(url)
         self.url = self.place.url
         header = read_header(self.place)
@@ -126,7 +127,8 @@ class Follower:
         # The checkpoint that this begins with, until somebody asks for what lies before it.
         self._unread: Checkpoint | None = None
         self._base = 0
-        self._begin()
+        if checkpoints:
+            self._begin()
 
     def _begin(self) -> None:
         """Begin with the newest checkpoint that can be used, if there is one."""
@@ -176,15 +178,30 @@ class Follower:
 
     def _read_below(self) -> None:
         """Take in the commits that a checkpoint stands for, also those that were removed since."""
-        checkpoint, self._unread = self._unread, None
+        if self._unread is None:
+            return
+        try:
+            below = self._stored(self._unread)
+        except StoreCorrupt as error:
+            if self.place.size(entry_name(0)) is None:
+                raise
+            logger.warning("%s; the entries of the log are read instead", error)
+            whole = Follower(self.url, checkpoints=False)
+            whole.advance()
+            below = whole.between(0, self._base)
+        self._unread = None
+        self._followed = sorted(below, key=lambda followed: followed.position) + self._followed
+
+    def _stored(self, checkpoint: Checkpoint) -> list[Followed]:
+        """Return the commits that a checkpoint stands for."""
         below: list[Followed] = []
-        for ref in checkpoint.segments if checkpoint is not None else ():
+        for ref in checkpoint.segments:
             segment = Segment(self.place, ref, partial(manifest_at, self.place))
             columns = segment.commits
             live = zip(columns.positions, columns.snapshots, columns.bytes, strict=True)
             below += [Followed(position, snapshot, bytes=size) for position, snapshot, size in live]
             below += [Followed(position, snapshot) for position, snapshot in segment.removed()]
-        self._followed = sorted(below, key=lambda followed: followed.position) + self._followed
+        return below
 
     def checksum_before(self, position: int) -> str | None:
         """Return the checksum of the entry before `position`, which was read, or None where that is damaged.

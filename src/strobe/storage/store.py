@@ -19,7 +19,6 @@ from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest, Read
 from strobe.storage.blobs import Blobs, blob_name
 from strobe.storage.checkpointing import Checkpointer, origin_of
 from strobe.storage.checkpoints import Loaded, Origin, manifest_at, read_commit, usable
-from strobe.storage.commit_segments import logger
 from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
 from strobe.storage.folded import unfold
 from strobe.storage.header import HEADER, Guard, create_header, read_header
@@ -136,8 +135,6 @@ class Store:
         return self._resumed
 
     def _begin(self, loaded: Loaded | None, problems: list[str]) -> None:
-        for problem in problems:
-            logger.warning("store %s: a checkpoint cannot be used: %s", self.url, problem)
         if loaded is not None:
             checkpoint = loaded.checkpoint
             unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)

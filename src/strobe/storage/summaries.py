@@ -1,7 +1,11 @@
 """What is shown of a complete snapshot in a list, worked out of its manifest (E1)."""
 
+from collections.abc import Iterable
+
 import msgspec
 
+from strobe.names import Name
+from strobe.protocol.bounds import COUNT_MAX, Count, PrintedId, ViewNumber
 from strobe.protocol.log import Manifest
 from strobe.storage.channel_frames import RECORD
 
@@ -9,16 +13,21 @@ from strobe.storage.channel_frames import RECORD
 class Summary(msgspec.Struct, frozen=True, array_like=True):
     """`pause_us` is the longest pause of a process."""
 
-    protocol: str
-    initiators: tuple[str, ...]
-    view: int
-    completed_us: int
-    state_bytes: int
-    in_flight_messages: int
-    in_flight_bytes: int
-    pause_us: int
-    durations_us: dict[str, int]
-    parent: str | None
+    protocol: Name
+    initiators: tuple[Name, ...]
+    view: ViewNumber
+    completed_us: Count
+    state_bytes: Count
+    in_flight_messages: Count
+    in_flight_bytes: Count
+    pause_us: Count
+    durations_us: dict[Name, Count]
+    parent: PrintedId | None
+
+
+def total(numbers: Iterable[int]) -> int:
+    """Return the sum, or what is nearest to it of what a checkpoint can have: a manifest may say anything."""
+    return min(max(sum(numbers), 0), COUNT_MAX)
 
 
 def summarize(manifest: Manifest) -> Summary:
@@ -30,9 +39,9 @@ def summarize(manifest: Manifest) -> Summary:
         manifest.initiators,
         manifest.view.number,
         manifest.completed_us,
-        sum(record.state.bytes + sum(delta.bytes for delta in record.deltas) for record in records),
-        sum(section.messages for section in sections),
-        sum(section.bytes - section.frames * RECORD.size for section in sections),
+        total(record.state.bytes + sum(delta.bytes for delta in record.deltas) for record in records),
+        total(section.messages for section in sections),
+        total(section.bytes - section.frames * RECORD.size for section in sections),
         max((record.pause_us for record in records), default=0),
         {process: record.duration_us for process, record in manifest.processes.items()},
         manifest.parent,
