@@ -59,6 +59,28 @@ def test_a_bad_entry_is_fenced_off_after_a_confirmation(store):
     assert run("snapshot", "verify", "--store", store).code == 0
 
 
+@pytest.mark.parametrize("kept", [0, 0.5])
+def test_missing_newest_entries_are_reported(store, kept):
+    log = sorted((store / "log").iterdir())
+    for path in log[int(len(log) * kept) :]:
+        path.unlink()
+    result = run("store", "repair", store)
+    assert result.code == 1
+    assert "the newest entries are missing; restore them from a copy" in " ".join(result.out.split())
+    assert run("store", "repair", store, "--json").document["missing"]
+    verified = run("snapshot", "verify", "--all", "--store", store)
+    assert verified.code == 1
+    assert "newest entries are lost" in " ".join(verified.out.split())
+
+
+def test_a_coordinator_does_not_start_on_a_store_without_its_log(store):
+    shutil.rmtree(store / "log")
+    started = run_apart("coordinator", BANK, "--store", store, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
+    assert started.code == 1, started
+    assert "the newest entries are missing" in " ".join(started.err.split())
+    assert not list((store / "log").glob("*"))
+
+
 def test_a_good_entry_is_not_fenced_off(store):
     before = entries(store)
     refused(run("store", "repair", store, "--fence", "1", "--yes"), "is valid, and stays in effect")

@@ -155,6 +155,16 @@ def test_nothing_is_put_where_the_store_was_removed_or_replaced(store: Store, mo
     assert place.names("") == ["strobe.json"]
 
 
+def test_S1_a_log_without_its_newest_objects_is_not_continued(store: Store) -> None:
+    first = commit(store, sample(1))
+    commit(store, sample(2, balance=5), parent=first)
+    for end in (2, 0):
+        Objects(store.url).remove([f"log/{name}" for name in store.place.names("log")[end:]])
+        with pytest.raises(StoreCorrupt, match=f"the log ends before entry {end}, .* the newest entries are missing"):
+            begin_term(Store.open(store.url), "here", 0)
+        assert len(store.place.names("log")) == end
+
+
 def test_creating_a_store_leaves_nothing_but_its_header(store: Store) -> None:
     assert store.place.names("") == ["strobe.json"]
 

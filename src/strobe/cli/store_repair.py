@@ -32,9 +32,10 @@ def repair(
 ) -> int:
     """Check every entry of a store's log, and fence off one that nobody can read.
 
-    Without --fence nothing is changed. The exit code is 0 if all entries are good or fenced off, and 1 if not. A log
-    with an entry that is no good cannot be used: put the file back from a copy of the store if there is one. If not,
-    --fence appends an entry by which the other one has no effect. That cannot be undone.
+    Without --fence nothing is changed. The exit code is 0 if all entries are good or fenced off, and 1 if not, or if
+    the newest entries are missing. A log with an entry that is no good cannot be used: put the file back from a copy
+    of the store if there is one. If not, --fence appends an entry by which the other one has no effect. That cannot be
+    undone.
 
     \b
     Example:
@@ -53,12 +54,13 @@ def repair(
                 "checkpoint": examined.base,
                 "absent": examined.absent,
                 "findings": examined.findings,
+                "missing": examined.missing,
                 "fenced": fence,
             }
         )
     else:
         _report(examined, store)
-    return 1 if examined.open else 0
+    return 1 if examined.open or examined.missing else 0
 
 
 def _fence(place: Place, store: str, position: int, reason: str, yes: bool) -> None:
@@ -89,6 +91,8 @@ def _report(examined: Examined, store: str) -> None:
         if finding.fenced:
             say("  fenced off: it has no effect")
     say(f"{count(examined.entries, 'entry', 'entries')} checked, {len(examined.open)} bad")
+    if examined.missing:
+        say(examined.missing)
     base = examined.base
     if examined.absent:
         absent = count(examined.absent, "entry", "entries")

@@ -10,7 +10,6 @@ from strobe.storage.checkpointing import Checkpointer, Taken
 from strobe.storage.checkpoints import Checkpoint, checkpoint_position, newest_first, read_checkpoint
 from strobe.storage.commit_segments import Segment, check_details, segment_digest
 from strobe.storage.entries import CHECKPOINTS
-from strobe.storage.log import last_position
 from strobe.storage.log_state import LogState
 from strobe.storage.place import Place
 
@@ -52,15 +51,11 @@ class Recomputed:
 
 def _sound(place: Place, header: str, found: Found) -> Iterator[tuple[str, Checkpoint]]:
     """Yield the checkpoints that are whole; report what is wrong with others, unless they have just been removed."""
-    last = last_position(place)
     for name in newest_first(place):
         try:
             checkpoint = read_checkpoint(place, name, header)
             for ref in checkpoint.segments:
                 check_details(Segment(place, ref, _unread))
-            if checkpoint.position > last + 1:
-                problem = "is beyond the end of the log, whose newest entries are lost"
-                raise StoreCorrupt(place.url, name, problem)
         except StoreCorrupt as error:
             if place.size(name) is not None:
                 found(error.place, error)

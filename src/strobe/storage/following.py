@@ -27,7 +27,7 @@ from strobe.storage.fences import Fences
 from strobe.storage.folded import unfold
 from strobe.storage.header import HEADER, read_header
 from strobe.storage.locating import place_at
-from strobe.storage.log import last_position, probed_end
+from strobe.storage.log_end import last_position, probed_end
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import check_seal, stated_checksum

@@ -3,7 +3,7 @@
 The header and each entry have a checksum over all their bytes, entries are chained, and a blob is named by the BLAKE3
 of its bytes. What lies in tmp/ belongs to nobody yet, and what lies in run/ to those who run; neither is looked at.
 What is anywhere else and is no file of ours is named. One loss leaves no trace: the newest entries gone together from
-the end of the log, and their blobs with them.
+the end of the log, and with them their blobs and the checkpoints after them.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,7 @@ from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
 from strobe.storage.fences import Fences
 from strobe.storage.folded import unfold
 from strobe.storage.header import DIRECTORIES, HEADER, RUN, read_header
+from strobe.storage.log_end import leftovers
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.place import Place
@@ -47,7 +48,6 @@ def verify_bytes(place: Place) -> list[Problem]:
         header = read_header(place).blake3
     except StoreError as error:
         problems.append(_problem(HEADER, error))
-    # The names before the log: whatever a writer adds meanwhile then has its begin in what is read.
     blobs = list(_blob_refs(place))
     state = _check_log(place, header, problems)
     damaged = _damaged_blobs(place, blobs, state)
@@ -55,7 +55,7 @@ def verify_bytes(place: Place) -> list[Problem]:
         # What retention has removed meanwhile is not damaged: the log as it is now says what is still needed.
         damaged = _without_removed(place, damaged, _check_log(place, header, []) or state)
     problems += damaged
-    problems += _lost_begins(blobs, state)
+    problems += _leftovers(place)
     unreferenced_damage(place, partial(_note, problems))
     problems += [Problem(name, "is not a file of the store; move it elsewhere") for name in _unknown_names(place)]
     return problems
@@ -184,11 +184,10 @@ def _needed(state: LogState | None) -> dict[str, BlobRef]:
     return needed
 
 
-def _lost_begins(found: list[BlobRef], state: LogState | None) -> Iterator[Problem]:
-    for begin in sorted({ref.begin for ref in found}):
-        if state is not None and begin >= state.next_position:
-            problem = f"its snapshot began at log entry {begin}, but the log ends before: its newest entries are lost"
-            yield Problem(blob_directory(begin), problem)
+def _leftovers(place: Place) -> Iterator[Problem]:
+    for one in leftovers(place, 0):
+        problem = f"is beyond the end of the log: it follows log entry {one.position}; the newest entries are lost"
+        yield Problem(one.place, problem)
 
 
 def _blob_refs(place: Place) -> Iterator[BlobRef]:

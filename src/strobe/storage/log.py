@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from strobe.errors import LogConflict, StoreCorrupt, StoreError, StoreFormatError, TakenOver
 from strobe.protocol.log import Entry, EntryRef, ReadEntry, Void
 from strobe.storage.checkpointing import Taken
-from strobe.storage.entries import LOG, Decoded, decode_entry, encode_entry, entry_name, entry_position
+from strobe.storage.entries import LOG, Decoded, decode_entry, encode_entry, entry_name
 from strobe.storage.fences import Fences, with_way_out
+from strobe.storage.log_end import last_position, probed_end, require_newest
 from strobe.storage.place import Place
 from strobe.storage.sealed import DIGITS, UNSEALED, stated_checksum
 from strobe.storage.steps import ENTRY_STEPS, CommitStep
 from strobe.storage.terms import Terms
 
 _BYTES = DIGITS // 2
-_PROBES = 32
 
 
 class Log:
@@ -103,9 +103,9 @@ class Log:
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
         self.require_lead()
-        self._list_once()
         if position > len(self._checksums):
             list(self.read(position))  # whatever lies before has to be read, and remembered, first
+        self._list_once()
         if position != len(self._checksums):
             raise self._conflict(position)
         self._check_predecessor(position)
@@ -177,10 +177,11 @@ class Log:
         return end > position + 1
 
     def _list_once(self) -> None:
-        """Before anything is written, make sure that no entry lies beyond what seems to be the end of the log."""
-        if self.base and not self._is_listed:
+        """Before anything is written, make sure that the log goes no further than it seems to, and never did."""
+        if not self._is_listed:
             end = len(self._checksums)
-            if last_position(self._place) > end and self._place.size(entry_name(end)) is None:
+            require_newest(self._place, end)
+            if self.base and last_position(self._place) > end and self._place.size(entry_name(end)) is None:
                 problem = "is missing, though later entries exist; restore it from a copy of the store"
                 raise StoreCorrupt(self._place.url, entry_name(end), problem)
             self._is_listed = True
@@ -206,22 +207,6 @@ class Log:
             end = len(self._checksums)
             conflict.problem = f"log entry {position} cannot be written, the log ends before entry {end}; read it again"
         return conflict
-
-
-def last_position(place: Place) -> int:
-    """Return the highest position of an entry that is there, by the names alone; -1: there is none."""
-    found = (entry_position(name) for name in reversed(place.names(LOG)))
-    return next((position for position in found if position is not None), -1)
-
-
-def probed_end(place: Place, start: int) -> int:
-    """Return a position after an entry beyond `start`, found without listing all names; `start`: none was found.
-
-    Entries are looked for twice as far away each time. So a log without a gap is found to go at least half as far from
-    there as it does, and a gap is noticed unless it is longer than all that follows it.
-    """
-    steps = (start + (1 << step) for step in range(_PROBES))
-    return max((position + 1 for position in steps if place.size(entry_name(position)) is not None), default=start)
 
 
 class _Checksums:

@@ -19,6 +19,7 @@ from strobe.storage.fences import Fences, found_bytes
 from strobe.storage.folded import unfold
 from strobe.storage.header import DIRECTORIES, read_header
 from strobe.storage.log import Log
+from strobe.storage.log_end import leftovers, missing_problem
 from strobe.storage.log_state import LogState
 from strobe.storage.place import Place
 
@@ -51,12 +52,14 @@ class Examined(msgspec.Struct, frozen=True):
     """A log, every entry of which was looked at.
 
     Readers start at the checkpoint at `base`, if it is not 0; `absent` entries before it are not there.
+    `missing` reports the loss of the newest entries; empty: none are known to be lost.
     """
 
     entries: int
     findings: tuple[Finding, ...]
     base: int = 0
     absent: int = 0
+    missing: str = ""
 
     @property
     def open(self) -> tuple[Finding, ...]:
@@ -78,7 +81,9 @@ def examine(place: Place) -> Examined:
     invalid |= log.invalid
     findings = [_finding(place, fences, position, error) for position, error in sorted(invalid.items())]
     entries = len(below) + state.next_position - log.base
-    return Examined(entries, tuple(findings), log.base, log.base - len(below))
+    lost = leftovers(place, state.next_position)
+    missing = missing_problem(state.next_position, lost) if lost else ""
+    return Examined(entries, tuple(findings), log.base, log.base - len(below), missing)
 
 
 def _invalid_below(place: Place, header: str, positions: list[int]) -> Iterator[tuple[int, StoreError]]:

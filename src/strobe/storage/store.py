@@ -24,7 +24,8 @@ from strobe.storage.folded import unfold
 from strobe.storage.header import HEADER, Guard, create_header, read_header
 from strobe.storage.integrity import Problem, verify_bytes
 from strobe.storage.locating import place_at
-from strobe.storage.log import Log, last_position, probed_end
+from strobe.storage.log import Log
+from strobe.storage.log_end import last_position, probed_end
 from strobe.storage.log_state import LogState, Opened
 from strobe.storage.manifests import blobs_of, to_manifest, to_snapshot
 from strobe.storage.place import Piece, Place

@@ -1,0 +1,85 @@
+"""Where a log ends: by the names of its entries, and by what was written only after entries that may be gone by now.
+
+The newest entries can be lost without a hole: deleted, or left out of a copy. Two kinds of files give that away. Blobs
+are written only when the begin of their snapshot is durable, into a directory named after its position. A checkpoint
+at n is written only when entry n-1 is durable. Nobody removes entries from the end of a log, so a blob directory or a
+checkpoint from beyond the end means that entries are missing. A log that is continued there would use ids again.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from strobe.errors import StoreCorrupt
+from strobe.storage.blobs import BLOBS, blob_directory, directory_begin
+from strobe.storage.checkpoints import checkpoint_position
+from strobe.storage.entries import CHECKPOINTS, LOG, entry_name, entry_position
+from strobe.storage.place import Place
+
+_PROBES = 32
+_NAMED_MAX = 3
+
+
+class Leftover(msgspec.Struct, frozen=True):
+    """A blob directory or a checkpoint, `place`, which was written after entry `position`. That entry is missing."""
+
+    position: int
+    place: str
+
+
+def last_position(place: Place) -> int:
+    """Return the highest position of an entry that is there, by the names alone; -1: there is none."""
+    found = (entry_position(name) for name in reversed(place.names(LOG)))
+    return next((position for position in found if position is not None), -1)
+
+
+def probed_end(place: Place, start: int) -> int:
+    """Return a position after an entry beyond `start`, found without listing all names; `start`: none was found.
+
+    Entries are looked for twice as far away each time. So a log without a gap is found to go at least half as far from
+    there as it does, and a gap is noticed unless it is longer than all that follows it.
+    """
+    steps = (start + (1 << step) for step in range(_PROBES))
+    return max((position + 1 for position in steps if place.size(entry_name(position)) is not None), default=start)
+
+
+def leftovers(place: Place, end: int) -> list[Leftover]:
+    """Return what shows that a log which was read up to `end` has lost its newest entries, oldest first; none: nothing.
+
+    Another writer may have appended since the log was read. So the names of the entries are listed again, after those
+    of blobs and checkpoints: whatever is listed there had its entry by then.
+    """
+    found = [one for one in _written_after_entries(place) if one.position >= end]
+    if found:
+        end = max(end, last_position(place) + 1)
+    return sorted((one for one in found if one.position >= end), key=lambda one: (one.position, one.place))
+
+
+def require_newest(place: Place, end: int) -> None:
+    """Raise StoreCorrupt if the log, which was read up to `end`, has lost its newest entries."""
+    found = leftovers(place, end)
+    if found:
+        raise StoreCorrupt(place.url, entry_name(end), missing_problem(end, found))
+
+
+def missing_problem(end: int, found: list[Leftover]) -> str:
+    """Return what is wrong with a log that ends before `end`, and what to do."""
+    named = ", ".join(one.place for one in found[:_NAMED_MAX])
+    more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
+    return (
+        f"the log ends before entry {end}, but {named}{more} can only be there after entry {found[-1].position}: the "
+        "newest entries are missing; restore them from a copy of the store, or, if this is a copy that was made file "
+        f"by file while the system ran, remove {named}{more} (blobs and checkpoints from beyond entry {end}) and start "
+        "again"
+    )
+
+
+def _written_after_entries(place: Place) -> Iterator[Leftover]:
+    for name in place.names(BLOBS):
+        begin = directory_begin(name)
+        if begin is not None:
+            yield Leftover(begin, blob_directory(begin))
+    for name in place.names(CHECKPOINTS):
+        position = checkpoint_position(name)
+        if position is not None:
+            yield Leftover(position - 1, f"{CHECKPOINTS}/{name}")
