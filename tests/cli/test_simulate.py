@@ -1,6 +1,7 @@
 """`strobe simulate`: what it says of a run, and of what goes wrong in one."""
 
 import shlex
+import signal
 
 import pytest
 from tests.cli.command_line import BANK, REPOSITORY, refused, run
@@ -329,4 +330,9 @@ def test_a_handler_that_never_ends_what_it_does_is_stopped_and_named(here, monke
 
 def test_ctrl_c_while_a_handler_runs_is_no_failure_of_the_handler(here):
     text = "class Bad(Counter):\n    def timer(self, ctx, name): raise KeyboardInterrupt\n"
-    assert simulate(here, text + "mine = pair(Bad)").code == 130
+    # As in a program of its own: Spark, in another test of this process, leaves a handler of its own behind.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert simulate(here, text + "mine = pair(Bad)").code == 130
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -36,23 +36,24 @@ def test_another_store_in_its_place_is_neither_examined_nor_asked_and_the_first_
     spark: SparkSession, tmp_path: Path, moment: Step
 ) -> None:
     """Though it has snapshots of the same ids, and is still there when the batch is tried again."""
-    store, hidden = samples(tmp_path / "store", 1, 2), tmp_path / "hidden"
+    store, hidden, other = samples(tmp_path / "store", 1, 2), tmp_path / "hidden", tmp_path / "other"
+    samples(other, 1, 2, 3, balance=7)
     told: list[str] = []
 
     class BringItBack(Watch):
         def trouble(self, reason: str) -> None:
             told.append(reason)
             if len(told) == 2:
-                Path(store.url).rename(tmp_path / "other")
+                Path(store.url).rename(other)
                 hidden.rename(store.url)
 
     def replace_it(step: Step, batch_id: int) -> None:
         if step == moment and not told:
             Path(store.url).rename(hidden)
-            samples(tmp_path / "store", 1, 2, 3, balance=7)
+            other.rename(store.url)  # made before: nobody is to find no store at all
 
     judge(spark, store, tmp_path, replace_it, BringItBack())
-    assert ["is another store" in reason for reason in told] == [True, True]
+    assert ["is another store" in reason for reason in told] == [True, True], told
 
 
 def test_a_state_that_cannot_be_read_while_an_invariant_is_asked_is_tried_again(
