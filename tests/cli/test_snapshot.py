@@ -6,23 +6,11 @@ import shutil
 
 import msgspec
 import pytest
-from tests.cli.command_line import refused, run, simulated_store
+from tests.cli.command_line import refused, run
 
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Abort, Begin
 from strobe.storage import Store, retention
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory):
-    """A store with the snapshots of a run without faults."""
-    return simulated_store(tmp_path_factory.mktemp("pristine"))
-
-
-@pytest.fixture
-def store(pristine, tmp_path):
-    """A copy to damage."""
-    return shutil.copytree(pristine, tmp_path / "store")
 
 
 def ids(store):

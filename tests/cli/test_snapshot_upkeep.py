@@ -1,26 +1,15 @@
 """`strobe snapshot pin`, `unpin`, `remove` and `collect`: what stays and what goes, and why something must stay."""
 
-import shutil
 from pathlib import Path
 
 import pytest
-from tests.cli.command_line import refused, run, simulated_store
+from tests.cli.command_line import refused, run
 from tests.storage import racing_writer
 from tests.storage.children import start
 from tests.storage.samples import store_of_two_days
 
 from strobe.protocol.log import Abort, Begin, EpochStart, Pin, Remove
 from strobe.storage import Store, retention
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory):
-    return simulated_store(tmp_path_factory.mktemp("pristine"))
-
-
-@pytest.fixture
-def store(pristine, tmp_path):
-    return shutil.copytree(pristine, tmp_path / "store")
 
 
 def ids(store):

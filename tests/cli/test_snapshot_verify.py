@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.cli.command_line import BANK, refused, run, simulated_store
+from tests.cli.command_line import BANK, refused, run
 from tests.storage.samples import commit, sample
 from tests.storage.signing import commit_signed
 
@@ -13,16 +13,6 @@ from strobe.storage import Store, collect, retention
 from strobe.storage.disk import Disk
 
 LEVELS = ["exists", "checksums", "causal", "invariants", "restore"]
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory):
-    return simulated_store(tmp_path_factory.mktemp("pristine"))
-
-
-@pytest.fixture
-def store(pristine, tmp_path):
-    return shutil.copytree(pristine, tmp_path / "store")
 
 
 def words_of(level):

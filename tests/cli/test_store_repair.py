@@ -5,22 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.cli.command_line import BANK, refused, run, run_apart, simulated_store
+from tests.cli.command_line import BANK, refused, run, run_apart
 from tests.storage.random_logs import checkpointed_store
 from tests.storage.test_fences import POISON, flip, poison
 
 from strobe.storage import Store
 from strobe.storage.entries import entry_name
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory):
-    return simulated_store(tmp_path_factory.mktemp("pristine"))
-
-
-@pytest.fixture
-def store(pristine, tmp_path):
-    return shutil.copytree(pristine, tmp_path / "store")
 
 
 def entries(store):
