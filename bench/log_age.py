@@ -17,8 +17,8 @@ from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.settings import CoordinatorSettings
 from strobe.storage import Store, checkpointing
-from strobe.storage.entries import CHECKPOINTS
 from strobe.storage.following import Follower
+from strobe.storage.layout import CHECKPOINTS
 
 COMMAND = "python -m bench log_age"
 COMMITS = (1_000, 10_000, 100_000)

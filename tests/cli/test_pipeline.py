@@ -20,7 +20,7 @@ from strobe.cli import main
 from strobe.spark import clusters, stop_local_session
 from strobe.storage import Store
 from strobe.storage.blobs import blob_name
-from strobe.storage.header import HEADER
+from strobe.storage.layout import HEADER
 from strobe.storage.manifests import blobs_of
 
 

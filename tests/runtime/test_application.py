@@ -15,8 +15,8 @@ from strobe.errors import ProtocolViolation, UsageError
 from strobe.process import Channel, System
 from strobe.protocol import Frame
 from strobe.runtime import timeline
-from strobe.runtime.application import decode_frame
 from strobe.runtime.control import Failed
+from strobe.runtime.message_decoding import decode_frame
 
 
 class Transfer(msgspec.Struct, tag=True):

@@ -21,9 +21,10 @@ from strobe.protocol.memory import Memory, recall
 from strobe.storage import LogState, Problem, Store
 from strobe.storage.checkpoint_collection import superfluous
 from strobe.storage.checkpoints import encode_checkpoint, newest_first, read_checkpoint
-from strobe.storage.entries import CHECKPOINTS, entry_name
+from strobe.storage.entries import entry_name
 from strobe.storage.folded import Folded
 from strobe.storage.following import Follower
+from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.log_state import Committed, Manifests
 from strobe.storage.stretches import MERGED
 

@@ -10,7 +10,7 @@ from strobe.errors import StrobeError, TransportError
 from strobe.runtime.control import FROM_NODE, unpack
 from strobe.runtime.discovery import FILE, discover
 from strobe.storage import Store
-from strobe.storage.header import HEADER
+from strobe.storage.layout import HEADER
 from strobe.storage.locating import run_directory
 
 

@@ -14,7 +14,7 @@ from strobe.protocol import Snapshot
 from strobe.runtime.system_file import ProgramWithOwnLoop
 from strobe.simulation.replay import compare_along, states_along
 from strobe.storage import Store
-from strobe.storage.header import HEADER
+from strobe.storage.layout import HEADER
 
 _DEPTH_MAX = 4  # a trace lies in STORE/run/trace/epoch-000001
 

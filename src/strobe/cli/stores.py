@@ -13,8 +13,8 @@ from strobe.cli.programs import program
 from strobe.errors import StoreAway, StoreError, StoreMissing, StrobeError, UsageError
 from strobe.runtime.client import running_for
 from strobe.storage import Store
-from strobe.storage.blobs import BLOBS
-from strobe.storage.header import DIRECTORIES, HEADER, RUN, may_create
+from strobe.storage.header import may_create
+from strobe.storage.layout import BLOBS, DIRECTORIES, HEADER, RUN
 from strobe.storage.locating import is_object_url, locate, place_at, run_directory
 from strobe.storage.place import Place
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from strobe.declarations import Declared, MessageRule, declare
-from strobe.errors import UNREADABLE, ProtocolViolation, UsageError
+from strobe.errors import UsageError
 from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES
 from strobe.handlers import call, handler_finished
 from strobe.process import Context, Process, Random
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.events import Breakpoint
 from strobe.runtime.beginning import Beginning
-from strobe.runtime.wire import FrameRejected
+from strobe.runtime.message_decoding import Decode, decode_frame, unpack_frame
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -33,8 +33,6 @@ SLICE_S = 0.02
 """Handlers run for so long in one turn of the loop, where that can be helped: heartbeats, orders and snapshots that are
 being written wait for the next."""
 _LOOK_AFTER_MAX = 32  # messages: the clock is not looked at after each
-
-Decode = Callable[[Any], list[Any]]
 
 
 class Captured(msgspec.Struct):
@@ -120,40 +118,6 @@ class Application(ABC):
     @abstractmethod
     def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         """The process has these channels now."""
-
-
-def decode_frame(decode: Decode, process: str, channel: str, frame: Frame) -> list[Any]:
-    """Return the messages of `frame`; raise ProtocolViolation where they are not what it says."""
-    try:
-        messages = decode(frame.body)
-    except UNREADABLE as error:
-        place = f"the frame of message {frame.first_ordinal}"
-        raise ProtocolViolation(process, channel, f"{place} cannot be decoded: {error}") from error
-    if len(messages) != frame.count:
-        problem = f"the frame of message {frame.first_ordinal} has {len(messages)} messages instead of {frame.count}"
-        raise ProtocolViolation(process, channel, problem)
-    return messages
-
-
-def unpack_frame(decode: Decode, process: str, channel: str, frame: Frame) -> list[Any]:
-    """Return the messages of a frame from the wire; raise FrameRejected where it is garbage.
-
-    Messages that can be read, and are not what the process takes, are its peer's mistake: ProtocolViolation.
-    """
-    try:
-        return decode_frame(decode, process, channel, frame)
-    except ProtocolViolation as violation:
-        if isinstance(violation.__cause__, msgspec.ValidationError) and _can_be_read(frame):
-            raise
-        raise FrameRejected("wrong body", f"{channel}: {violation.problem}") from violation
-
-
-def _can_be_read(frame: Frame) -> bool:
-    """Tell whether `frame` has as many messages as it says, of whatever types."""
-    try:
-        return len(msgspec.msgpack.decode(frame.body)) == frame.count
-    except (*UNREADABLE, TypeError):
-        return False
 
 
 class LiveContext(Context):

@@ -25,10 +25,10 @@ from strobe.process import Process, System
 from strobe.protocol import LocalState, SnapshotId, View
 from strobe.protocol.coordination import RestoreRefused, SnapshotChosen
 from strobe.protocol.log import EpochStart, Manifest
-from strobe.runtime.commits import prove
 from strobe.runtime.restoring import Unrestorable, fit_in_flight, fit_state
 from strobe.storage import LogState, Store
 from strobe.storage.manifests import blobs_of
+from strobe.storage.proving import prove_stored
 from strobe.storage.resolution import LATEST
 from strobe.storage.round_trip import round_trip
 from strobe.user_code import RAISED, is_failure
@@ -219,7 +219,7 @@ def _unverified(store: Store, name: str, manifest: Manifest) -> str | None:
     try:
         for ref in blobs_of(manifest):
             store.read_blob(ref)
-        verdict = prove(store, name, manifest)
+        verdict = prove_stored(store, name, manifest)
     except (StoreCorrupt, SnapshotError) as error:
         return f"is corrupt: {error.problem}"
     if not verdict.holds:

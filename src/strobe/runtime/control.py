@@ -6,7 +6,9 @@ ever made of what comes in; everything else is refused by name. Every field has 
 have (`strobe.protocol.bounds`, `strobe.names`): a message with any other value is refused as a whole.
 """
 
+import asyncio
 import struct
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -40,6 +42,7 @@ from strobe.runtime.settings import NodeSettings
 VERSION = 2
 MESSAGE_BYTES_MAX = 64 << 20
 LENGTH = struct.Struct("<I")
+CLOSE_S_MAX = 1.0
 
 HostName = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"\A[0-9A-Za-z_.:%-]+\Z")]
 """A name or an address of a host. Names in other scripts are given in their ASCII form (xn--...)."""
@@ -263,3 +266,15 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
         return message
     except (*UNREADABLE, UsageError) as error:
         raise TransportError(f"a control message that cannot be read: {error}") from error
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    """Close the connection when what was sent has gone out; a peer that does not read is not waited for long."""
+    writer.close()
+    with suppress(OSError):
+        try:
+            # Not by `wait_for`, which in Python 3.11 may swallow that this task is cancelled.
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await writer.wait_closed()
+        except TimeoutError:
+            writer.transport.abort()

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import TransportError
-from strobe.runtime.control import FROM_COORDINATOR, LENGTH, MESSAGE_BYTES_MAX, Refused, Welcome, pack, unpack
-from strobe.runtime.hanging_up import hang_up
+from strobe.runtime.control import FROM_COORDINATOR, LENGTH, MESSAGE_BYTES_MAX, Refused, Welcome, hang_up, pack, unpack
 
 logger = logging.getLogger("strobe.node")
 

@@ -20,11 +20,11 @@ from strobe.runtime.control import (
     HeartbeatHeard,
     Refused,
     Register,
+    hang_up,
     pack,
     unpack,
 )
 from strobe.runtime.descriptors import BACKLOG, STRANGERS_MAX, at_most
-from strobe.runtime.hanging_up import hang_up
 from strobe.runtime.members import Member
 
 REGISTER_S_MAX = 5.0

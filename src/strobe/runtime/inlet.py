@@ -12,9 +12,8 @@ import msgspec
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame
 from strobe.runtime.open_frame import messages_bytes_max
-from strobe.runtime.recordings import held_bytes
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.wire import FrameRejected, Welcome, credit_frame
+from strobe.runtime.wire import FrameRejected, Welcome, credit_frame, held_bytes
 
 # Credit is told when a quarter of the window is due, and after this long at the latest.
 GRANT_AFTER_S = 0.01

@@ -24,12 +24,13 @@ from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefuse
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import Commit, Entry, EpochStart, Fence, Manifest, Pin, ReadEntry, Remove, Term, Void
 from strobe.runtime.choosing import Topology, below_released, choose
-from strobe.runtime.commits import CommitOrder, assemble, prove
+from strobe.runtime.commits import CommitOrder, assemble
 from strobe.runtime.patience import may_pass
 from strobe.runtime.settings import RetentionSettings
 from strobe.storage import Store, checkpointing, collect
 from strobe.storage.appending import begin_term
 from strobe.storage.checkpoints import Loaded, Origin
+from strobe.storage.proving import prove_stored
 from strobe.storage.retention import apply, plan
 
 RETRY_S_MIN = 0.05
@@ -180,7 +181,7 @@ class LogDesk:
             overtaken = self._overtaken(order.snapshot, manifest)
             if overtaken is not None:
                 return [*told, CommitFailed(order.snapshot, overtaken)]
-            verdict = prove(self.store, name, manifest)
+            verdict = prove_stored(self.store, name, manifest)
             if not verdict.holds:
                 reason = "; ".join(str(finding) for finding in verdict.findings)
                 return [*told, CommitFailed(order.snapshot, f"its proof does not hold: {reason}")]

@@ -13,7 +13,8 @@ from strobe.errors import TransportError, UsageError
 from strobe.handlers import DECLARING, Shape, check_finished, check_function, check_methods
 from strobe.process import Process, System
 from strobe.protocol import Frame, LocalState
-from strobe.runtime.application import Application, Captured, decode_frame, unpack_frame
+from strobe.runtime.application import Application, Captured
+from strobe.runtime.message_decoding import decode_frame, unpack_frame
 from strobe.self_check import decoded_again
 from strobe.storage.states import decode_captured
 

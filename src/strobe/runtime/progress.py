@@ -6,8 +6,8 @@ from itertools import takewhile
 
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.log import Begin, ProcessRecord
-from strobe.runtime.commits import sizes, state_bytes, written_bytes
 from strobe.runtime.documents import ABORTED, COMMITTED, FinishedSnapshot, OpenSnapshot, Part
+from strobe.storage.sizes import sizes, state_bytes, written_bytes
 
 FINISHED_KEPT = 32
 

@@ -16,20 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from strobe.protocol import Frame, InFlight, SnapshotId
+from strobe.runtime.wire import held_bytes
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
 
 logger = logging.getLogger("strobe.node")
 
-FRAME_BYTES = 400
-"""What a recorded frame takes in memory beside its body, which may be on disk."""
 _PIECES_MAX = 1000  # of one call to the system, which takes no more than 1024
-
-
-def held_bytes(frame: Frame) -> int:
-    """Return what `frame` takes in memory for as long as a recording holds it."""
-    return len(frame.body) + FRAME_BYTES
 
 
 class Recordings:

@@ -10,7 +10,7 @@ from strobe.errors import ProtocolViolation, SnapshotCorrupt, SnapshotError, Sna
 from strobe.keyed_state import KeyedState
 from strobe.protocol import PROTOCOLS, Endpoint, Fragment, LocalState, View
 from strobe.protocol.log import EntryRef, Manifest, ProcessRecord
-from strobe.runtime.application import Decode, decode_frame
+from strobe.runtime.message_decoding import Decode, decode_frame
 from strobe.storage import Store
 from strobe.storage.manifests import to_snapshot
 from strobe.storage.states import decode_captured, encoding_of, require_state

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from strobe.protocol.log import Manifest, ProcessRecord
-from strobe.runtime.commits import body_bytes, sizes, state_bytes
 from strobe.runtime.documents import RecordedChannel, RecordedProcess, SnapshotDetail, SnapshotList, SnapshotSummary
 from strobe.storage import Committed, LogState
+from strobe.storage.sizes import body_bytes, sizes, state_bytes
 from strobe.storage.wholeness import require_whole
 
 

@@ -18,18 +18,19 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from strobe.errors import MissingExtra
 from strobe.protocol import ChannelSpec, Fragment
+from strobe.runtime.settings import NodeSettings
 from strobe.traces.notes import Lead, Notes, Recorded, Sent, trace_name
 from strobe.user_code import summary_of
 
 if TYPE_CHECKING:
-    from strobe.runtime.host import Host
     from strobe.runtime.restoring import Restored
     from strobe.runtime.trace_writer import TraceWriter
 
@@ -197,7 +198,19 @@ def _tell(future: "Future[None]") -> None:
         logger.error("a segment of the trace was not written", exc_info=error)
 
 
-def open_tracer(host: "Host", epoch: int, restored: "Restored | None", joined: int) -> Tracer:
+class TracedHost(Protocol):
+    """The host of a process that is traced: who it is, and the directory that its trace belongs in."""
+
+    name: str
+    settings: NodeSettings
+
+    @property
+    def run_directory(self) -> Path: ...
+
+    def make_run_directory(self, name: str) -> Path: ...
+
+
+def open_tracer(host: TracedHost, epoch: int, restored: "Restored | None", joined: int) -> Tracer:
     """Return the recorder for the process of `host` in `epoch`, which begins at `restored`, or `joined` that view."""
     try:
         from strobe.runtime.trace_writer import TraceWriter

@@ -43,6 +43,7 @@ KINDS |= {CREDIT: "CREDIT", BARRIER: "BARRIER", OVERTAKEN: "OVERTAKEN"}
 MAGIC = int.from_bytes(b"St", "little")
 HEADER = struct.Struct("<IHBxIIQQQ")
 HEADER_BYTES = HEADER.size
+_FRAME_BYTES = 400  # of the objects around the body of a frame in memory
 SEQUENCE = struct.Struct("<Q")
 SEQUENCE_AT = 16
 KIND_AT = 6
@@ -243,3 +244,8 @@ def _control_frame(kind: int, message: Any) -> bytearray:
     frame = bytearray(HEADER.pack(len(body), MAGIC, kind, 0, 0, 0, 0, 0))
     frame += body
     return frame
+
+
+def held_bytes(frame: Frame) -> int:
+    """Return the memory that a recorded frame takes: its body, and the objects around it."""
+    return len(frame.body) + _FRAME_BYTES

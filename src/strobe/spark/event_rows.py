@@ -17,7 +17,8 @@ from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND
 from strobe.errors import UsageError
 from strobe.spark import columns as c
 from strobe.spark.arrow import arrow_schema
-from strobe.storage.header import HEADER, RUN, read_header
+from strobe.storage.header import read_header
+from strobe.storage.layout import HEADER, RUN
 from strobe.storage.locating import is_object_url, place_at
 
 BATCH_LINES_MAX = 20_000

@@ -14,10 +14,10 @@ from blake3 import blake3
 
 from strobe.errors import StoreCorrupt
 from strobe.protocol.log import BlobRef
-from strobe.storage.place import MAPPED_BYTES_MIN, UNFINISHED, Piece, Place
+from strobe.storage.layout import BLOBS, UNFINISHED
+from strobe.storage.place import MAPPED_BYTES_MIN, Piece, Place
 from strobe.storage.steps import BLOB_STEPS, CommitStep
 
-BLOBS = "blobs"
 _CHUNK_BYTES = 1 << 20
 _DIRECTORY = re.compile(r"\d{20}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -11,7 +11,7 @@ from functools import partial
 from strobe.errors import StoreCorrupt
 from strobe.storage.checkpoints import Checkpoint, checkpoint_position, manifest_at, newest_first, usable
 from strobe.storage.commit_segments import COMMITS, DETAILS, Segment, segment_end, segment_name
-from strobe.storage.entries import CHECKPOINTS
+from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.place import Place
 
 KEPT = 2

@@ -9,7 +9,7 @@ from strobe.protocol.log import Commit, EntryRef, Manifest, ReadEntry
 from strobe.storage.checkpointing import Checkpointer, Taken
 from strobe.storage.checkpoints import Checkpoint, checkpoint_position, newest_first, read_checkpoint
 from strobe.storage.commit_segments import Segment, check_details, segment_digest
-from strobe.storage.entries import CHECKPOINTS
+from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.log_state import LogState
 from strobe.storage.place import Place
 

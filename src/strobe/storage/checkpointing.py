@@ -19,8 +19,8 @@ from strobe.protocol.memory import Memory, reading_brain, recall, remember
 from strobe.storage.checkpoints import Checkpoint, Loaded, Origin, encode_checkpoint
 from strobe.storage.commit_segments import Row, Segment, SegmentRef, encode_segment
 from strobe.storage.ended_ids import EndedIds
-from strobe.storage.entries import CHECKPOINTS
 from strobe.storage.folded import Folded, fold
+from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.log_state import LogState, ReadManifest
 from strobe.storage.place import Place
 from strobe.storage.sealed import UNSEALED

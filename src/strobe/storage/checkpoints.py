@@ -19,8 +19,9 @@ from strobe.protocol.bounds import Count, Digest, ViewNumber
 from strobe.protocol.log import Commit, Departure, EntryRef, Manifest
 from strobe.protocol.memory import Memory, check_memory
 from strobe.storage.commit_segments import Segment, SegmentRef, logger
-from strobe.storage.entries import CHECKPOINTS, decode_entry, entry_name
+from strobe.storage.entries import decode_entry, entry_name
 from strobe.storage.folded import Folded
+from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.log_state import ReadManifest
 from strobe.storage.place import Place
 from strobe.storage.sealed import UNSEALED, check_seal, seal

@@ -19,10 +19,10 @@ from contextlib import contextmanager
 import msgspec
 
 from strobe.errors import StoreError
-from strobe.storage.blobs import BLOBS, blob_directory, directory_begin, is_digest
+from strobe.storage.blobs import blob_directory, directory_begin, is_digest
 from strobe.storage.checkpoint_collection import superfluous
+from strobe.storage.layout import BLOBS, UNFINISHED
 from strobe.storage.log_state import LogState, blob_key
-from strobe.storage.place import UNFINISHED
 from strobe.storage.store import Store
 
 

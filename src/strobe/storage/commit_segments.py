@@ -22,7 +22,7 @@ from blake3 import blake3
 from strobe.errors import UNREADABLE, StoreCorrupt
 from strobe.protocol.bounds import CheckedId, Count, Digest, RawDigest
 from strobe.protocol.log import Manifest
-from strobe.storage.entries import CHECKPOINTS
+from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.log_state import ReadManifest, blob_key, blob_keys
 from strobe.storage.manifests import blobs_of
 from strobe.storage.place import Place

@@ -24,8 +24,8 @@ from typing import TypeVar
 
 from strobe.errors import StoreCorrupt, StoreError
 from strobe.private_files import NotRegularError, directory_mode, open_regular, refuse_link
-from strobe.storage.header import DIRECTORIES, HEADER, MAKE_IT
-from strobe.storage.place import DOCUMENT_BYTES_MAX, UNFINISHED, Piece, Place, Unfinished
+from strobe.storage.layout import DIRECTORIES, HEADER, MAKE_IT, UNFINISHED
+from strobe.storage.place import DOCUMENT_BYTES_MAX, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
 
 WRITTEN_BYTES = 32 << 20

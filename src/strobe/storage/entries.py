@@ -29,10 +29,8 @@ from strobe.protocol.log import (
     ViewChange,
 )
 from strobe.protocol.view import View
+from strobe.storage.layout import LOG
 from strobe.storage.sealed import UNSEALED, check_seal, seal
-
-LOG = "log"
-CHECKPOINTS = "checkpoints"
 
 _NAME = re.compile(r"(\d{20})\.json")
 _COMMIT = re.compile(

@@ -11,7 +11,8 @@ from blake3 import blake3
 
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
 from strobe.protocol.log import Fence
-from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
+from strobe.storage.entries import decode_entry, entry_name, entry_position
+from strobe.storage.layout import LOG
 from strobe.storage.place import Place
 
 WAY_OUT = "`strobe store repair STORE` shows what can be done"

@@ -25,7 +25,8 @@ from strobe.storage.commit_segments import Segment, logger
 from strobe.storage.entries import decode_entry, decode_outline, entry_name
 from strobe.storage.fences import Fences
 from strobe.storage.folded import unfold
-from strobe.storage.header import HEADER, read_header
+from strobe.storage.header import read_header
+from strobe.storage.layout import HEADER
 from strobe.storage.locating import place_at
 from strobe.storage.log_end import last_position, probed_end
 from strobe.storage.log_state import LogState

@@ -7,20 +7,12 @@ from collections.abc import Hashable
 import msgspec
 
 from strobe.errors import UNREADABLE, StoreAway, StoreCorrupt, StoreFormatError, StoreMissing
-from strobe.storage.blobs import BLOBS
-from strobe.storage.entries import CHECKPOINTS, LOG
-from strobe.storage.place import UNFINISHED, Place
+from strobe.storage.layout import DIRECTORIES, HEADER, LOG, MAKE_IT, RUN
+from strobe.storage.place import Place
 from strobe.storage.sealed import UNSEALED, check_seal, seal
 
-HEADER = "strobe.json"
 FORMAT = "strobe-store"
 VERSION = 1
-DIRECTORIES = (LOG, BLOBS, CHECKPOINTS, UNFINISHED)
-RUN = "run"
-"""Where those who run leave word of how to reach them, and their logs: in a directory, but no part of the store."""
-
-
-MAKE_IT = "make a store: `strobe up SYSTEM --create`, or Store.create"
 
 
 class Header(msgspec.Struct, frozen=True):

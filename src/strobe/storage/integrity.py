@@ -14,14 +14,15 @@ import msgspec
 
 from strobe.errors import StoreCorrupt, StoreError
 from strobe.protocol.log import BlobRef, ReadEntry, Void
-from strobe.storage.blobs import BLOBS, Blobs, blob_directory, blob_name, directory_begin, is_digest
+from strobe.storage.blobs import Blobs, blob_directory, blob_name, directory_begin, is_digest
 from strobe.storage.checkpoint_integrity import Recomputed, unknown_names, unreferenced_damage
 from strobe.storage.checkpointing import Taken
 from strobe.storage.checkpoints import manifest_at, usable
-from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
+from strobe.storage.entries import decode_entry, entry_name, entry_position
 from strobe.storage.fences import Fences
 from strobe.storage.folded import unfold
-from strobe.storage.header import DIRECTORIES, HEADER, RUN, read_header
+from strobe.storage.header import read_header
+from strobe.storage.layout import BLOBS, DIRECTORIES, HEADER, LOG, RUN
 from strobe.storage.log_end import leftovers
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of

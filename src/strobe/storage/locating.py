@@ -18,7 +18,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from strobe.errors import UsageError
 from strobe.private_files import make_directories, make_own
 from strobe.storage.disk import Disk
-from strobe.storage.header import RUN, read_header
+from strobe.storage.header import read_header
+from strobe.storage.layout import RUN
 from strobe.storage.objects import Objects
 from strobe.storage.place import Place
 from strobe.storage.steps import OnStep

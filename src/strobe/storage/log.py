@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from strobe.errors import LogConflict, StoreCorrupt, StoreError, StoreFormatError, TakenOver
 from strobe.protocol.log import Entry, EntryRef, ReadEntry, Void
 from strobe.storage.checkpointing import Taken
-from strobe.storage.entries import LOG, Decoded, decode_entry, encode_entry, entry_name
+from strobe.storage.entries import Decoded, decode_entry, encode_entry, entry_name
 from strobe.storage.fences import Fences, with_way_out
+from strobe.storage.layout import LOG
 from strobe.storage.log_end import last_position, probed_end, require_newest
 from strobe.storage.place import Place
 from strobe.storage.sealed import DIGITS, UNSEALED, stated_checksum

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import msgspec
 
 from strobe.errors import StoreCorrupt
-from strobe.storage.blobs import BLOBS, blob_directory, directory_begin
+from strobe.storage.blobs import blob_directory, directory_begin
 from strobe.storage.checkpoints import checkpoint_position
-from strobe.storage.entries import CHECKPOINTS, LOG, entry_name, entry_position
+from strobe.storage.entries import entry_name, entry_position
+from strobe.storage.layout import BLOBS, CHECKPOINTS, LOG
 from strobe.storage.place import Place
 
 _PROBES = 32

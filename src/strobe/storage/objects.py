@@ -21,8 +21,9 @@ from datetime import timedelta
 from typing import IO, TYPE_CHECKING, cast
 
 from strobe.errors import MissingExtra, StoreError
+from strobe.storage.layout import UNFINISHED
 from strobe.storage.object_faults import explain, is_bucket_missing
-from strobe.storage.place import DOCUMENT_BYTES_MAX, UNFINISHED, Piece, Place, Unfinished
+from strobe.storage.place import DOCUMENT_BYTES_MAX, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
 
 if TYPE_CHECKING:

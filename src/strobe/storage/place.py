@@ -12,7 +12,6 @@ from typing import Self
 
 from strobe.storage.steps import CommitStep, FileSteps, OnStep
 
-UNFINISHED = "tmp"
 MAPPED_BYTES_MIN = 1 << 20
 """From this size on, a file is mapped instead of read."""
 

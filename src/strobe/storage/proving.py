@@ -14,15 +14,18 @@ import xxhash
 from blake3 import blake3
 
 from strobe.causality.proof import Verdict, verify
+from strobe.errors import SnapshotCorrupt, StoreCorrupt
 from strobe.protocol.frames import BLAKE3, CHAINS, FIFO, XXH3, Extend, array_headers, seed_hash
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import FrontierRecord, Manifest, ProcessRecord, Section
+from strobe.protocol.log import BlobRef, FrontierRecord, Manifest, ProcessRecord, Section
 from strobe.protocol.view import View
 from strobe.storage.channel_frames import HASHED_BYTES, RECORD
 from strobe.storage.manifests import ReadBlob, to_snapshot
 from strobe.storage.place import MAPPED_BYTES_MIN
 from strobe.storage.shared_decoding import OncePerObject
+from strobe.storage.store import Store
 
+_NOTHING = memoryview(b"")
 _VIEWS_MAX = 8
 _JOINED_BYTES_MAX = 4096
 _DIGESTS: dict[str, Callable[[bytes], bytes]] = {
@@ -40,6 +43,22 @@ def prove(snapshot_id: str, manifest: Manifest, read: ReadBlob) -> Verdict:
         frames = sum(section.frames for record in manifest.processes.values() for section in record.in_flight.values())
         return Verdict(str(SnapshotId.parse(snapshot_id)), (), len(manifest.view.channels), frames)
     return verify(to_snapshot(snapshot_id, manifest, read))
+
+
+def prove_stored(store: Store, snapshot: str, manifest: Manifest) -> Verdict:
+    """Check the proof of a snapshot in `store`, of which only the frames are read.
+
+    States may be gigabytes, and the proof does not need them. Frames need no checksums: the proof hashes all of them.
+    """
+    frames = {record.frames for record in manifest.processes.values() if record.frames is not None}
+
+    def read(ref: BlobRef) -> memoryview:
+        return store.blobs.read(ref, checksum=False) if ref in frames else _NOTHING
+
+    try:
+        return prove(snapshot, manifest, read)
+    except StoreCorrupt as error:
+        raise SnapshotCorrupt(snapshot, error.problem) from error
 
 
 def plainly_holds(manifest: Manifest, read: ReadBlob) -> bool:

@@ -14,10 +14,11 @@ from strobe.plain_text import shortened
 from strobe.protocol.bounds import TEXT_MAX
 from strobe.protocol.log import Fence
 from strobe.storage.checkpoints import manifest_at, usable
-from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
+from strobe.storage.entries import decode_entry, entry_name, entry_position
 from strobe.storage.fences import Fences, found_bytes
 from strobe.storage.folded import unfold
-from strobe.storage.header import DIRECTORIES, read_header
+from strobe.storage.header import read_header
+from strobe.storage.layout import DIRECTORIES, LOG
 from strobe.storage.log import Log
 from strobe.storage.log_end import leftovers, missing_problem
 from strobe.storage.log_state import LogState

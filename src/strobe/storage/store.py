@@ -19,10 +19,11 @@ from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest, Read
 from strobe.storage.blobs import Blobs, blob_name
 from strobe.storage.checkpointing import Checkpointer, origin_of
 from strobe.storage.checkpoints import Loaded, Origin, manifest_at, read_commit, usable
-from strobe.storage.entries import LOG, decode_entry, entry_name, entry_position
+from strobe.storage.entries import decode_entry, entry_name, entry_position
 from strobe.storage.folded import unfold
-from strobe.storage.header import HEADER, Guard, create_header, read_header
+from strobe.storage.header import Guard, create_header, read_header
 from strobe.storage.integrity import Problem, verify_bytes
+from strobe.storage.layout import HEADER, LOG
 from strobe.storage.locating import place_at
 from strobe.storage.log import Log
 from strobe.storage.log_end import last_position, probed_end

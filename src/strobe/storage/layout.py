@@ -1,0 +1,13 @@
+"""The names of the files and directories that a store is made of (docs/format.md)."""
+
+HEADER = "strobe.json"
+LOG = "log"
+BLOBS = "blobs"
+CHECKPOINTS = "checkpoints"
+UNFINISHED = "tmp"
+DIRECTORIES = (LOG, BLOBS, CHECKPOINTS, UNFINISHED)
+
+RUN = "run"
+"""Addresses, logs and traces of the programs that run the system: in the same directory, but not part of the store."""
+
+MAKE_IT = "make a store: `strobe up SYSTEM --create`, or Store.create"
