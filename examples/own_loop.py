@@ -1,4 +1,4 @@
-"""A shop with a loop of its own, and its till: the second example of the README.
+"""A shop with a loop of its own, and its till: a program that is not a `Process`.
 
     strobe up examples/own_loop.toml --create   # the coordinator, and the till, which is a `Process`
     python examples/own_loop.py                 # the shop: any asyncio program takes part as a `Node`
