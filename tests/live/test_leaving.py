@@ -53,7 +53,7 @@ def test_E2_R1_who_has_left_is_in_again_where_a_snapshot_that_has_it_is_restored
         live.wait_running()
         assert set(live.last_snapshot().fragments) == set(names)
         leave(live, "d")
-    # All is stopped and started, in the order that docs/operations.md says.
+    # All is stopped and started, in the order that docs/operations/running.md says.
     with running(tmp_path, system, (), "--interval", "0") as live:
         live.client.restore(with_d)
         for name in names:

@@ -1,4 +1,4 @@
-"""The system of docs/operations.md for several hosts, here each an address of its own; its commands as they stand."""
+"""The commands of docs/operations/running.md for several hosts work as printed; here each host is an address."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from tests.live.harness import verify_all, wait_until
 from strobe.errors import TransportError
 from strobe.runtime.client import Client
 
-TEXT = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+TEXT = (REPOSITORY / "docs" / "operations" / "running.md").read_text(encoding="utf-8")
 SECTION = TEXT.partition("## Several hosts\n")[2].partition("\n## ")[0]
 
 

@@ -1,4 +1,4 @@
-"""docs/operations.md says what there is to set and to watch; it is compared with what there is."""
+"""The pages of docs/operations describe settings, metrics and examples; they are compared with the code."""
 
 import asyncio
 import re
@@ -16,13 +16,13 @@ from strobe.runtime.client import Client
 from strobe.runtime.control import Stop
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings
 
-TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGES = {page.stem: page.read_text("utf-8") for page in (Path(__file__).parents[2] / "docs/operations").glob("*.md")}
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def table(title):
     """Return (names, defaults) of each row of the table of settings called `title`."""
-    rows = re.search(rf"^\| `\[{title}\]` .*?\n\|---.*?\n(.*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)[1]
+    rows = re.search(rf"^\| `\[{title}\]` .*?\n\|---.*?\n(.*?)\n\n", PAGES["settings"], re.MULTILINE | re.DOTALL)[1]
     for row in rows.splitlines():
         names, defaults = (cell.strip() for cell in row.split("|")[1:3])
         yield re.findall(r"`(\w+)`", names), [word.strip() for word in defaults.split(",")]
@@ -53,7 +53,7 @@ def test_every_metric_that_it_names_exists(tmp_path):
             return await asyncio.to_thread(client.metrics)
 
     there = asyncio.run(scenario())
-    named = set(re.findall(r"`(strobe_\w+)", TEXT))
+    named = set(re.findall(r"`(strobe_\w+)", PAGES["monitoring"]))
     assert len(named) > 3
     for metric in named:
         assert f"\n{metric}" in there or f"# TYPE {metric} " in there, metric
@@ -71,7 +71,7 @@ def test_R1_what_it_says_for_systemd_starts_no_coordinator_again_that_has_stoppe
                 await node.close()
             return await coordinator.coordinator.ended
 
-    (text,) = re.findall(r"```ini\n(.*?)```", TEXT, re.DOTALL)
+    (text,) = re.findall(r"```ini\n(.*?)```", PAGES["running"], re.DOTALL)
     unit = ConfigParser()
     unit.read_string(text)
     assert unit["Service"]["ExecStart"].startswith("strobe coordinator ")
@@ -81,7 +81,7 @@ def test_R1_what_it_says_for_systemd_starts_no_coordinator_again_that_has_stoppe
 
 def example(word):
     """Run the one example in Python that has `word` in it; return its names."""
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if word in code]
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGES["state"], re.DOTALL) if word in code]
     names = {"__name__": "operations_example", "msgspec": msgspec}
     exec(code, names)
     return names

@@ -5,8 +5,8 @@
     gs://BUCKET/PREFIX                                     Google Cloud Storage
     az://CONTAINER/PREFIX  abfs[s]://CONTAINER@ACCOUNT…    Azure
 
-Credentials and endpoints come from the environment (docs/operations.md), and never stand in a URL: URLs are shown,
-logged and sent to nodes.
+Credentials and endpoints come from the environment (docs/operations/stores.md), and are never part of a URL: URLs are
+shown, logged and sent to nodes.
 """
 
 import hashlib

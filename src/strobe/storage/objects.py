@@ -7,7 +7,7 @@ its writer knows, and a writer that is refused looks whose it is.
 
 Blobs are put without a condition: their names say what their bytes are. Large ones are spooled to a local file, and go
 up in parts; read, they come in parts into a local file that is mapped. Neither file has a name: it ends with the
-process. What a writer that dies has left is an upload in parts without an end, which nobody sees (docs/operations.md).
+process. A dead writer can leave an unfinished multipart upload, which no listing shows (docs/operations/stores.md).
 """
 
 import mmap
