@@ -25,6 +25,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISREG, "a file"),
 )
 
 
@@ -81,13 +82,13 @@ def make_own(*paths: Path) -> None:
     """Make each of these directories in turn, but none above them; NotRegularError: one is a symbolic link."""
     for path in paths:
         path.mkdir(directory_mode(), exist_ok=True)
-        refuse_link(str(path))
+        require_directory(str(path))
 
 
-def refuse_link(path: str) -> None:
-    """Raise NotRegularError if there is a symbolic link at `path`, where a directory belongs."""
+def require_directory(path: str) -> None:
+    """Raise NotRegularError if a symbolic link, a FIFO or a device is at `path`, where a directory belongs."""
     mode = os.lstat(path).st_mode
-    if stat.S_ISLNK(mode):
+    if not stat.S_ISDIR(mode):
         raise NotRegularError(path, mode, "a directory")
 
 

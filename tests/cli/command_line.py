@@ -44,10 +44,10 @@ def run(*words: str | Path) -> Result:
     return Result(code, out.getvalue(), err.getvalue())
 
 
-def run_apart(*words: str | Path, cwd: Path = REPOSITORY) -> Result:
-    """Run a command line in a process of its own."""
+def run_apart(*words: str | Path, cwd: Path = REPOSITORY, timeout_s: float = 180.0) -> Result:
+    """Run a command line in a process of its own, which is killed if it does not end."""
     command = [sys.executable, "-m", "strobe.cli", *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=timeout_s)
     return Result(done.returncode, done.stdout, done.stderr)
 
 

@@ -1,6 +1,7 @@
 """`strobe store repair`: what is wrong with a log is said, and a bad entry is fenced off, never silently."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -65,10 +66,99 @@ def test_missing_newest_entries_are_reported(store, kept):
 
 def test_a_coordinator_does_not_start_on_a_store_without_its_log(store):
     shutil.rmtree(store / "log")
-    started = run_apart("coordinator", BANK, "--store", store, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
+    ports = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
+    started = run_apart("coordinator", BANK, "--store", store, *ports, timeout_s=60.0)
     assert started.code == 1, started
     assert "the newest entries are missing" in " ".join(started.err.split())
     assert not list((store / "log").glob("*"))
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_list_of_a_store_without_its_log_is_an_error(store, empty):
+    shutil.rmtree(store / "log")
+    if empty:
+        (store / "log").mkdir()
+    for command in (("list",), ("list", "--all"), ("show", "latest")):
+        result = run("snapshot", *command, "--store", store)
+        assert result.code == 1, result
+        assert "log/00000000000000000000.json: the log ends before entry 0" in result.error
+        assert "restore them from a copy" in result.error
+
+
+def test_a_store_without_log_or_blobs_names_the_missing_log(store):
+    shutil.rmtree(store / "log")
+    shutil.rmtree(store / "blobs")
+    result = run("snapshot", "list", "--store", store)
+    assert result.code == 1
+    assert "log: is missing, and with it all entries of the log; restore it from a copy" in result.error
+    assert run("store", "repair", store).code == 1
+    (store / "log").mkdir()
+    assert run("snapshot", "list", "--store", store).code == 0
+
+
+@pytest.mark.parametrize("directory", ["log", "checkpoints"])
+def test_a_fifo_in_the_place_of_a_directory_is_an_error(store, directory):
+    """`up` took it for a store that cannot be read just now, and waited."""
+    shutil.rmtree(store / directory)
+    os.mkfifo(store / directory)
+    for words in (("up", BANK, "--store", store), ("snapshot", "list", "--store", store), ("store", "repair", store)):
+        result = run_apart(*words, timeout_s=60.0)
+        assert result.code == 1, result
+        assert f"{directory}: is a FIFO, where a directory must be" in " ".join(result.err.split())
+
+
+FAR = 900_000_000_000
+
+
+def test_a_file_far_beyond_the_log_is_one_finding_and_is_moved_aside(store):
+    end = entries(store)
+    (store / entry_name(FAR)).write_bytes(b"stray")
+    result = run("store", "repair", store)
+    assert result.code == 1
+    assert f"{entry_name(end)}: entries {end} to 899,999,999,999 are missing, though {entry_name(FAR)}" in result.out
+    assert f"{end} entries checked, 1 bad" in result.out
+    assert f"strobe store repair {store} --set-aside {FAR}" in result.out
+    assert "--fence" not in result.out
+    verified = run("snapshot", "verify", "--all", "--store", store)
+    assert verified.code == 1
+    assert "are missing, though" in " ".join(verified.out.split())
+    refused(run("store", "repair", store, "--fence", str(end), "--yes"), "--set-aside")
+    assert "confirm by --yes" in run("store", "repair", store, "--set-aside", str(FAR)).err
+    done = run("store", "repair", store, "--set-aside", str(FAR), "--yes", "--json")
+    assert done.code == 0, done
+    (aside,) = done.document["aside"]
+    assert (store / aside).read_bytes() == b"stray"
+    assert entries(store) == end
+    assert run("snapshot", "verify", "--all", "--store", store).code == 0
+
+
+def test_entries_of_a_log_are_not_moved_aside(store):
+    before = entries(store)
+    refused(run("store", "repair", store, "--set-aside", "1", "--yes"), "entry 1 stays where it is")
+    for path in sorted((store / "log").iterdir())[2:4]:
+        path.unlink()
+    refused(run("store", "repair", store, "--set-aside", "4", "--yes"), "entry 4 stays where it is")
+    assert entries(store) == before - 2
+
+
+def test_a_far_file_is_not_moved_aside_while_entries_are_lost(store):
+    (store / "log" / max(path.name for path in (store / "log").iterdir())).rename(store / entry_name(FAR))
+    begin = max((store / "blobs").iterdir()).name
+    (store / "log" / f"{begin}.json").unlink()
+    refused(run("store", "repair", store, "--set-aside", str(FAR), "--yes"), "may be part of the log")
+    assert (store / entry_name(FAR)).exists()
+
+
+def test_missing_entries_in_a_row_are_fenced_off_together(store):
+    for position in (1, 2, 3):
+        (store / entry_name(position)).unlink()
+    result = run("store", "repair", store)
+    assert f"{entry_name(1)}: entries 1 to 3 are missing, though later entries exist" in result.out
+    assert ", 1 bad" in result.out
+    done = run("store", "repair", store, "--fence", "2", "--yes")
+    assert done.code == 0, done
+    assert run("snapshot", "list", "--store", store).code == 0
+    assert run("store", "repair", store).code == 0
 
 
 def test_a_good_entry_is_not_fenced_off(store):

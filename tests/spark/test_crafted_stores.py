@@ -14,6 +14,7 @@ from tests.spark.stores import store_with
 from tests.storage.crafting import ENTRY, chained, documents_of
 from tests.storage.samples import sample
 
+from strobe.errors import StrobeError
 from strobe.storage import Store
 
 Manifest = dict[str, Any]
@@ -103,10 +104,26 @@ def test_E14_crafted_snapshots_are_named_by_tables_and_pipeline(spark: SparkSess
     assert "is a symbolic link, where a regular file must be" in found[DEVICE]
 
 
-def test_E14_a_fifo_as_a_log_entry_is_named_and_nothing_waits(spark: SparkSession, tmp_path: Path) -> None:
-    """E14: what follows it cannot be read, so there is an error, and no table without it."""
-    store = store_with(tmp_path / "store", [sample(1), sample(2)])
+def test_E14_a_fifo_as_a_log_entry_is_quarantined_and_the_others_are_judged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """E14: it is treated as any other entry that cannot be read."""
+    store, to = store_with(tmp_path / "store", [sample(1), sample(2), sample(3)]), tmp_path / "to"
     replace(tmp_path / "store" / ENTRY.format(3), None)
-    problem = f"{ENTRY.format(3)}: is a FIFO, where a regular file must be"
-    with pytest.raises(PySparkException, match=problem):
+    judge_once(spark, store.url, to, drift_window=0)
+    assert {NUMBERS[name] for (name, _) in verdicts(to)} == {0, 2}
+    ((_, uri), reason), *others = reasons(to, "quarantine", "uri").items()
+    assert not others
+    assert uri.endswith(ENTRY.format(3))
+    assert "is a FIFO, where a regular file must be" in reason
+    assert numbers_in(spark, store, "snapshots", "read") == {0, 2}
+
+
+def test_E14_a_file_far_beyond_the_log_is_named_and_nothing_waits(spark: SparkSession, tmp_path: Path) -> None:
+    """E14: no position between is tried."""
+    store = store_with(tmp_path / "store", [sample(1), sample(2)])
+    (tmp_path / "store" / ENTRY.format(900_000_000_000)).write_bytes(b"")
+    with pytest.raises(PySparkException, match="entries 4 to 899,999,999,999 are missing, though"):
         numbers_in(spark, store, "snapshots", "read")
+    with pytest.raises(StrobeError, match="entries 4 to 899,999,999,999 are missing, though"):
+        judge_once(spark, store.url, tmp_path / "to", drift_window=0)

@@ -47,9 +47,12 @@ def read_entry(root, position):
 
 def read_log(root, position, previous):
     """The entries from `position` on, the first of which follows `previous`."""
-    names = sorted(path.name for path in (root / "log").iterdir())
-    entries, bad = [], {}
-    for number in range(position, int(names[-1][:20]) + 1 if names else 0):
+    entries, bad, end = [], {}, position
+    for present in sorted(int(path.name[:20]) for path in (root / "log").iterdir()):
+        if present - end > 1000:
+            raise Wrong(f"entries {end} to {present - 1}: missing")
+        end = max(end, present + 1)
+    for number in range(position, end):
         try:
             document, checksum = read_entry(root, number)
             if previous not in (None, document["previous"]):

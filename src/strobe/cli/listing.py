@@ -50,7 +50,8 @@ def list_others(store: Store, last: int | None = None) -> list[Listed]:
     state = store.state()
     listed: dict[str, Listed] = {}
     for position in reversed(store.positions()):
-        entry = store.read_entry(position)
+        # A file beyond the end is no entry.
+        entry = store.read_entry(position) if position < state.next_position else None
         if isinstance(entry, Begin) and entry.snapshot not in state.committed:
             listed[entry.snapshot] = _other(state, position, entry)  # the first begin is the one that counts
             if len(listed) == last:

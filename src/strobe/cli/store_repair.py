@@ -10,9 +10,10 @@ from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import count, note, print_json, say
 from strobe.errors import UsageError
 from strobe.runtime.client import running_for
+from strobe.storage.layout import ASIDE
 from strobe.storage.locating import place_at
 from strobe.storage.place import Place
-from strobe.storage.repair import Examined, Finding, examine, fence_off
+from strobe.storage.repair import Examined, Finding, examine, fence_off, set_aside
 
 app = new_app("Look after a store itself, rather than after its snapshots.")
 
@@ -26,25 +27,41 @@ def repair(
         int | None,
         typer.Option(metavar="POSITION", min=0, help="Decide that this entry has no effect."),
     ] = None,
+    aside: Annotated[
+        int | None,
+        typer.Option(
+            "--set-aside",
+            metavar="POSITION",
+            min=0,
+            help="Move this file and those after it out of the log, if they lie beyond a long gap.",
+        ),
+    ] = None,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stays in the log.")] = "fenced off by hand",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     json: JsonOption = False,
 ) -> int:
     """Check every entry of a store's log, and fence off one that nobody can read.
 
-    Without --fence nothing is changed. The exit code is 0 if all entries are good or fenced off, and 1 if not, or if
-    the newest entries are missing. A log with an entry that is no good cannot be used: put the file back from a copy
-    of the store if there is one. If not, --fence appends an entry by which the other one has no effect. That cannot be
-    undone.
+    Without --fence or --set-aside nothing is changed. The exit code is 0 if all entries are good or fenced off, and 1
+    if not, or if the newest entries are missing. A log with an entry that is no good cannot be used: put the file back
+    from a copy of the store if there is one. If not, --fence appends an entry by which the other one has no effect.
+    That cannot be undone. Entries that are missing in a row are fenced off together.
+
+    Files that lie more than 1,000 positions beyond the end of the log are no part of it, and it cannot be continued
+    while they are there. --set-aside moves them to STORE/aside, with their bytes unchanged.
 
     \b
-    Example:
+    Examples:
       strobe store repair ./snapshots
       strobe store repair ./snapshots --fence 17 --reason "the disk lost it"
+      strobe store repair ./snapshots --set-aside 900000
     """
     place = place_at(store)
+    if fence is not None and aside is not None:
+        raise UsageError("give --fence or --set-aside, one at a time")
     if fence is not None:
         _fence(place, store, fence, reason, yes)
+    moved = _set_aside(place, store, aside, yes) if aside is not None else []
     examined = examine(place)
     if json:
         print_json(
@@ -56,6 +73,7 @@ def repair(
                 "findings": examined.findings,
                 "missing": examined.missing,
                 "fenced": fence,
+                "aside": moved,
             }
         )
     else:
@@ -64,24 +82,44 @@ def repair(
 
 
 def _fence(place: Place, store: str, position: int, reason: str, yes: bool) -> None:
-    running = running_for(store)
-    if running is not None:
-        raise UsageError(f"a coordinator runs on the store {store}; stop it first")
+    _require_stopped(store)
     examined = examine(place)
-    finding = next((found for found in examined.open if found.position == position), None)
-    if finding is not None:  # else `fence_off` says why not
+    found = (found for found in examined.open if found.position <= position <= found.last)
+    finding = next(found, None)
+    if finding is not None and examined.gap is None:  # else `fence_off` says why not
         _show(finding)
         if not yes:
-            _confirm(finding)
+            _confirm(f"{_entries(finding)} will have no effect from now on. This cannot be undone.")
     fence_off(place, position, reason, time.time_ns() // 1000)
 
 
-def _confirm(finding: Finding) -> None:
+def _set_aside(place: Place, store: str, position: int, yes: bool) -> list[str]:
+    _require_stopped(store)
+    if not yes:
+        _confirm(f"The files of the log from entry {position} on will be moved to {place.url}/{ASIDE}.")
+    moved = set_aside(place, position)
+    for name in moved:
+        note(f"moved out of the log: {name}")
+    return moved
+
+
+def _require_stopped(store: str) -> None:
+    if running_for(store) is not None:
+        raise UsageError(f"a coordinator runs on the store {store}; stop it first")
+
+
+def _confirm(what: str) -> None:
     if not sys.stdin.isatty():
-        raise UsageError("nobody can be asked whether to fence it off: there is no terminal; confirm by --yes")
-    note(f"Entry {finding.position} will have no effect from now on. This cannot be undone. Go on? (yes/no)")
+        raise UsageError("nobody can be asked whether to do so: there is no terminal; confirm by --yes")
+    note(f"{what} Go on? (yes/no)")
     if sys.stdin.readline().strip().lower() != "yes":
         raise UsageError("nothing was changed")
+
+
+def _entries(finding: Finding) -> str:
+    if finding.last == finding.position:
+        return f"Entry {finding.position}"
+    return f"Entries {finding.position} to {finding.last}"
 
 
 def _report(examined: Examined, store: str) -> None:
@@ -100,7 +138,10 @@ def _report(examined: Examined, store: str) -> None:
     needed = [finding for finding in examined.open if finding.position >= base]
     if len(needed) < len(examined.open):
         say(f"put the files back from a copy of the store; readers start at the checkpoint at {base}, and go on")
-    if needed:
+    if examined.gap is not None:
+        say("put the files back from a copy of the store; or move what lies beyond the gap out of the log:")
+        say(f"    strobe store repair {store} --set-aside {examined.gap.end}")
+    elif needed:
         say("put the files back from a copy of the store; or decide to do without one:")
         say(f"    strobe store repair {store} --fence {needed[0].position}")
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from strobe.errors import UNREADABLE, StrobeError, UsageError
-from strobe.private_files import directory_mode, open_file, open_regular, refuse_link
+from strobe.private_files import directory_mode, open_file, open_regular, require_directory
 
 _CURRENT = "current"
 _EPOCH = "epoch"
@@ -241,7 +241,7 @@ def _lock(directory: Path) -> int:
     with suppress(FileExistsError):
         directory.mkdir(directory_mode())
         _sync_directory(directory.parent)
-    refuse_link(str(directory))
+    require_directory(str(directory))
     lock = open_regular(directory / _LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from strobe.errors import StoreError, UsageError
-from strobe.private_files import make_own, refuse_link
+from strobe.private_files import make_own, require_directory
 from strobe.protocol import FIFO, ChannelSpec, Fragment
 from strobe.traces.notes import Notes, trace_name
 from strobe.traces.rows import to_table
@@ -122,7 +122,7 @@ class TraceWriter:
     def _make_room(self) -> None:
         self._make_trace()
         # Nothing is removed or written through a symbolic link: what lies there is none of ours.
-        refuse_link(str(self._trace))
+        require_directory(str(self._trace))
         make_own(self.directory.parent)
         if self._older is None:
             # An epoch begins once, and a view is joined once: what lies here is of one that ended before it had begun.

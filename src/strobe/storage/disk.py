@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from strobe.errors import StoreCorrupt, StoreError
-from strobe.private_files import NotRegularError, directory_mode, open_regular, refuse_link
+from strobe.private_files import NotRegularError, directory_mode, open_regular, require_directory
 from strobe.storage.layout import DIRECTORIES, HEADER, MAKE_IT, UNFINISHED
 from strobe.storage.place import DOCUMENT_BYTES_MAX, Piece, Place, Unfinished
 from strobe.storage.steps import FileSteps, OnStep
@@ -55,7 +55,7 @@ class Disk(Place):
             ahead, _, rest = rest.partition("/")
             path = f"{path}/{ahead}"
             if rest or directory:
-                refuse_link(path)
+                require_directory(path)
         return path
 
     def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
@@ -173,6 +173,10 @@ class Disk(Place):
             except _NOT_HERE:
                 return False
 
+    def lacks_directory(self, name: str) -> bool:
+        with self.faults(name, "look at"):
+            return self._if_there(lambda: os.lstat(self.path(name, directory=True))) is None
+
     def remove(self, names: Iterable[str]) -> None:
         failure: StoreError | None = None
         for name in names:
@@ -246,7 +250,7 @@ class Disk(Place):
             self._sync(path.parent)
             return
         if path != self.root:
-            refuse_link(str(path))
+            require_directory(str(path))
 
     def _sync(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

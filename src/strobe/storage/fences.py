@@ -11,8 +11,8 @@ from blake3 import blake3
 
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
 from strobe.protocol.log import Fence
-from strobe.storage.entries import decode_entry, entry_name, entry_position
-from strobe.storage.layout import LOG
+from strobe.storage.entries import decode_entry, entry_name
+from strobe.storage.gaps import Gap, near, positions
 from strobe.storage.place import Place
 
 WAY_OUT = "`strobe store repair STORE` shows what can be done"
@@ -48,11 +48,25 @@ class Fences:
             self._search(position + 1)
         return wanted in self._known
 
+    def uncovered(self, gap: Gap) -> list[Gap]:
+        """Return what of a run of missing entries nobody has fenced off, as runs; of a long one, all of it."""
+        if gap.is_long:
+            return [gap]
+        self._search(gap.end)
+        runs: list[Gap] = []
+        for position in range(gap.first, gap.end):
+            if (position, "") in self._known:
+                continue
+            first = runs.pop().first if runs and runs[-1].end == position else position
+            runs.append(Gap(first, position + 1))
+        return runs
+
     def _search(self, start: int) -> None:
         """Look at every entry from `start` on; each by itself, for there may be others that are no good."""
-        listed = (entry_position(name) for name in self._place.names(LOG))
-        first = max(start, self._searched)
-        for position in sorted(found for found in listed if found is not None and found >= first):
+        if start <= self._searched and self._place.size(entry_name(self._searched)) is None:
+            return  # a fence comes at the end of the log, and that has no more entries than before
+        self._searched = max(start, self._searched)
+        for position in near(positions(self._place), self._searched):
             fence = _fence_at(self._place, position)
             if fence is not None and fence.position < position:
                 self._known.add((fence.position, fence.blake3))

@@ -25,10 +25,11 @@ from strobe.storage.commit_segments import Segment, logger
 from strobe.storage.entries import decode_entry, decode_outline, entry_name
 from strobe.storage.fences import Fences
 from strobe.storage.folded import unfold
+from strobe.storage.gaps import Gap, gap_at
 from strobe.storage.header import read_header
 from strobe.storage.layout import HEADER
 from strobe.storage.locating import place_at
-from strobe.storage.log_end import last_position, probed_end
+from strobe.storage.log_end import last_position, probed_end, require_begun
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.sealed import check_seal, stated_checksum
@@ -37,6 +38,7 @@ from strobe.storage.terms import Terms
 
 _BLOB_BYTES = re.compile(rb'"blake3":"[0-9a-f]{64}","bytes":(\d+),"begin":')
 _WEIGHED_BYTES_MAX = 64 << 10
+_MISSING = "is missing, though later entries exist; restore it from a copy of the store"
 _ANOTHER = "is another store than before; bring that one back, or begin anew"
 
 
@@ -156,17 +158,41 @@ class Follower:
     def advance(self) -> int:
         """Read what is new, and return the position after it. After a StoreError it can be tried again."""
         self._require_same_store()
-        while True:
-            raw = self.place.read(entry_name(self.end))
-            if raw is not None:
-                self._take(raw)
-            elif self._is_hole(self.end):
-                self._pass_over(None, "is missing, though later entries exist; restore it from a copy of the store")
-            else:
-                break
+        while self._read_next() or self._pass_gap():
+            pass
+        if not self.end:
+            require_begun(self.place)
         # What was listed once is checked once; from here on, looking one entry ahead is enough.
         self._listed = True
         return self.end
+
+    def _read_next(self) -> bool:
+        """Take in the next entry; return False if there is none."""
+        name = entry_name(self.end)
+        try:
+            raw = self.place.read(name)
+        except StoreCorrupt as error:
+            if error.place != name:
+                raise  # the log's directory itself
+            self._pass_over(None, error.problem.removeprefix(f"{name}: "))
+            return True
+        if raw is not None:
+            self._take(raw)
+        return raw is not None
+
+    def _pass_gap(self) -> bool:
+        """Go on behind a run of missing entries, and tell whether there is one. StoreCorrupt: it is a long one."""
+        if not self._is_hole(self.end):
+            return False
+        gap = gap_at(self.place, self.end) or Gap(self.end, self.end + 1)
+        if gap.is_long:
+            raise StoreCorrupt(self.url, entry_name(gap.first), gap.problem)
+        for run in self._fences.uncovered(gap):
+            for position in range(run.first, run.end):
+                self._followed.append(Followed(position, problem=f"{entry_name(position)}: {_MISSING}"))
+                self._damaged.add(position)
+        self._go_to(gap.end)
+        return True
 
     def between(self, start: int, end: int) -> list[Followed]:
         """Return the commits that took effect, and the damaged entries, from `start` up to and without `end`.
@@ -282,8 +308,11 @@ class Follower:
         if not self._fences.covers(position, raw):
             self._followed.append(Followed(position, problem=f"{entry_name(position)}: {problem}"))
             self._damaged.add(position)
-        self._state.next_position += 1
-        # What follows is checked by itself: it is not to blame for what it follows.
+        self._go_to(position + 1)
+
+    def _go_to(self, position: int) -> None:
+        """Go on at `position`. What is there is checked by itself: it is not to blame for what it follows."""
+        self._state.next_position = position
         self._before = None
 
     def _is_known(self, snapshot: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import msgspec
 
 from strobe.errors import UNREADABLE, StoreAway, StoreCorrupt, StoreFormatError, StoreMissing
-from strobe.storage.layout import DIRECTORIES, HEADER, LOG, MAKE_IT, RUN
+from strobe.storage.layout import ASIDE, DIRECTORIES, HEADER, LOG, MAKE_IT, RUN
 from strobe.storage.place import Place
 from strobe.storage.sealed import UNSEALED, check_seal, seal
 
@@ -133,7 +133,7 @@ def _refuse_foreign(place: Place) -> None:
     problem = place.unusable(creating=True)
     if problem is not None:
         raise StoreFormatError(place.url, problem)
-    foreign = [name for name in place.names("") if name not in (*DIRECTORIES, HEADER, RUN)]
+    foreign = [name for name in place.names("") if name not in (*DIRECTORIES, HEADER, ASIDE, RUN)]
     if foreign:
         raise StoreFormatError(
             place.url, f"is no store and is not empty (it holds {', '.join(foreign[:3])}); give a directory of its own"

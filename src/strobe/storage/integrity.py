@@ -1,11 +1,13 @@
 """Every byte of every file of a store, checked (S2): what is wrong is named, file by file, and checking goes on.
 
 The header and each entry have a checksum over all their bytes, entries are chained, and a blob is named by the BLAKE3
-of its bytes. What lies in tmp/ belongs to nobody yet, and what lies in run/ to those who run; neither is looked at.
-What is anywhere else and is no file of ours is named. One loss leaves no trace: the newest entries gone together from
-the end of the log, and with them their blobs and the checkpoints after them.
+of its bytes. What lies in tmp/ belongs to nobody yet, what lies in run/ to those who run, and what lies in aside/ was
+moved out of the log; none of these is looked at. What is anywhere else and is no file of ours is named. One loss leaves
+no trace: the newest entries gone together from the end of the log, and with them their blobs and the checkpoints after
+them.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -21,8 +23,9 @@ from strobe.storage.checkpoints import manifest_at, usable
 from strobe.storage.entries import decode_entry, entry_name, entry_position
 from strobe.storage.fences import Fences
 from strobe.storage.folded import unfold
+from strobe.storage.gaps import Gap, positions
 from strobe.storage.header import read_header
-from strobe.storage.layout import BLOBS, DIRECTORIES, HEADER, LOG, RUN
+from strobe.storage.layout import ASIDE, BLOBS, DIRECTORIES, HEADER, LOG, RUN
 from strobe.storage.log_end import leftovers
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
@@ -50,35 +53,38 @@ def verify_bytes(place: Place) -> list[Problem]:
     except StoreError as error:
         problems.append(_problem(HEADER, error))
     blobs = list(_blob_refs(place))
-    state = _check_log(place, header, problems)
+    base, state = _check_log(place, header, problems)
     damaged = _damaged_blobs(place, blobs, state)
     if damaged:
         # What retention has removed meanwhile is not damaged: the log as it is now says what is still needed.
-        damaged = _without_removed(place, damaged, _check_log(place, header, []) or state)
+        damaged = _without_removed(place, damaged, _check_log(place, header, [])[1] or state)
     problems += damaged
-    problems += _leftovers(place)
+    problems += _leftovers(place, base)
     unreferenced_damage(place, partial(_note, problems))
     problems += [Problem(name, "is not a file of the store; move it elsewhere") for name in _unknown_names(place)]
     return problems
 
 
-def _check_log(place: Place, header: str | None, problems: list[Problem]) -> LogState | None:
-    """Add what is wrong with log and checkpoints to `problems`; return the state, or None where it cannot be known."""
-    positions = [found for name in place.names(LOG) if (found := entry_position(name)) is not None]
-    end = max(positions, default=-1) + 1
+def _check_log(place: Place, header: str | None, problems: list[Problem]) -> tuple[int, LogState | None]:
+    """Add what is wrong with log and checkpoints to `problems`.
+
+    Return the position of the checkpoint that readers need, or 0, and the state, or None if it cannot be known.
+    """
+    listed = positions(place)
     if header is None:
-        return _LogCheck(place, None, problems, LogState()).go_on(end)
+        return 0, _LogCheck(place, None, problems, LogState()).go_on(listed)
     recomputed = Recomputed(place, header, partial(_note, problems))
     loaded = None
-    if len(positions) < end:  # a collector may have removed what lies below a checkpoint
+    if len(listed) <= max(listed, default=-1):  # a collector may have removed what lies below a checkpoint
         loaded = next(usable(place, header, partial(manifest_at, place), []), None)
     if loaded is None:
-        return _LogCheck(place, header, problems, LogState(), recomputed).go_on(end)
+        return 0, _LogCheck(place, header, problems, LogState(), recomputed).go_on(listed)
     checkpoint = loaded.checkpoint
     state = LogState(partial(manifest_at, place))
     unfold(checkpoint.fold, loaded.segments, checkpoint.position, state)
-    problems += _damaged_below(place, [one for one in positions if one < checkpoint.position], state)
-    return _LogCheck(place, checkpoint.previous, problems, state, None, Terms(checkpoint.term)).go_on(end)
+    problems += _damaged_below(place, listed[: bisect_left(listed, checkpoint.position)], state)
+    check = _LogCheck(place, checkpoint.previous, problems, state, None, Terms(checkpoint.term))
+    return checkpoint.position, check.go_on(listed)
 
 
 class _LogCheck:
@@ -102,27 +108,47 @@ class _LogCheck:
         self._fences = Fences(place)
         self._damaged = previous is None
 
-    def go_on(self, end: int) -> LogState | None:
-        """Check the entries from where the state is to `end`; return the state, if it is known."""
-        for position in range(self._state.next_position, end):
-            raw: bytes | None = None
-            try:
-                raw = self._place.read(entry_name(position))
-                found = _required(self._place, position, raw)
-                decoded = decode_entry(found, self._place.url, position, self._previous)
-            except StoreError as error:
-                # The next entry is checked by itself: it is not to blame for what it follows.
-                self._previous = None
-                if self._fences.covers(position, raw):
-                    self._take(position, Void(error.problem), UNSEALED)
-                    continue
-                self._problems.append(_problem(entry_name(position), error))
-                self._damaged = True
-                continue
-            self._previous = decoded.checksum
-            if not self._damaged:
-                self._take(position, self._terms.take(position, decoded), decoded.checksum)
+    def go_on(self, listed: list[int]) -> LogState | None:
+        """Check the entries that are `listed`, from where the state is on; return the state, if it is known."""
+        before = self._state.next_position
+        for position in listed[bisect_left(listed, before) :]:
+            if before < position and not self._pass_gap(Gap(before, position)):
+                break
+            self._check(position)
+            before = position + 1
         return None if self._damaged else self._state
+
+    def _pass_gap(self, gap: Gap) -> bool:
+        """Report what nobody has fenced off of a run of missing entries; return False if nothing beyond it counts."""
+        self._previous = None
+        uncovered = self._fences.uncovered(gap)
+        for run in uncovered:
+            name = entry_name(run.first)
+            self._problems.append(_problem(name, StoreCorrupt(self._place.url, name, run.problem)))
+            self._damaged = True
+        if not gap.is_long:
+            for position in range(gap.first, gap.end):
+                self._take(position, Void("is missing"), UNSEALED)
+        return not gap.is_long
+
+    def _check(self, position: int) -> None:
+        raw: bytes | None = None
+        try:
+            raw = self._place.read(entry_name(position))
+            found = _required(self._place, position, raw)
+            decoded = decode_entry(found, self._place.url, position, self._previous)
+        except StoreError as error:
+            # The next entry is checked by itself: it is not to blame for what it follows.
+            self._previous = None
+            if self._fences.covers(position, raw):
+                self._take(position, Void(error.problem), UNSEALED)
+                return
+            self._problems.append(_problem(entry_name(position), error))
+            self._damaged = True
+            return
+        self._previous = decoded.checksum
+        if not self._damaged:
+            self._take(position, self._terms.take(position, decoded), decoded.checksum)
 
     def _take(self, position: int, entry: ReadEntry, checksum: str) -> None:
         if self._damaged:
@@ -185,8 +211,8 @@ def _needed(state: LogState | None) -> dict[str, BlobRef]:
     return needed
 
 
-def _leftovers(place: Place) -> Iterator[Problem]:
-    for one in leftovers(place, 0):
+def _leftovers(place: Place, base: int) -> Iterator[Problem]:
+    for one in leftovers(place, base):
         problem = f"is beyond the end of the log: it follows log entry {one.position}; the newest entries are lost"
         yield Problem(one.place, problem)
 
@@ -202,7 +228,7 @@ def _blob_refs(place: Place) -> Iterator[BlobRef]:
 
 
 def _unknown_names(place: Place) -> Iterator[str]:
-    yield from (name for name in place.names("") if name not in (HEADER, *DIRECTORIES, RUN))
+    yield from (name for name in place.names("") if name not in (HEADER, *DIRECTORIES, ASIDE, RUN))
     yield from (f"{LOG}/{name}" for name in place.names(LOG) if entry_position(name) is None)
     yield from unknown_names(place)
     for name in place.names(BLOBS):

@@ -7,6 +7,8 @@ CHECKPOINTS = "checkpoints"
 UNFINISHED = "tmp"
 DIRECTORIES = (LOG, BLOBS, CHECKPOINTS, UNFINISHED)
 
+ASIDE = "aside"
+"""Files that `strobe store repair` has moved out of the log: in the same directory, but not part of the store."""
 RUN = "run"
 """Addresses, logs and traces of the programs that run the system: in the same directory, but not part of the store."""
 

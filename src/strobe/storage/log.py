@@ -15,8 +15,9 @@ from strobe.protocol.log import Entry, EntryRef, ReadEntry, Void
 from strobe.storage.checkpointing import Taken
 from strobe.storage.entries import Decoded, decode_entry, encode_entry, entry_name
 from strobe.storage.fences import Fences, with_way_out
+from strobe.storage.gaps import Gap, gap_at
 from strobe.storage.layout import LOG
-from strobe.storage.log_end import last_position, probed_end, require_newest
+from strobe.storage.log_end import last_position, probed_end, require_begun, require_newest
 from strobe.storage.place import Place
 from strobe.storage.sealed import DIGITS, UNSEALED, stated_checksum
 from strobe.storage.steps import ENTRY_STEPS, CommitStep
@@ -28,7 +29,8 @@ _BYTES = DIGITS // 2
 class Log:
     """The log of one store, for one thread. `header_checksum` is what entry 0 follows.
 
-    `lenient`: what is no good is passed over, and found in `invalid`; only repairs read a log like that.
+    `lenient`: what is no good is passed over, and found in `invalid`; a long gap ends the log, and is found in `gap`.
+    Only repairs read a log like that.
     """
 
     def __init__(self, place: Place, header_checksum: str, *, lenient: bool = False) -> None:
@@ -39,6 +41,8 @@ class Log:
         self._fences = Fences(place)
         self._lenient = lenient
         self.invalid: dict[int, StoreError] = {}
+        # The last run of missing entries that was met.
+        self.gap: Gap | None = None
         self._led: int | None = None
         self._durable = 0
         self._is_read = False
@@ -84,6 +88,8 @@ class Log:
             if position >= start:
                 yield position, entry
             position += 1
+        if position == 0 and not self._lenient:
+            require_begun(self._place)
         # What was looked for once is checked once; from here on, looking one entry ahead is enough.
         self._is_read = True
 
@@ -165,12 +171,21 @@ class Log:
             # Another writer may have created both meanwhile: a hole is one that is still there at the second look.
             raw = self._place.read(entry_name(position))
             if raw is None:
-                problem = "is missing, though later entries exist; restore it from a copy of the store"
-                raise StoreCorrupt(self._place.url, entry_name(position), problem)
+                self.gap = self._gap_at(position)
+                if not (self._lenient and self.gap.is_long):
+                    raise StoreCorrupt(self._place.url, entry_name(position), self.gap.problem)
         return raw
+
+    def _gap_at(self, position: int) -> Gap:
+        """Return the run of missing entries that `position` is in. A run is listed once."""
+        if self.gap is not None and position in range(self.gap.first, self.gap.end):
+            return Gap(position, self.gap.end)
+        return gap_at(self._place, position) or Gap(position, position + 1)
 
     def _reaches_beyond(self, position: int) -> bool:
         if position < len(self._checksums) or self._place.size(entry_name(position + 1)) is not None:
+            return True
+        if self.gap is not None and position in range(self.gap.first, self.gap.end):
             return True
         if self._is_read:
             return False
@@ -182,9 +197,8 @@ class Log:
         if not self._is_listed:
             end = len(self._checksums)
             require_newest(self._place, end)
-            if self.base and last_position(self._place) > end and self._place.size(entry_name(end)) is None:
-                problem = "is missing, though later entries exist; restore it from a copy of the store"
-                raise StoreCorrupt(self._place.url, entry_name(end), problem)
+            if self.base and (gap := gap_at(self._place, end)) is not None:
+                raise StoreCorrupt(self._place.url, entry_name(end), gap.problem)
             self._is_listed = True
 
     def _check_predecessor(self, position: int) -> None:

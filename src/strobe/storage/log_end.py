@@ -13,8 +13,9 @@ import msgspec
 from strobe.errors import StoreCorrupt
 from strobe.storage.blobs import blob_directory, directory_begin
 from strobe.storage.checkpoints import checkpoint_position
-from strobe.storage.entries import entry_name, entry_position
-from strobe.storage.layout import BLOBS, CHECKPOINTS, LOG
+from strobe.storage.entries import entry_name
+from strobe.storage.gaps import near, positions
+from strobe.storage.layout import BLOBS, CHECKPOINTS, DIRECTORIES, LOG
 from strobe.storage.place import Place
 
 _PROBES = 32
@@ -30,8 +31,7 @@ class Leftover(msgspec.Struct, frozen=True):
 
 def last_position(place: Place) -> int:
     """Return the highest position of an entry that is there, by the names alone; -1: there is none."""
-    found = (entry_position(name) for name in reversed(place.names(LOG)))
-    return next((position for position in found if position is not None), -1)
+    return max(positions(place), default=-1)
 
 
 def probed_end(place: Place, start: int) -> int:
@@ -48,11 +48,11 @@ def leftovers(place: Place, end: int) -> list[Leftover]:
     """Return what shows that a log which was read up to `end` has lost its newest entries, oldest first; none: nothing.
 
     Another writer may have appended since the log was read. So the names of the entries are listed again, after those
-    of blobs and checkpoints: whatever is listed there had its entry by then.
+    of blobs and checkpoints: whatever is listed there had its entry by then. A file beyond a long gap is no entry.
     """
     found = [one for one in _written_after_entries(place) if one.position >= end]
     if found:
-        end = max(end, last_position(place) + 1)
+        end = max([end, *(position + 1 for position in near(positions(place), end))])
     return sorted((one for one in found if one.position >= end), key=lambda one: (one.position, one.place))
 
 
@@ -60,10 +60,24 @@ def require_newest(place: Place, end: int) -> None:
     """Raise StoreCorrupt if the log, which was read up to `end`, has lost its newest entries."""
     found = leftovers(place, end)
     if found:
-        raise StoreCorrupt(place.url, entry_name(end), missing_problem(end, found))
+        raise StoreCorrupt(place.url, entry_name(end), _missing_problem(end, found))
 
 
-def missing_problem(end: int, found: list[Leftover]) -> str:
+def require_begun(place: Place) -> None:
+    """Raise StoreCorrupt if a log without entries has had some, or if its directory is missing.
+
+    A copy of a new store may have none of its directories: some tools copy files only.
+    """
+    require_newest(place, 0)
+    if place.lacks_directory(LOG) and not all(map(place.lacks_directory, DIRECTORIES)):
+        problem = (
+            "is missing, and with it all entries of the log; restore it from a copy of the store, or, if nothing was "
+            "ever written to this store, make the directory again"
+        )
+        raise StoreCorrupt(place.url, LOG, problem)
+
+
+def _missing_problem(end: int, found: list[Leftover]) -> str:
     """Return what is wrong with a log that ends before `end`, and what to do."""
     named = ", ".join(one.place for one in found[:_NAMED_MAX])
     more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""

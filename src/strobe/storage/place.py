@@ -111,6 +111,10 @@ class Place(ABC):
     @abstractmethod
     def is_directory(self, name: str) -> bool: ...
 
+    def lacks_directory(self, name: str) -> bool:
+        """Tell whether the directory `name`, which every store here has, is missing."""
+        return False
+
     @abstractmethod
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; those that are gone already are no matter.

@@ -14,15 +14,16 @@ from strobe.plain_text import shortened
 from strobe.protocol.bounds import TEXT_MAX
 from strobe.protocol.log import Fence
 from strobe.storage.checkpoints import manifest_at, usable
-from strobe.storage.entries import decode_entry, entry_name, entry_position
+from strobe.storage.entries import decode_entry, entry_name
 from strobe.storage.fences import Fences, found_bytes
 from strobe.storage.folded import unfold
+from strobe.storage.gaps import GAP_MAX, Gap, gap_at, positions
 from strobe.storage.header import read_header
-from strobe.storage.layout import DIRECTORIES, LOG
+from strobe.storage.layout import ASIDE, DIRECTORIES, LOG
 from strobe.storage.log import Log
-from strobe.storage.log_end import leftovers, missing_problem
+from strobe.storage.log_end import require_begun, require_newest
 from strobe.storage.log_state import LogState
-from strobe.storage.place import Place
+from strobe.storage.place import DOCUMENT_BYTES_MAX, Place
 
 _LOST = {
     "begin": "the begin of snapshot {snapshot}: that snapshot counts as never begun, and is lost if it was committed",
@@ -40,9 +41,13 @@ UNKNOWN = "not known: the entry cannot be read"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """An entry that is no good. `lost` says what the log does without; `fenced`: that was decided already."""
+    """An entry that is no good, or several that are missing: those from `position` to `last`.
+
+    `lost` says what the log does without; `fenced`: that was decided already.
+    """
 
     position: int
+    last: int
     place: str
     problem: str
     lost: str
@@ -53,7 +58,8 @@ class Examined(msgspec.Struct, frozen=True):
     """A log, every entry of which was looked at.
 
     Readers start at the checkpoint at `base`, if it is not 0; `absent` entries before it are not there.
-    `missing` reports the loss of the newest entries; empty: none are known to be lost.
+    `missing` reports the loss of the newest entries; empty: none are known to be lost. Beyond `gap`, if there is one,
+    lie files that are no part of the log.
     """
 
     entries: int
@@ -61,6 +67,7 @@ class Examined(msgspec.Struct, frozen=True):
     base: int = 0
     absent: int = 0
     missing: str = ""
+    gap: Gap | None = None
 
     @property
     def open(self) -> tuple[Finding, ...]:
@@ -73,18 +80,49 @@ def examine(place: Place) -> Examined:
     for directory in DIRECTORIES:
         place.is_directory(f"{directory}/-")  # raises if the directory is a symbolic link
     log, state = _lenient(place)
-    fences = Fences(place)
-    below = sorted(found for name in place.names(LOG) if (found := entry_position(name)) is not None)
-    below = below[: bisect_left(below, log.base)]
+    listed = positions(place)
+    below = listed[: bisect_left(listed, log.base)]
     invalid = dict(_invalid_below(place, read_header(place).blake3, below))
     for position, entry in log.read(log.base):
         state.apply(position, entry)
-    invalid |= log.invalid
-    findings = [_finding(place, fences, position, error) for position, error in sorted(invalid.items())]
+    findings = _findings(place, invalid | log.invalid)
+    gap = gap_at(place, state.next_position)
+    if gap is not None:
+        findings.append(Finding(gap.first, gap.end - 1, entry_name(gap.first), gap.problem, UNKNOWN, False))
     entries = len(below) + state.next_position - log.base
-    lost = leftovers(place, state.next_position)
-    missing = missing_problem(state.next_position, lost) if lost else ""
-    return Examined(entries, tuple(findings), log.base, log.base - len(below), missing)
+    missing = _missing(place, state.next_position)
+    return Examined(entries, tuple(findings), log.base, log.base - len(below), missing, gap)
+
+
+def _missing(place: Place, end: int) -> str:
+    """Return what is wrong with a log that ends before `end`, if that is known to be too soon."""
+    try:
+        require_newest(place, end)
+        if end == 0:
+            require_begun(place)
+    except StoreCorrupt as error:
+        return error.problem.removeprefix(f"{entry_name(end)}: ")
+    return ""
+
+
+def _findings(place: Place, invalid: dict[int, StoreError]) -> list[Finding]:
+    """Return what is wrong with these entries; missing ones that follow each other are one finding."""
+    fences = Fences(place)
+    findings: list[Finding] = []
+    absent = -1  # the last one that is missing
+    for position, error in sorted(invalid.items()):
+        found = _finding(place, fences, position, error)
+        if place.size(found.place) is None:
+            if findings and absent == position - 1 and findings[-1].fenced == found.fenced:
+                found = _with_next(findings.pop(), position)
+            absent = position
+        findings.append(found)
+    return findings
+
+
+def _with_next(run: Finding, position: int) -> Finding:
+    problem = Gap(run.position, position + 1).problem
+    return msgspec.structs.replace(run, last=position, problem=problem)
 
 
 def _invalid_below(place: Place, header: str, positions: list[int]) -> Iterator[tuple[int, StoreError]]:
@@ -103,20 +141,62 @@ def _invalid_below(place: Place, header: str, positions: list[int]) -> Iterator[
 
 
 def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
-    """Append the entry by which the one at `position` has no effect; UsageError if that is a good one."""
+    """Append the entry by which the one at `position` has no effect; UsageError if that is a good one.
+
+    If several are missing in a row, each of them gets an entry.
+    """
     log, _ = _lenient(place)
     end = log.base + sum(1 for _ in log.read(log.base))
     if position < log.base:
         raise UsageError(f"entry {position} needs no fence: readers start at the checkpoint at {log.base}")
+    if (gap := gap_at(place, end)) is not None:
+        raise UsageError(f"nothing can be appended to the log: {gap.problem}")
     if position >= end:
         raise UsageError(f"there is no entry {position}: the log has {end} entries")
     if position not in log.invalid:
         raise UsageError(f"{entry_name(position)} is valid, and stays in effect; only a bad entry can be fenced off")
-    finding = _finding(place, Fences(place), position, log.invalid[position])
+    found = _findings(place, log.invalid)
+    finding = next(one for one in found if one.position <= position <= one.last)
     if finding.fenced:
         raise UsageError(f"{entry_name(position)} was fenced off already")
-    log.append(Fence(position, found_bytes(_read(place, position)), shortened(reason, TEXT_MAX), at_us), end)
+    for offset, one in enumerate(range(finding.position, finding.last + 1)):
+        raw = found_bytes(_read(place, one))
+        log.append(Fence(one, raw, shortened(reason, TEXT_MAX), at_us), end + offset)
     return finding
+
+
+def set_aside(place: Place, position: int) -> list[str]:
+    """Move entry `position` and all after it out of the log, into `ASIDE`, and return their new names.
+
+    UsageError: they are part of the log, or may be. What lies beyond a long gap is not: nobody has ever read it there.
+    """
+    examined = examine(place)
+    gap = examined.gap
+    if gap is None or position < gap.end:
+        raise UsageError(
+            f"entry {position} stays where it is: only files beyond a gap of more than {GAP_MAX:,} missing entries "
+            "are no part of the log"
+        )
+    if examined.missing:
+        raise UsageError(
+            f"entries before {entry_name(gap.end)} are lost, so it may be part of the log: {examined.missing}"
+        )
+    listed = positions(place)
+    return [_move(place, entry_name(one)) for one in listed[bisect_left(listed, position) :]]
+
+
+def _move(place: Place, name: str) -> str:
+    """Give a file of the log another name, under which it is no part of the store."""
+    raw = place.read(name) or b""
+    if len(raw) > DOCUMENT_BYTES_MAX:
+        raise UsageError(f"{name} is longer than any entry; move it elsewhere yourself")
+    aside = f"{ASIDE}/{name.rpartition('/')[2]}-{found_bytes(raw)}"
+    place.make_directory(ASIDE)
+    place.create(aside, [raw])
+    place.sync_directory(ASIDE)
+    place.remove([name])
+    place.sync_directory(LOG)
+    return aside
 
 
 def _lenient(place: Place) -> tuple[Log, LogState]:
@@ -134,7 +214,9 @@ def _lenient(place: Place) -> tuple[Log, LogState]:
 def _finding(place: Place, fences: Fences, position: int, error: StoreError) -> Finding:
     raw = _read(place, position)
     name = entry_name(position)
-    return Finding(position, name, error.problem.removeprefix(f"{name}: "), _lost(raw), fences.covers(position, raw))
+    return Finding(
+        position, position, name, error.problem.removeprefix(f"{name}: "), _lost(raw), fences.covers(position, raw)
+    )
 
 
 def _read(place: Place, position: int) -> bytes | None:

@@ -19,11 +19,12 @@ from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest, Read
 from strobe.storage.blobs import Blobs, blob_name
 from strobe.storage.checkpointing import Checkpointer, origin_of
 from strobe.storage.checkpoints import Loaded, Origin, manifest_at, read_commit, usable
-from strobe.storage.entries import decode_entry, entry_name, entry_position
+from strobe.storage.entries import decode_entry, entry_name
 from strobe.storage.folded import unfold
+from strobe.storage.gaps import positions
 from strobe.storage.header import Guard, create_header, read_header
 from strobe.storage.integrity import Problem, verify_bytes
-from strobe.storage.layout import HEADER, LOG
+from strobe.storage.layout import HEADER
 from strobe.storage.locating import place_at
 from strobe.storage.log import Log
 from strobe.storage.log_end import last_position, probed_end
@@ -176,8 +177,7 @@ class Store:
 
     def positions(self) -> list[int]:
         """Return the positions of the entries that are there: some below a checkpoint may have been removed."""
-        found = (entry_position(name) for name in self.place.names(LOG))
-        return [position for position in found if position is not None]
+        return positions(self.place)
 
     def read_entry(self, position: int) -> ReadEntry | None:
         """Return the entry at `position`, verified by itself; None: it is not there."""
