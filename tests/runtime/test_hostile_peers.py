@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from tests.runtime.link_ends import HELLO, NoNetwork, Target, marker, run, until
 from tests.runtime.lone_node import LoneNode, lone_node
-from tests.runtime.scripted import pair
+from tests.runtime.scripted import Scripted, pair
 
+from strobe.process import Channel, System
 from strobe.protocol.coordination import RecordingFailed
 from strobe.runtime import wire
 from strobe.runtime.heartbeat import measure
@@ -180,7 +181,8 @@ def test_V4_a_barrier_that_breaks_the_rules_ends_its_connection(frames: list[byt
 
 def test_E3_more_than_a_recording_may_hold_is_not_kept_while_it_comes(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with lone_node(tmp_path, recording_bytes_max=10_000) as node:
+        one_way = System({"a": Scripted(), "b": Scripted()}, [Channel("a", "b")], protocol="unaligned")
+        async with lone_node(tmp_path, one_way, recording_bytes_max=10_000) as node:
             begun = node.begin_snapshot()
             node.link.say(begun)
             hostile = await Hostile.connect(node)

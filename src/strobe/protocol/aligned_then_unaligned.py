@@ -40,6 +40,14 @@ class AlignedThenUnaligned(Aligned):
         self._keep(event)
         return effects
 
+    def check_barrier(self, event: BarrierArrived) -> None:
+        snapshot, channel = event.marker.snapshot, event.channel
+        recording = self.open.get(snapshot)
+        if not self._concerns(channel, event.marker) or channel in self.aligning.get(snapshot, ()):
+            return
+        if recording is None or channel in recording.pending:
+            joined(event, self.incoming[channel], self.process)
+
     def _barrier_arrived(self, event: BarrierArrived) -> list[Effect]:
         snapshot = event.marker.snapshot
         if not self._concerns(event.channel, event.marker) or event.channel in self.aligning.get(snapshot, ()):

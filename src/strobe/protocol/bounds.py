@@ -15,6 +15,8 @@ VIEW_MAX = (1 << 32) - 1
 TEXT_MAX = 4096
 """A reason that somebody else gave is cut after this number of characters (`plain_text.shortened`)."""
 KEYS_MAX = 100_000
+IDS_MAX = 100_000
+"""How many ids of snapshots that have ended a process remembers before it takes part in no more unknown ones."""
 COUNTER_AHEAD_MAX = 1 << 32
 """How far the counter of a snapshot may be ahead of all that is known. Each process counts on its own, but a counter
 that jumps further is wrong, and would use up the numbers of the epoch."""

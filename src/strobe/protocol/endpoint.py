@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from typing import Self, assert_never
 
 from strobe.errors import ProtocolViolation, UsageError
-from strobe.protocol.bounds import COUNTER_AHEAD_MAX
+from strobe.protocol.bounds import COUNTER_AHEAD_MAX, IDS_MAX
 from strobe.protocol.effects import DropRecording, Effect, FinishFragment, RecordState
 from strobe.protocol.ends import Ends
 from strobe.protocol.events import (
@@ -160,6 +160,13 @@ class Endpoint(Ends):
     def _relayed(self, event: SentCountRelayed) -> list[Effect]:
         return []  # a protocol without relayed counts
 
+    def check_barrier(self, event: BarrierArrived) -> None:
+        """Raise ProtocolViolation, with nothing changed, where `BarrierArrived` would break a rule."""
+
+    def may_advance_to(self, index: int) -> bool:
+        """Tell whether a frame may carry this cut index, above the own one."""
+        return False  # a protocol without indices
+
     def next_id(self) -> SnapshotId:
         """Return an id for a snapshot that this process initiates (C1)."""
         return SnapshotId(self.epoch, max(self.counter_seen + 1, self.counter_floor), self.process)
@@ -172,7 +179,7 @@ class Endpoint(Ends):
 
     def _is_settled(self, snapshot: SnapshotId) -> bool:
         """Tell whether `snapshot` needs nothing of this process any more; remember that it was seen."""
-        if not self._is_near(snapshot.counter):
+        if not self._is_near(snapshot.counter) or (len(self.closed) >= IDS_MAX and snapshot not in self.open):
             return True  # no coordinator begins it, and the ids that this process gives shall not follow it
         if snapshot.counter > self.counter_seen:
             self.counter_seen = snapshot.counter

@@ -86,6 +86,7 @@ class Ends:
     def _install(self, view: View) -> list[Effect]:
         """Go over to `view`: drop what belongs to the old one, and tell every peer in band."""
         if view.number <= self.view.number:
+            self._require_same(view)
             return self._report_again(view)
         effects = self._abort_all("view changed")
         leaving = self.process not in view.members
@@ -104,6 +105,12 @@ class Ends:
         for event in early:
             effects += self._receive_frame(event)
         return effects
+
+    def _require_same(self, view: View) -> None:
+        """Raise ProtocolViolation where the coordinator has another view of this number: a peer sent a false one."""
+        if view.number == self.view.number and view != self.view:
+            problem = f"view {view.number} is another at the coordinator than the one that came from a peer"
+            raise ProtocolViolation(self.process, "of the coordinator", problem)
 
     def _end_self_loops(self, view: View) -> list[Effect]:
         """A process that leaves can wait for the end of a channel to itself only if it has ended it."""

@@ -44,7 +44,7 @@ class LaiYang(Endpoint):
         effects: list[Effect] = []
         if index > self.index:
             incoming.check(frame, self.process, consumed)
-            if not self._is_near(index):
+            if not self.may_advance_to(index):
                 raise ProtocolViolation(self.process, channel, f"the cut index of a frame leaps to {index}")
             effects = self._advance(index, None)
         effects += self._accept(event)
@@ -54,6 +54,9 @@ class LaiYang(Endpoint):
                 recording.arrived[channel] += frame.count - consumed
                 effects += self._close_if_exhausted(recording, channel)
         return effects
+
+    def may_advance_to(self, index: int) -> bool:
+        return self._is_near(index)
 
     def _request(self, event: SnapshotRequested) -> list[Effect]:
         snapshot = event.snapshot

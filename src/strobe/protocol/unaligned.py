@@ -32,6 +32,11 @@ class Unaligned(ChandyLamport):
     barriers = True
     overtakes = True
 
+    def check_barrier(self, event: BarrierArrived) -> None:
+        recording = self.open.get(event.marker.snapshot)
+        if self._concerns(event.channel, event.marker) and (recording is None or event.channel in recording.pending):
+            joined(event, self.incoming[event.channel], self.process)
+
     def _barrier_arrived(self, event: BarrierArrived) -> list[Effect]:
         channel, marker = event.channel, event.marker
         if not self._concerns(channel, marker):

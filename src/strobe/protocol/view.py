@@ -92,6 +92,18 @@ class View(msgspec.Struct, frozen=True, dict=True):
                 )
 
 
+def is_next(view: View, before: View) -> bool:
+    """Tell whether one process has joined or left between `before` and `view`, and nothing else has changed (E2)."""
+    if view.number != before.number + 1 or len(view.members ^ before.members) != 1:
+        return False
+    stay = view.members & before.members
+    return _between(view, stay) == _between(before, stay)
+
+
+def _between(view: View, processes: frozenset[str]) -> list[ChannelSpec]:
+    return [channel for channel in view.channels if channel.source in processes and channel.target in processes]
+
+
 def _grouped(channels: Iterable[tuple[str, ChannelSpec]]) -> dict[str, tuple[ChannelSpec, ...]]:
     found: dict[str, list[ChannelSpec]] = {}
     for process, channel in channels:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from strobe.protocol import Frame, SnapshotId
-from strobe.protocol.events import AlignmentTimedOut, BarrierArrived, Marker, SnapshotAborted
+from strobe.protocol import SnapshotId
+from strobe.protocol.events import AlignmentTimedOut, BarrierArrived, SnapshotAborted
 
 if TYPE_CHECKING:
     from strobe.runtime.timeline import Timeline
@@ -23,15 +23,12 @@ class Barriers:
         self._timers: dict[SnapshotId, asyncio.TimerHandle] = {}
         self._patience: dict[SnapshotId, asyncio.TimerHandle] = {}
 
-    def arrived(self, channel: str, marker: Marker, overtaken: tuple[Frame, ...] = (), overtakes: bool = False) -> None:
+    def arrived(self, event: BarrierArrived) -> None:
         """A barrier has reached this machine: tell of it as soon as the process is between two events.
 
         What it overtakes here is what waits now: what it has overtaken at its sender may come before it can be told.
         """
-        waiting = tuple(self._timeline.inbox.frames(channel))
-        self._timeline.run_between(
-            partial(self._tell_arrived, BarrierArrived(channel, marker, waiting, overtaken, overtakes))
-        )
+        self._timeline.run_between(partial(self._tell_arrived, event))
 
     def hold(self, channel: str, snapshot: SnapshotId) -> None:
         """Hand over nothing more from `channel`, whatever of it waits already."""

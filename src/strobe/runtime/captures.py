@@ -45,6 +45,8 @@ logger = logging.getLogger("strobe.node")
 
 WRITING_MAX = 128
 """So many slices of a state wait for the disk while the next one is made: 32 MB."""
+UNBEGUN_MAX = 64
+"""Maximum number of snapshots that are kept here while the coordinator has begun none of them."""
 HASHED_ON_LOOP_MAX = 1 << 20
 """Half a millisecond's worth of hashing; only a value that is larger than that makes a larger slice."""
 
@@ -78,6 +80,8 @@ class Captures:
         self.open[snapshot] = capture
         if snapshot in self._begun:
             capture.begun.set_result(self._begun[snapshot])
+        else:
+            self._bound_unbegun()
         loop = asyncio.get_running_loop()
         capture.task = loop.create_task(self._store(capture))
         expire = partial(self._expire, snapshot)
@@ -96,6 +100,13 @@ class Captures:
         else:
             capture.encoding, capture.data = encode_captured(self._host.name, state)
         return capture
+
+    def _bound_unbegun(self) -> None:
+        """Give up the oldest of too many that nobody has begun: a peer may send markers of unknown snapshots."""
+        unbegun = [snapshot for snapshot, capture in self.open.items() if not capture.begun.done()]
+        if len(unbegun) > UNBEGUN_MAX:
+            self.drop(unbegun[0])
+            self._give_up(unbegun[0], f"{UNBEGUN_MAX} later ones were recorded before the coordinator began it")
 
     def _give_up(self, snapshot: SnapshotId, reason: str) -> None:
         logger.warning("snapshot %s: %s", snapshot, reason)

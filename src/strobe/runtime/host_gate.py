@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from strobe.errors import ProtocolViolation
 from strobe.protocol import Frame, View
 from strobe.protocol.events import Marker
 from strobe.runtime.inlet import Inlet
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HostGate:
-    """The `Gate` of a host: hands on to its timeline. Where a handler fails, or a peer breaks the rules, it ends."""
+    """The `Gate` of a host: hands on to its timeline. The host ends where a handler fails, or something of our own."""
 
     def __init__(self, host: "Host") -> None:
         self._host = host
@@ -40,20 +41,30 @@ class HostGate:
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
         try:
             self._living.take_marker(inlet, marker)
+        except FrameRejected:
+            raise
         except RAISED as error:
             self._host.fail(error)
 
     def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         try:
             self._living.take_barrier(inlet, marker, overtaken)
+        except FrameRejected:
+            raise
         except RAISED as error:
             self._host.fail(error)
 
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
         try:
             self._living.take_view(inlet, view, sent_count)
+        except FrameRejected:
+            raise
         except RAISED as error:
             self._host.fail(error)
+
+    def disagree(self, violation: ProtocolViolation) -> None:
+        """End the node: the channel's two ends count differently, and going back is what makes them agree again."""
+        self._host.fail(violation)
 
     def taken(self) -> bool:
         return self._host.timeline is None or self._host.timeline.taken()

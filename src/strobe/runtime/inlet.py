@@ -11,6 +11,7 @@ import msgspec
 
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame
+from strobe.protocol.view import View
 from strobe.runtime.open_frame import messages_bytes_max
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.wire import FrameRejected, Welcome, credit_frame, held_bytes
@@ -18,7 +19,11 @@ from strobe.runtime.wire import FrameRejected, Welcome, credit_frame, held_bytes
 # Credit is told when a quarter of the window is due, and after this long at the latest.
 GRANT_AFTER_S = 0.01
 UNREADABLE_TIMES = 3
-"""Once may be a stranger's garbage; what comes so often is what its source has to say."""
+"""A frame that was rejected this often is a trouble: a single one may be a stranger's."""
+INSISTED_TIMES = 5
+"""A frame that breaks a rule, and came this often without any other between, is what its source has really sent."""
+NOTHING_DUE = -1
+"""In place of the next ordinal of a channel that has ended."""
 
 
 class InletConnection(Protocol):
@@ -45,6 +50,7 @@ class Inlet:
     __slots__ = (
         "_connection",
         "_grant_bytes",
+        "_insisted",
         "_overtaken_bytes_max",
         "_overtaking",
         "_timer",
@@ -56,12 +62,18 @@ class Inlet:
         "granted_bytes",
         "last_sequence",
         "messages_bytes_max",
+        "next_ordinal",
+        "passes_over",
         "received_bytes",
+        "view",
         "window_bytes",
     )
 
-    def __init__(self, channel: str, settings: NodeSettings) -> None:
+    def __init__(self, channel: str, settings: NodeSettings, next_ordinal: int = 1) -> None:
         self.channel = channel
+        # The first message that has not come, and the newest view that has: whatever waits here is counted as come.
+        self.next_ordinal = next_ordinal
+        self.view: View | None = None
         self.window_bytes = settings.window_bytes
         self.messages_bytes_max = messages_bytes_max(settings)
         self.last_sequence = 0
@@ -76,8 +88,12 @@ class Inlet:
         self._timer: asyncio.TimerHandle | None = None
         self._overtaken_bytes_max = settings.recording_bytes_max
         self._overtaking: Overtaking | None = None
+        # Whether copies are ignored that still come for a barrier which was given up.
+        self.passes_over = False
         # The newest frame that was no good, how often it has come, and why.
         self._unreadable = (0, 0, "")
+        # The same of one that broke a rule: its sequence, what it contained, and how often just that has come.
+        self._insisted = (0, 0, 0)
 
     @property
     def connected(self) -> bool:
@@ -94,7 +110,7 @@ class Inlet:
             self._connection.drop()
         self._connection = connection
         self._settle()
-        return Welcome(self.last_sequence, self.consumed_bytes, self.window_bytes)
+        return Welcome(self.acknowledged, self.consumed_bytes, self.window_bytes)
 
     def detach(self, connection: InletConnection) -> None:
         """`connection` is gone."""
@@ -114,12 +130,21 @@ class Inlet:
             )
         self.received_bytes += wire_bytes
 
-    def take_back_messages(self, wire_bytes: int, problem: str) -> None:
-        """The frame that was noted last is garbage: as if it had not come. Its source may send it again."""
+    def take_back(self, problem: str, wire_bytes: int = 0) -> None:
+        """The newest frame is no good: as if it had not come. Its source may send it again."""
         times = self._unreadable[1] + 1 if self._unreadable[0] == self.last_sequence else 1
         self._unreadable = self.last_sequence, times, problem
         self.received_bytes -= wire_bytes
         self.last_sequence -= 1
+
+    def insists(self, sequence: int, content: int) -> bool:
+        """Tell whether the source has sent this frame, which breaks a rule, so often that it will send no other.
+
+        Then the two ends of the channel remember different pasts, and no retransmission mends that.
+        """
+        times = self._insisted[2] + 1 if self._insisted[:2] == (sequence, content) else 1
+        self._insisted = sequence, content, times
+        return times >= INSISTED_TIMES
 
     @property
     def unreadable(self) -> str | None:
@@ -137,15 +162,16 @@ class Inlet:
 
     def begin_barrier(self, marker: Marker, count: int) -> None:
         """A barrier has come, and copies of `count` frames that it has overtaken follow."""
-        if count < 0:
-            raise FrameRejected("wrong body", f"a BARRIER frame on {self.channel} that has overtaken {count} frames")
-        self._overtaking = Overtaking(marker, count, [])
+        self._overtaking, self.passes_over = Overtaking(marker, count, []), False
 
     def add_overtaken(self, frames: list[Frame]) -> None:
         """Keep frames that the barrier has overtaken: there is no credit for these, only the bound of recording."""
         overtaking = self._overtaking
+        if overtaking is None and self.passes_over:
+            return
         if overtaking is None or len(frames) > overtaking.due:
             due = 0 if overtaking is None else overtaking.due
+            self.give_up_barrier()
             problem = f"{len(frames)} OVERTAKEN frames on {self.channel}, where a barrier has {due} to come"
             raise FrameRejected("unexpected kind", problem)
         overtaking.due -= len(frames)
@@ -163,10 +189,19 @@ class Inlet:
         self._overtaking = None
         return overtaking.marker, None if overtaking.frames is None else tuple(overtaking.frames)
 
+    def give_up_barrier(self) -> None:
+        """Forget the barrier that is under way, whose copies do not add up, and pass over the rest of them.
+
+        They are only copies: the snapshot is lost, and times out; the messages themselves come later.
+        """
+        self.passes_over = self._overtaking is not None
+        self._overtaking = None
+
     def refuse_within_barrier(self, kind: str) -> None:
         """Raise FrameRejected where a frame of this kind comes among what a barrier has overtaken."""
         if self._overtaking is not None:
             problem = f"a {kind} frame on {self.channel} among the {self._overtaking.due} that a barrier has overtaken"
+            self.give_up_barrier()
             raise FrameRejected("unexpected kind", problem)
 
     def acknowledge_soon(self) -> None:
@@ -192,7 +227,7 @@ class Inlet:
         # Without a connection nothing is told: the next one begins with a Welcome that says all of it.
         if self._connection is not None:
             self._settle()
-            self._connection.write(credit_frame(self.last_sequence, self.consumed_bytes))
+            self._connection.write(credit_frame(self.acknowledged, self.consumed_bytes))
 
     def _settle(self) -> None:
         self.granted_bytes = self.consumed_bytes

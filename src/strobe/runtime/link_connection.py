@@ -7,6 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from strobe.protocol.frames import Frame
+from strobe.runtime.addresses import print_address
 from strobe.runtime.inlet import Inlet
 from strobe.runtime.links import set_socket
 from strobe.runtime.wire import (
@@ -26,6 +27,7 @@ from strobe.runtime.wire import (
     OVERTAKEN,
     REFUSED,
     WELCOME,
+    BrokenRule,
     FrameRejected,
     Refusal,
     check_header,
@@ -82,7 +84,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         listener = self._listener
         self._transport = cast(asyncio.Transport, transport)  # uvloop's have the methods, and not the base class
         self._open = True
-        self._peer = transport.get_extra_info("peername")
+        place = transport.get_extra_info("peername")
+        self._peer = print_address(*place[:2]) if isinstance(place, tuple) else place
         listener.connections.add(self)
         if len(listener.unknown) >= listener.unknown_max:
             # Not the newest: peers say at once who they are, and would be kept out by whoever only sits there.
@@ -148,6 +151,7 @@ class LinkConnection(asyncio.BufferedProtocol):
             self._refuse(answer, f"{hello.source!r} for channel {hello.channel!r} in epoch {hello.epoch}")
             return HEADER_BYTES
         self._position = frame_end
+        self._peer = f"process {hello.source} at {self._peer}"
         self._admit(answer)
         return self._take_frames()
 
@@ -184,12 +188,16 @@ class LinkConnection(asyncio.BufferedProtocol):
                 try:
                     take_frame(inlet, Frame(first, count, body, index, view_number), wire_bytes)
                 except FrameRejected as rejected:
-                    inlet.take_back_messages(wire_bytes, rejected.detail)
+                    self._take_back(inlet, rejected, header, body, wire_bytes)
                     raise
                 if self._inlet is None:  # the node has dropped this connection
                     break
             else:
-                self._take_control(inlet, kind, sequence, Frame(first, count, body, index, view_number))
+                try:
+                    self._take_control(inlet, kind, sequence, Frame(first, count, body, index, view_number))
+                except BrokenRule as broken:
+                    self._take_back(inlet, broken, header, body)
+                    raise
                 if self._inlet is None:
                     break
         self._position = position
@@ -233,6 +241,16 @@ class LinkConnection(asyncio.BufferedProtocol):
         barrier = inlet.take_barrier()
         if barrier is not None:
             self._listener.gate.take_barrier(inlet, *barrier)
+
+    def _take_back(
+        self, inlet: Inlet, rejected: FrameRejected, header: tuple[int, ...], body: bytes, wire_bytes: int = 0
+    ) -> None:
+        """Let the newest frame not have come; where its source sends just that again and again, the node decides."""
+        inlet.take_back(rejected.detail, wire_bytes)
+        if header[2] == OVERTAKEN:
+            inlet.passes_over = True
+        if isinstance(rejected, BrokenRule) and inlet.insists(inlet.last_sequence + 1, hash((header, bytes(body)))):
+            self._listener.gate.disagree(rejected.violation)
 
     def _make_room(self, needed_bytes: int) -> None:
         """Go on in another buffer where this one has no room for the frame that is coming, or for a decent read."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from strobe.errors import ProtocolViolation
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame
 from strobe.protocol.view import View
@@ -38,7 +39,8 @@ class Gate(Protocol):
     def take_frame(self, inlet: "Inlet", frame: Frame, wire_bytes: int) -> None:
         """Take messages from the link; when the process has received them, `inlet.consumed(wire_bytes)` is called.
 
-        Raise FrameRejected, with nothing changed, where no messages can be read in it.
+        Raise FrameRejected, with nothing changed, where no messages can be read in it, and BrokenRule where it cannot
+        have been sent; so do the others for what they are given.
         """
 
     def take_marker(self, inlet: "Inlet", marker: Marker) -> None: ...
@@ -47,6 +49,9 @@ class Gate(Protocol):
         """Take a barrier, with copies of what it has overtaken at its sender."""
 
     def take_view(self, inlet: "Inlet", view: View, sent_count: int) -> None: ...
+
+    def disagree(self, violation: ProtocolViolation) -> None:
+        """The source of a channel sends the same frame again and again, and this is wrong with it."""
 
     def taken(self) -> bool:
         """All that was read at once has been given: the time to send what it has led to.

@@ -318,9 +318,11 @@ class Outlet:
             if self._address is None:
                 await self._told.wait()
                 continue
-            connection = OutletConnection(self)
+            connection, acknowledged, began_s = OutletConnection(self), self._acknowledged, self._now_s()
             await self._connect(connection, *self._address)
-            back_off_s = BACK_OFF_S_MIN if connection.was_welcome else min(2 * back_off_s, BACK_OFF_S_MAX)
+            # One that let nothing through, such as where the target rejects the next frame, is no reason to hurry.
+            useful = self._acknowledged > acknowledged or self._now_s() - began_s > BACK_OFF_S_MAX
+            back_off_s = BACK_OFF_S_MIN if connection.was_welcome and useful else min(2 * back_off_s, BACK_OFF_S_MAX)
             if connection.was_refused:
                 back_off_s = min(back_off_s, LATER_S_MAX)
             await self._pause(back_off_s * (0.5 + random.random() / 2))

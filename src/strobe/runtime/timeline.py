@@ -25,6 +25,7 @@ from strobe.protocol.coordination import (
 )
 from strobe.protocol.effects import DeliverFrame
 from strobe.protocol.events import (
+    BarrierArrived,
     Breakpoint,
     Event,
     FrameReceived,
@@ -34,6 +35,7 @@ from strobe.protocol.events import (
     ViewReceived,
 )
 from strobe.protocol.view import upstream_of
+from strobe.runtime.arrivals import Arrivals
 from strobe.runtime.barriers import Barriers
 from strobe.runtime.boundary import Boundary
 from strobe.runtime.captures import Captures
@@ -46,7 +48,7 @@ from strobe.runtime.outbox import Outbox
 from strobe.runtime.outlet import Outlet
 from strobe.runtime.recordings import Recordings
 from strobe.runtime.restoring import Restored, becoming, new_endpoint
-from strobe.runtime.wire import Hello, Refusal
+from strobe.runtime.wire import BrokenRule, Hello, Refusal
 from strobe.user_code import RAISED
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ class Timeline:
         self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
         # One that joins has no channels yet: the view that it joins with is the next.
         self.tracer = host.open_tracer(epoch, restored, 0 if view.processes else view.number + 1)
+        self.arrivals = Arrivals(self.protocol)
         self.effects = Effects(self)
         self.lookout = Lookout(host.settings.spin_s)
         self.bound = EventBound(host.name, host.settings.event_bytes_max, self.application.event)
@@ -156,7 +159,7 @@ class Timeline:
         if incoming.spec.incarnation > hello.incarnation or incoming.spec.source != hello.source:
             return Refusal("unknown channel", final=True)
         if key not in self.inlets:
-            self.inlets[key] = Inlet(hello.channel, self.host.settings)
+            self.inlets[key] = Inlet(hello.channel, self.host.settings, incoming.restored_to + 1)
         return self.inlets[key]
 
     def reach_peers(self) -> None:
@@ -216,16 +219,29 @@ class Timeline:
 
     def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
         """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""
-        try:
-            messages = self.application.unpack(inlet.channel, frame)
-        except ProtocolViolation as violation:
-            raise self._wrong_message(inlet.channel, violation) from violation
+        messages = self._arrive(inlet, frame)
         if self.inbox or not self.may_deliver or inlet.channel in self._held or self._turn_is_over():
             self._let_wait(inlet, frame, wire_bytes, messages)
         elif not self.closed:
             self.outbox.flush_follows = True  # by `Host.taken`
             self._receive(inlet.channel, frame, 0, messages)
             inlet.consumed(wire_bytes)
+
+    def _arrive(self, inlet: Inlet, frame: Frame) -> list[Any]:
+        """Count a frame as come, and return its messages; raise FrameRejected where it cannot be right."""
+        protocol = self.protocol
+        if (
+            frame.first_ordinal != inlet.next_ordinal
+            or frame.view > protocol.view.number
+            or frame.index > protocol.index
+        ):
+            self.arrivals.check_messages(inlet, frame)
+        try:
+            messages = self.application.unpack(inlet.channel, frame)
+        except ProtocolViolation as violation:
+            raise BrokenRule(self._wrong_message(inlet.channel, violation)) from violation
+        inlet.next_ordinal += frame.count
+        return messages
 
     def _wrong_message(self, channel: str, violation: ProtocolViolation) -> ProtocolViolation:
         """Return what a message is told by that the process does not take: its sender is at fault, and not who ends."""
@@ -263,11 +279,7 @@ class Timeline:
         if self._burst <= BURST:
             Timeline.take_frame(self, inlet, frame, wire_bytes)
             return
-        try:
-            messages = self.application.unpack(inlet.channel, frame)
-        except ProtocolViolation as violation:
-            raise self._wrong_message(inlet.channel, violation) from violation
-        self._let_wait(inlet, frame, wire_bytes, messages)
+        self._let_wait(inlet, frame, wire_bytes, self._arrive(inlet, frame))
 
     def taken(self) -> bool:
         """All that was read at once has been given: send what it has led to. Tell whether to read on in this turn.
@@ -279,19 +291,25 @@ class Timeline:
         return self.protocol.overtakes or not (self.inbox or self._turn_is_over())
 
     def take_marker(self, inlet: Inlet, marker: Marker) -> None:
+        self.arrivals.check_marker(inlet, marker)
         if self.protocol.overtakes:
-            self.barriers.arrived(inlet.channel, marker)
+            self.barriers.arrived(BarrierArrived(inlet.channel, marker, tuple(self.inbox.frames(inlet.channel))))
         self._take_control(inlet.channel, MarkerReceived(inlet.channel, marker))
 
     def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         """Take a barrier from the wire that has overtaken these frames there; it overtakes all that waits here."""
+        waiting = tuple(self.inbox.frames(inlet.channel))
+        event = BarrierArrived(inlet.channel, marker, waiting, overtaken or (), True)
+        self.arrivals.check_barrier(inlet, event, whole=overtaken is not None)
         if overtaken is None:
             reason = f"a barrier on {inlet.channel} has overtaken more than recording_bytes_max allows"
             self.run_between(lambda: self.captures.abandon(marker.snapshot, reason))
         else:
-            self.barriers.arrived(inlet.channel, marker, overtaken, overtakes=True)
+            self.barriers.arrived(event)
 
     def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
+        self.arrivals.check_view(inlet, view, sent_count)
+        self.arrivals.note_view(inlet, view)
         self._take_control(inlet.channel, ViewReceived(inlet.channel, view, sent_count))
 
     def run_soon(self, event: Callable[[], None]) -> None:

@@ -27,7 +27,7 @@ from typing import Any, cast
 
 import msgspec
 
-from strobe.errors import UNREADABLE, TransportError, UsageError
+from strobe.errors import UNREADABLE, ProtocolViolation, TransportError, UsageError
 from strobe.names import Name
 from strobe.protocol.bounds import Count, Word
 from strobe.protocol.events import Marker
@@ -109,6 +109,14 @@ class FrameRejected(TransportError):
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.detail}"
+
+
+class BrokenRule(FrameRejected):
+    """A frame that can be read came against the rules of its channel: `violation`."""
+
+    def __init__(self, violation: ProtocolViolation) -> None:
+        super().__init__("broken rule", str(violation))
+        self.violation = violation
 
 
 _encode = msgspec.msgpack.Encoder().encode
