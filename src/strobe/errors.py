@@ -21,6 +21,7 @@
     │   ├── StoreCorrupt          a log entry or the header is damaged
     │   └── LogConflict           another writer has created this log entry first
     ├── TakenOver             another coordinator leads the store: this one must stop
+    ├── LeftBehind            the log was read too long ago: entries that come next were removed
     └── MissingComponent      an extra or a program that this needs is not installed
         └── MissingExtra
 
@@ -33,6 +34,7 @@ import msgspec
 
 __all__ = [
     "EntryUnreadable",
+    "LeftBehind",
     "LogConflict",
     "MissingComponent",
     "MissingExtra",
@@ -194,6 +196,25 @@ class TakenOver(StrobeError):
             f"store {self.url}: another coordinator has taken over ({self.coordinator}, term {self.term}); this one, "
             f"of term {self.own_term}, has stopped and writes nothing more; to run the system here, stop the other one "
             "first, then start this one again"
+        )
+
+
+class LeftBehind(StrobeError):
+    """The log of the store at `url` has gone on since it was read up to `position`, and entries from there on were
+    removed (S1). What was appended there may be in effect or not: start again, and read the log.
+    """
+
+    exit_code = 3
+
+    def __init__(self, url: str, position: int) -> None:
+        super().__init__(url, position)
+        self.url = url
+        self.position = position
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.url}: the log has gone on, and entry {self.position} and later ones that were not read yet "
+            "were removed since; a checkpoint has what they say: start again"
         )
 
 

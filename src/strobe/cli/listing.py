@@ -45,18 +45,19 @@ def list_complete(store: Store, last: int | None = None) -> list[Listed]:
 def list_others(store: Store, last: int | None = None) -> list[Listed]:
     """Return those that were begun and are not complete, with what became of them, oldest first.
 
-    Begins that were removed from the log, below a checkpoint, are left out.
+    Snapshots that have ended, and whose begins were removed from the log, are left out.
     """
     state = store.state()
-    listed: dict[str, Listed] = {}
+    begins = {opened.begin.snapshot: (opened.position, opened.begin) for opened in state.open.values()}
     for position in reversed(store.positions()):
         # A file beyond the end is no entry.
         entry = store.read_entry(position) if position < state.next_position else None
-        if isinstance(entry, Begin) and entry.snapshot not in state.committed:
-            listed[entry.snapshot] = _other(state, position, entry)  # the first begin is the one that counts
-            if len(listed) == last:
+        if isinstance(entry, Begin) and (entry.snapshot in state.aborted or entry.snapshot in state.removed):
+            begins[entry.snapshot] = position, entry  # the first begin is the one that counts
+            if len(begins) - len(state.open) == last:
                 break
-    return list(reversed(listed.values()))
+    found = sorted(begins.values(), key=lambda one: one[0])
+    return [_other(state, *one) for one in found[-last if last else 0 :]]
 
 
 def _other(state: LogState, position: int, begin: Begin) -> Listed:

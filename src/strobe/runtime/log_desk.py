@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import LogConflict, StoreAway, StoreError, StrobeError, TakenOver
+from strobe.errors import LeftBehind, LogConflict, StoreAway, StoreError, StrobeError, TakenOver
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
 from strobe.protocol.ids import SnapshotId
@@ -191,7 +191,7 @@ class LogDesk:
         except LogConflict:
             assert entry is not None, "only the append itself can come into conflict"
             return [*told, *self._patiently(self._read), AppendLost(entry)]
-        except TakenOver:
+        except (TakenOver, LeftBehind):
             raise
         except StrobeError as error:
             found = self._patiently(self._read)

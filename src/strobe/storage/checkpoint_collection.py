@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from strobe.errors import StoreCorrupt
-from strobe.storage.checkpoints import Checkpoint, checkpoint_position, manifest_at, newest_first, usable
+from strobe.storage.checkpoints import Checkpoint, Loaded, checkpoint_position, manifest_at, newest_first, usable
 from strobe.storage.commit_segments import COMMITS, DETAILS, Segment, segment_end, segment_name
 from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.place import Place
@@ -17,18 +17,27 @@ from strobe.storage.place import Place
 KEPT = 2
 
 
+def kept(place: Place, header: str) -> list[Loaded]:
+    """Return the newest two checkpoints that are whole in every file, newest first; fewer: there are no more."""
+    found: list[Loaded] = []
+    for loaded in usable(place, header, partial(manifest_at, place), []):
+        is_another = not found or loaded.checkpoint.position < found[0].checkpoint.position
+        if is_another and _is_whole(place, loaded.checkpoint):
+            found.append(loaded)
+        if len(found) == KEPT:
+            break
+    return found
+
+
 def superfluous(place: Place, header: str) -> list[str]:
     """Return the names of checkpoints and segments that nobody needs any more."""
     if len(newest_first(place)) <= KEPT:
         return []
-    kept: list[Checkpoint] = []
-    for loaded in usable(place, header, partial(manifest_at, place), []):
-        if _is_whole(place, loaded.checkpoint):
-            kept.append(loaded.checkpoint)
-        if len(kept) == KEPT:
-            needed = {name for checkpoint in kept for name in _segments(checkpoint)}
-            return list(_older(place, kept[-1].position, needed))
-    return []
+    found = kept(place, header)
+    if len(found) < KEPT:
+        return []
+    needed = {name for loaded in found for name in _segments(loaded.checkpoint)}
+    return list(_older(place, found[-1].checkpoint.position, needed))
 
 
 def _is_whole(place: Place, checkpoint: Checkpoint) -> bool:

@@ -23,6 +23,7 @@ from strobe.storage.folded import Folded, fold
 from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.log_state import LogState, ReadManifest
 from strobe.storage.place import Place
+from strobe.storage.removed_entries import is_superseded
 from strobe.storage.sealed import UNSEALED
 from strobe.storage.steps import CHECKPOINT_STEPS, CommitStep
 from strobe.storage.stretches import stretches
@@ -124,6 +125,8 @@ class Checkpointer:
 
     def write(self) -> str | None:
         """Write the checkpoint that is pending, if one is, and return its name. StoreError: it could not be written."""
+        if self.pending is not None and is_superseded(self._place, self.pending.position):
+            self.pending = None  # newer ones are there, and this one might be removed with the entries before it
         if self.pending is None:
             return None
         made = self.make(self.pending)

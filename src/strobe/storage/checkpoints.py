@@ -140,13 +140,23 @@ def newest_first(place: Place) -> list[str]:
 
 
 def usable(place: Place, header: str, read_manifest: ReadManifest, problems: list[str]) -> Iterator[Loaded]:
-    """Yield the checkpoints that are whole and fit the log, newest first; `problems` gets why others do not."""
-    for name in newest_first(place):
-        try:
-            yield load(place, read_checkpoint(place, name, header), name, read_manifest)
-        except StoreCorrupt as error:
-            problems.append(error.problem)
-            logger.warning("store %s: a checkpoint cannot be used: %s", place.url, error.problem)
+    """Yield the checkpoints that are whole and fit the log, newest first; `problems` gets why others do not.
+
+    A collector may remove those that were listed, after newer ones were written. So the names are listed again until
+    there are no others.
+    """
+    seen: set[str] = set()
+    while names := [name for name in newest_first(place) if name not in seen]:
+        seen.update(names)
+        for name in names:
+            try:
+                loaded = load(place, read_checkpoint(place, name, header), name, read_manifest)
+            except StoreCorrupt as error:
+                problems.append(error.problem)
+                if place.size(name) is not None:  # else a collector has removed it since it was listed
+                    logger.warning("store %s: a checkpoint cannot be used: %s", place.url, error.problem)
+            else:
+                yield loaded
 
 
 def load(place: Place, checkpoint: Checkpoint, name: str, read_manifest: ReadManifest) -> Loaded:

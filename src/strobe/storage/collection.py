@@ -10,19 +10,24 @@ snapshot that has its outcome, and outcomes are final. Whoever begins later, in 
 blobs of a parent that was complete or open when the log was read, which are kept, or of one that began later itself.
 On a damaged log nothing is removed.
 
+Last come the entries of the log that nobody needs any more, since a checkpoint stands for them (removed_entries.py).
+
 What is no file of the store is left alone (`verify` names it), and what cannot be removed keeps nothing else here.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 import msgspec
 
 from strobe.errors import StoreError
 from strobe.storage.blobs import blob_directory, directory_begin, is_digest
 from strobe.storage.checkpoint_collection import superfluous
+from strobe.storage.checkpoints import newest_first
 from strobe.storage.layout import BLOBS, UNFINISHED
 from strobe.storage.log_state import LogState, blob_key
+from strobe.storage.removed_entries import ENTRIES_AT_ONCE, remove_entries, superfluous_entries
 from strobe.storage.store import Store
 
 
@@ -36,7 +41,7 @@ class Collected(msgspec.Struct, frozen=True):
 
 def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = None) -> Collected:
     """Remove abandoned files of tmp/, the blobs that nothing keeps, and the directories that they leave empty; also
-    what checkpoints make superfluous, after one was written if one is due.
+    what checkpoints make superfluous, after one was written if one is due: older checkpoints, and entries of the log.
 
     A dry run may ask what would go if the log said what is `foreseen`. StoreError: something could not be removed; all
     the rest is.
@@ -62,9 +67,25 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
             store.place.remove(doomed)
         for begin in listed:
             store.place.remove_empty_directory(blob_directory(begin))
+    with _noting(failures):
+        removed |= _sweep_entries(store, dry_run)
     if failures:
         raise failures[0]
     return Collected(tuple(removed), sum(removed.values()), dry_run)
+
+
+def _sweep_entries(store: Store, dry_run: bool) -> dict[str, int]:
+    """Remove entries that checkpoints stand for, at most so many at once; return them with their sizes."""
+    checkpoints = newest_first(store.place)
+    if checkpoints == store.swept:
+        return {}  # listing the log takes long
+    doomed = superfluous_entries(store.place, store.header.blake3)
+    going = dict(islice(doomed.items(), ENTRIES_AT_ONCE))
+    if not dry_run:
+        remove_entries(store.place, going)
+        if len(going) == len(doomed):
+            store.swept = checkpoints
+    return going
 
 
 @contextmanager

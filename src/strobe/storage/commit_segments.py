@@ -197,7 +197,8 @@ class Segment:
 
     def blobs(self, position: int) -> str:
         """Return the keys of the blobs of the commit at `position`, one in a line."""
-        return self._blobs[self._at(position)]
+        found = self._blobs
+        return found[self._at(position)] if found is not None else blob_keys(self._read_manifest(position))
 
     def summary(self, position: int) -> Summary:
         found = self._summaries
@@ -233,10 +234,10 @@ class Segment:
         return zip(self.commits.removed_positions, self.commits.removed_snapshots, strict=True)
 
     @cached_property
-    def _blobs(self) -> list[str]:
+    def _blobs(self) -> list[str] | None:
         details = self._details()
         if details is None:
-            return [blob_keys(self._read_manifest(position)) for position in self.commits.positions]
+            return None
         found: list[str] = []
         for blobs in details.blobs:
             found.append(found[-1] if blobs is None else "\n".join(blob_key(begin, key.hex()) for begin, key in blobs))

@@ -166,6 +166,18 @@ class Disk(Place):
     def _list(self, directory: str) -> list[str]:
         return os.listdir(self.path(directory, directory=True))  # noqa: PTH208 -- names
 
+    def sizes(self, directory: str) -> dict[str, int]:
+        with self.faults(directory, "list"):
+            return self._if_there(lambda: self._sizes(directory)) or {}
+
+    def _sizes(self, directory: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with os.scandir(self.path(directory, directory=True)) as listed:
+            for one in listed:
+                with suppress(FileNotFoundError):  # it was removed just now
+                    found[one.name] = one.stat(follow_symlinks=False).st_size
+        return found
+
     def is_directory(self, name: str) -> bool:
         with self.faults(name, "look at"):
             try:

@@ -20,7 +20,7 @@ import msgspec
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
 from strobe.protocol.log import Begin, BlobRef, Commit, Fence
 from strobe.storage.blobs import Blobs
-from strobe.storage.checkpoints import Checkpoint, manifest_at, usable
+from strobe.storage.checkpoints import Checkpoint, Loaded, manifest_at, usable
 from strobe.storage.commit_segments import Segment, logger
 from strobe.storage.entries import decode_entry, decode_outline, entry_name
 from strobe.storage.fences import Fences
@@ -32,6 +32,7 @@ from strobe.storage.locating import place_at
 from strobe.storage.log_end import last_position, probed_end, require_begun
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
+from strobe.storage.removed_entries import fresher, is_superseded, is_untouched
 from strobe.storage.sealed import check_seal, stated_checksum
 from strobe.storage.shared_decoding import CommitDecoder
 from strobe.storage.terms import Terms
@@ -130,15 +131,16 @@ class Follower:
         # The checkpoint that this begins with, until somebody asks for what lies before it.
         self._unread: Checkpoint | None = None
         self._base = 0
+        self._may_skip = checkpoints
         if checkpoints:
-            self._begin()
+            loaded = next(usable(self.place, self._header, partial(manifest_at, self.place), []), None)
+            if loaded is not None:
+                self._begin(loaded)
 
-    def _begin(self) -> None:
-        """Begin with the newest checkpoint that can be used, if there is one."""
-        found = usable(self.place, self._header, partial(manifest_at, self.place), [])
-        loaded = next(found, None)
-        if loaded is None:
-            return
+    def _begin(self, loaded: Loaded) -> None:
+        """Begin with a checkpoint, whatever was read before."""
+        self._state = LogState()
+        self._followed, self._damaged = [], set()
         checkpoint = loaded.checkpoint
         unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)
         self._terms = Terms(checkpoint.term)
@@ -157,14 +159,34 @@ class Follower:
 
     def advance(self) -> int:
         """Read what is new, and return the position after it. After a StoreError it can be tried again."""
+        start = self.end
+        while True:
+            try:
+                self._read_on()
+            except StoreError:
+                if not self._catch_up(start):
+                    raise
+            else:
+                if not self._catch_up(start):
+                    break
+            start = self.end
+        # What was listed once is checked once; from here on, looking one entry ahead is enough.
+        self._listed = True
+        return self.end
+
+    def _catch_up(self, start: int) -> bool:
+        """Begin with a later checkpoint if entries from `start` on may have been removed before they were read."""
+        loaded = fresher(self.place, self._header, start) if self._may_skip else None
+        if loaded is not None:
+            self._begin(loaded)
+        return loaded is not None
+
+    def _read_on(self) -> None:
         self._require_same_store()
         while self._read_next() or self._pass_gap():
             pass
         if not self.end:
             require_begun(self.place)
-        # What was listed once is checked once; from here on, looking one entry ahead is enough.
-        self._listed = True
-        return self.end
 
     def _read_next(self) -> bool:
         """Take in the next entry; return False if there is none."""
@@ -239,6 +261,8 @@ class Follower:
             return self._before
         if position == 0:
             return self._header
+        if is_superseded(self.place, position - 1) and not is_untouched(self.place):
+            return None  # what lies there may be of a writer that did not know that it was removed
         name = entry_name(position - 1)
         raw = self.place.read(name)
         self._require_same_store()

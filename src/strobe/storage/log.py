@@ -6,19 +6,26 @@ costs only what is new, and an entry replaced behind our back is noticed.
 
 A coordinator leads in a term of its own. Once it has read that another one has started since, nothing can be read or
 appended here any more: every attempt raises TakenOver.
+
+Old entries are removed (removed_entries.py). Whoever has read up to p and finds that entries from p on may have been
+removed is left behind: LeftBehind, or TakenOver if it is a coordinator, and another one has started since.
 """
 
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
-from strobe.errors import LogConflict, StoreCorrupt, StoreError, StoreFormatError, TakenOver
+from strobe.errors import LeftBehind, LogConflict, StoreCorrupt, StoreError, StoreFormatError, StrobeError, TakenOver
 from strobe.protocol.log import Entry, EntryRef, ReadEntry, Void
 from strobe.storage.checkpointing import Taken
+from strobe.storage.checkpoints import Checkpoint
 from strobe.storage.entries import Decoded, decode_entry, encode_entry, entry_name
 from strobe.storage.fences import Fences, with_way_out
 from strobe.storage.gaps import Gap, gap_at
 from strobe.storage.layout import LOG
 from strobe.storage.log_end import last_position, probed_end, require_begun, require_newest
 from strobe.storage.place import Place
+from strobe.storage.removed_entries import fresher, is_superseded
 from strobe.storage.sealed import DIGITS, UNSEALED, stated_checksum
 from strobe.storage.steps import ENTRY_STEPS, CommitStep
 from strobe.storage.terms import Terms
@@ -47,6 +54,7 @@ class Log:
         self._durable = 0
         self._is_read = False
         self._is_listed = False
+        self._looked_s = -float("inf")
 
     @property
     def term(self) -> int:
@@ -62,13 +70,17 @@ class Log:
         if self._led is not None and self.term > self._led:
             raise TakenOver(self._place.url, self._led, self.term, self._terms.coordinator)
 
-    def resume(self, position: int, previous: str, term: int, coordinator: str) -> None:
-        """Go on from a checkpoint at `position`; `previous` is the checksum of the entry before it.
+    @property
+    def is_led(self) -> bool:
+        """Whether this works for a coordinator."""
+        return self._led is not None
 
-        The log is in `term` by then, whose coordinator runs at `coordinator`.
-        """
-        self._checksums = _Checksums(position, previous)
-        self._terms = Terms(term, coordinator)
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        leader = checkpoint.fold.term
+        at = leader.coordinator if leader is not None and leader.term == checkpoint.term else "unknown"
+        self._checksums = _Checksums(checkpoint.position, checkpoint.previous)
+        self._terms = Terms(checkpoint.term, at)
 
     @property
     def base(self) -> int:
@@ -81,7 +93,8 @@ class Log:
         if start < self.base:
             yield from self._read_below(start)
         position = max(self.base, min(start, len(self._checksums)))
-        while (decoded := self._decoded(position)) is not None:
+        new = len(self._checksums)
+        while (decoded := self._next(position, new)) is not None:
             self._remember(position, decoded.checksum)
             entry = self._terms.take(position, decoded)
             self.require_lead()
@@ -92,6 +105,45 @@ class Log:
             require_begun(self._place)
         # What was looked for once is checked once; from here on, looking one entry ahead is enough.
         self._is_read = True
+
+    def _next(self, position: int, new: int) -> Decoded | None:
+        """Return what is at `position`, or None at the end of the log; nothing from `new` on was read before."""
+        try:
+            decoded = self._decoded(position)
+        except StoreCorrupt:
+            self._require_current(new)
+            raise
+        if decoded is None and (position > new or self._is_to_look()):
+            self._require_current(new)
+        return decoded
+
+    def _is_to_look(self) -> bool:
+        """Tell whether to look at the checkpoints though nothing new was read: in an object store, not each time."""
+        return time.monotonic() - self._looked_s >= self._place.guarded_s
+
+    def _require_current(self, position: int) -> None:
+        """Raise LeftBehind or TakenOver if what lies from `position` on may not be the log any more."""
+        self._looked_s = time.monotonic()
+        if fresher(self._place, self._header_checksum, position) is not None:
+            raise self._left_behind(position)
+
+    def _left_behind(self, position: int) -> StrobeError:
+        if self._led is not None:
+            with suppress(StoreError, LeftBehind):
+                now = self._from_newest()
+                if now.term > self._led:
+                    return TakenOver(self._place.url, self._led, now.term, now._terms.coordinator)
+        return LeftBehind(self._place.url, position)
+
+    def _from_newest(self) -> "Log":
+        """Return the log as it is for one that begins now."""
+        log = Log(self._place, self._header_checksum)
+        loaded = fresher(self._place, self._header_checksum, 0)
+        if loaded is not None:
+            log.resume(loaded.checkpoint)
+        for _ in log.read(log.base):
+            pass
+        return log
 
     def _decoded(self, position: int) -> Decoded | None:
         """Return what is at `position`, or None at the end of the log. An entry that was fenced off is a `Void`."""
@@ -112,19 +164,30 @@ class Log:
         self.require_lead()
         if position > len(self._checksums):
             list(self.read(position))  # whatever lies before has to be read, and remembered, first
-        self._list_once()
-        if position != len(self._checksums):
-            raise self._conflict(position)
-        self._check_predecessor(position)
+        self._require_end(position)
         self._sync_predecessors(position)
         raw, checksum = encode_entry(entry, position, self._before(position), self.term)
         if not self._place.create(entry_name(position), [raw], ENTRY_STEPS):
             raise LogConflict(self._place.url, position)
         self._place.sync_directory(LOG)
         self._place.step(CommitStep.ENTRY_DURABLE, entry_name(position))
+        # Only now: looked at before, it could be removed between the look and the creation (removed_entries.py).
+        if is_superseded(self._place, position):
+            raise self._left_behind(position)
         self._checksums.append(checksum)
         self._terms.take(position, Decoded(entry, checksum, self.term))
         self._durable = len(self._checksums)
+
+    def _require_end(self, position: int) -> None:
+        """Raise unless `position` is where the log ends, as far as that is known."""
+        try:
+            self._list_once()
+            if position != len(self._checksums):
+                raise self._conflict(position)
+            self._check_predecessor(position)
+        except StoreCorrupt:
+            self._require_current(position)
+            raise
 
     def ref(self, position: int) -> EntryRef:
         """Return what an entry that was read is known by."""

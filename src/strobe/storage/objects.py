@@ -137,6 +137,11 @@ class Objects(Place):
             paths = [*listed["common_prefixes"], *(found["path"] for found in listed["objects"])]
             return sorted(path.rpartition("/")[2] for path in paths)
 
+    def sizes(self, directory: str) -> dict[str, int]:
+        with self.faults(directory, "list"):
+            listed = self._library.list_with_delimiter(self._store, directory)["objects"]
+            return {found["path"].rpartition("/")[2]: found["size"] for found in listed}
+
     def is_directory(self, name: str) -> bool:
         return bool(self.names(name))
 

@@ -109,6 +109,10 @@ class Place(ABC):
         """Return the names in `directory`, sorted; none where it does not exist."""
 
     @abstractmethod
+    def sizes(self, directory: str) -> dict[str, int]:
+        """Return how many bytes each file in `directory` has, by its name there; none if it does not exist."""
+
+    @abstractmethod
     def is_directory(self, name: str) -> bool: ...
 
     def lacks_directory(self, name: str) -> bool:

@@ -207,7 +207,7 @@ def _lenient(place: Place) -> tuple[Log, LogState]:
     if loaded is not None:
         checkpoint = loaded.checkpoint
         unfold(checkpoint.fold, loaded.segments, checkpoint.position, state)
-        log.resume(checkpoint.position, checkpoint.previous, checkpoint.term, "unknown")
+        log.resume(checkpoint)
     return log, state
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from strobe.errors import SnapshotCorrupt, StoreCorrupt, UsageError
+from strobe.errors import LeftBehind, SnapshotCorrupt, StoreCorrupt, UsageError
 from strobe.protocol.fragment import Snapshot
 from strobe.protocol.ids import SnapshotId
 from strobe.protocol.log import BlobRef, Commit, Entry, EntryRef, Manifest, ReadEntry
@@ -59,15 +59,20 @@ class Store:
         self.url = place.url
         self.header = header
         self.blobs = Blobs(place)
+        self.swept: list[str] = []
+        """The checkpoints that there were when everything that they make superfluous was last removed from here."""
         self._log = Log(place, header.blake3)
+        self._manifests_kept = manifests_kept
         self._state = LogState(self.read_manifest, manifests_kept)
-        self._checkpointer: Checkpointer | None = None
-        if checkpoint_every is not None:
-            self._checkpointer = Checkpointer(
-                place, header.blake3, self.read_manifest, self.entry_ref, checkpoint_every
-            )
+        self._checkpoint_every = checkpoint_every
+        self._checkpointer = self._new_checkpointer()
         self._resumed: Loaded | None = None
         self._is_begun = False
+
+    def _new_checkpointer(self) -> Checkpointer | None:
+        if self._checkpoint_every is None:
+            return None
+        return Checkpointer(self.place, self.header.blake3, self.read_manifest, self.entry_ref, self._checkpoint_every)
 
     @classmethod
     def create(cls, url: str | Path, *, identity: str | None = None, on_step: OnStep | None = None) -> "Store":
@@ -141,9 +146,7 @@ class Store:
         if loaded is not None:
             checkpoint = loaded.checkpoint
             unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)
-            leader = checkpoint.fold.term
-            at = leader.coordinator if leader is not None and leader.term == checkpoint.term else "unknown"
-            self._log.resume(checkpoint.position, checkpoint.previous, checkpoint.term, at)
+            self._log.resume(checkpoint)
         elif problems and self.place.size(entry_name(0)) is None:
             problem = (
                 f"is missing, and no checkpoint can be used ({problems[0]}); restore them from a copy of the store"
@@ -220,10 +223,27 @@ class Store:
 
     def state(self) -> LogState:
         """Return what the log says now. The same object is brought up to date by every call."""
+        while True:
+            self.resume()
+            try:
+                for _ in self.read_log(self._state.next_position):
+                    pass
+            except LeftBehind as error:
+                self._start_over(error)
+            else:
+                return self._state
+
+    def _start_over(self, error: LeftBehind) -> None:
+        """Begin again with the newest checkpoint: entries that come next were removed. A coordinator cannot."""
+        if self._log.is_led:
+            raise error
+        self._log = Log(self.place, self.header.blake3)
+        vars(self._state).update(vars(LogState(self.read_manifest, self._manifests_kept)))
+        self._checkpointer = self._new_checkpointer()
+        self._is_begun = False
         self.resume()
-        for _ in self.read_log(self._state.next_position):
-            pass
-        return self._state
+        if self._log.base <= error.position:
+            raise StoreCorrupt(self.url, entry_name(error.position), "is missing, though later entries exist")
 
     def write_blob(self, snapshot_id: str, data: Piece) -> BlobRef:
         """Store `data`, durably, as a blob of the open snapshot `snapshot_id`."""
