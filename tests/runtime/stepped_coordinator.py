@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from tests.runtime.modelled_outside import Outside, Wrong
+from tests.runtime.unremoved import keep_removed, whole_log
 
 from strobe.protocol.coordination import EntryLogged, Recovered
 from strobe.protocol.lifecycle import Lifecycle
@@ -17,7 +18,6 @@ from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.log_desk import LogDesk, Logged, Told
 from strobe.runtime.settings import CoordinatorSettings
-from strobe.storage import Store
 
 # Nothing is silent for too long here, and nobody is blamed for how often the world has it crash.
 SETTINGS = CoordinatorSettings(
@@ -40,6 +40,7 @@ class SteppedStore:
         self.problem: str | None = None
         self.desk = LogDesk(outside.store_url, lambda: outside.now_us, _fail_where_there_is_a_problem)
         self.desk.open(outside.identity)
+        keep_removed(self.desk.store.place)
         self.jobs: deque[Callable[[], list[Told]]] = deque()
         # Called with whatever a job tells.
         self.on_told: Callable[[Told], None] = lambda told: None
@@ -109,8 +110,7 @@ def _read_from_the_beginning(coordinator: Coordinator, end: int) -> Lifecycle:
         outputs=described.outputs,
     )
     brain.membership.staying = described.staying
-    store = Store.open(coordinator.store_url)
-    store.place.names = lambda directory: []  # type: ignore[method-assign]  # it finds no checkpoint
+    store = whole_log(coordinator.store_url)
     for _, entry in islice(store.read_log(), end):
         origin = store.origin(entry)
         if not isinstance(entry, Void):

@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.storage import crashing_collector
 from tests.storage.children import start
 from tests.storage.random_logs import RandomLog
 from tests.storage.samples import sample_id
-from tests.storage.test_checkpoints import everything, problems
+from tests.storage.test_checkpoints import everything, forged, problems
 
 from strobe.errors import LeftBehind, LogConflict, StoreError, StrobeError, TakenOver
 from strobe.protocol.log import Begin, Term
@@ -29,7 +29,7 @@ from strobe.storage.entries import entry_name, entry_position
 from strobe.storage.following import Follower
 from strobe.storage.layout import CHECKPOINTS, LOG
 from strobe.storage.log import Log
-from strobe.storage.repair import fence_off
+from strobe.storage.repair import examine, fence_off
 
 EVERY = 4
 SEEDS = range(6)
@@ -156,6 +156,7 @@ class World:
             assert everything(Store.open(self.root).state()) == everything(self.twin.state())
         self.sweep()
         assert problems(self.store) == []
+        assert examine(self.store.place).open == ()
 
 
 def once(wanted: CommitStep, action: Callable[[], None]) -> Callable[[CommitStep, str], None]:
@@ -204,7 +205,7 @@ MUTANTS = [
     pytest.param(Follower, "_catch_up", "if self._may_skip", "if False", id="a follower does"),
     pytest.param(collection, "superfluous_entries", "found[-1]", "found[0]", id="only one checkpoint is kept"),
     pytest.param(removed_entries, "_required_by", "if snapshot not in removed", "if False", id="commits go, too"),
-    pytest.param(removed_entries, "_required_by", "checkpoint.position - 1, ", "", id="and the entry before it"),
+    pytest.param(removed_entries, "_required_by", "checkpoint.position - 1", "-1", id="and the entry before it"),
     pytest.param(removed_entries, "is_superseded", "newest[0]", "newest[0] - 2 * EVERY", id="it looks too far back"),
 ]
 
@@ -428,3 +429,37 @@ def test_entries_removed_before_the_checkpoint_is_there_would_be_found(
         world.store.write_checkpoint()
     with pytest.raises(StoreError):
         Store.open(world.root).state()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_S2_a_lost_entry_is_one_finding_and_a_removed_one_is_none(tmp_path: Path, seed: int) -> None:
+    """Both by `verify` and by `store repair`, whether or not entries were removed before."""
+    world = World(tmp_path, seed)
+    for _ in range(5):
+        world.append(EVERY)
+        world.checkpoint()
+    check_losses(world, range(5 * EVERY - 1))
+    world.sweep()
+    start = 4 * EVERY
+    state = Store.open(world.root).state()
+    assert len(present(world.root)) < 5 * EVERY
+    check_losses(world, [*(at for at in state.needed_commits() if at < start - 1), *range(start, 5 * EVERY - 1)])
+
+
+def check_losses(world: World, positions: Iterable[int]) -> None:
+    for position in positions:
+        path = world.root / entry_name(position)
+        raw = path.read_bytes()
+        path.unlink()
+        if position > 1:  # without one of the first two, entries may have been removed
+            assert [one.place for one in problems(world.store)] == [entry_name(position)], f"entry {position}"
+            assert [one.place for one in examine(world.store.place).open] == [entry_name(position)]
+        path.write_bytes(raw)
+    assert problems(world.store) == []
+    assert examine(world.store.place).open == ()
+
+
+def test_S2_a_checkpoint_that_says_other_than_the_entries_is_found_after_a_removal(tmp_path: Path) -> None:
+    world = swept_store(tmp_path)
+    forged(world.root, term=7)
+    assert [one.place.partition("/")[0] for one in problems(world.store)] == [CHECKPOINTS]

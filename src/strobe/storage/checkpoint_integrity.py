@@ -7,7 +7,7 @@ from blake3 import blake3
 from strobe.errors import StoreCorrupt, StoreError
 from strobe.protocol.log import Commit, EntryRef, Manifest, ReadEntry
 from strobe.storage.checkpointing import Checkpointer, Taken
-from strobe.storage.checkpoints import Checkpoint, checkpoint_position, newest_first, read_checkpoint
+from strobe.storage.checkpoints import Checkpoint, Loaded, checkpoint_position, newest_first, read_checkpoint
 from strobe.storage.commit_segments import Segment, check_details, segment_digest
 from strobe.storage.layout import CHECKPOINTS
 from strobe.storage.log_state import LogState
@@ -18,18 +18,28 @@ Found = Callable[[str, StoreError], None]
 
 
 class Recomputed:
-    """Makes again what checkpoints there are from the entries, one after the other, and compares them."""
+    """Makes again what checkpoints there are from the entries, one after the other, and compares them.
 
-    def __init__(self, place: Place, header: str, found: Found) -> None:
+    Entries that were removed are not needed if it begins with a checkpoint that stands for them, `start`.
+    """
+
+    def __init__(self, place: Place, header: str, found: Found, start: Loaded | None = None) -> None:
         self._place = place
         self._found = found
         self._wanted: dict[int, list[tuple[str, Checkpoint]]] = {}
         self._makers: dict[int, Checkpointer] = {}
         self._commits: dict[int, str] = {}
+        for segment in start.segments if start is not None else ():
+            columns = segment.commits
+            self._commits |= zip(columns.positions, (one.hex() for one in columns.checksums), strict=True)
         for name, checkpoint in _sound(place, header, found):
+            every = checkpoint.every
+            if start is not None and every != start.checkpoint.every:
+                continue  # it has other segments
             self._wanted.setdefault(checkpoint.position, []).append((name, checkpoint))
-            if checkpoint.every not in self._makers:
-                self._makers[checkpoint.every] = Checkpointer(place, header, _unread, self._ref, checkpoint.every)
+            if every not in self._makers:
+                self._makers[every] = Checkpointer(place, header, _unread, self._ref, every)
+                self._makers[every].begin(start, 0)
 
     def take(self, position: int, entry: ReadEntry, taken: Taken, state: LogState) -> None:
         """Have `state` take in the next entry, and look at the checkpoints after it."""

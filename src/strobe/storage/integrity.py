@@ -19,7 +19,7 @@ from strobe.protocol.log import BlobRef, ReadEntry, Void
 from strobe.storage.blobs import Blobs, blob_directory, blob_name, directory_begin, is_digest
 from strobe.storage.checkpoint_integrity import Recomputed, unknown_names, unreferenced_damage
 from strobe.storage.checkpointing import Taken
-from strobe.storage.checkpoints import manifest_at, usable
+from strobe.storage.checkpoints import manifest_at
 from strobe.storage.entries import decode_entry, entry_name, entry_position
 from strobe.storage.fences import Fences
 from strobe.storage.folded import unfold
@@ -30,6 +30,7 @@ from strobe.storage.log_end import leftovers
 from strobe.storage.log_state import LogState
 from strobe.storage.manifests import blobs_of
 from strobe.storage.place import Place
+from strobe.storage.removed_entries import Required, how_far_removed, required
 from strobe.storage.sealed import UNSEALED
 from strobe.storage.terms import Terms
 
@@ -70,20 +71,30 @@ def _check_log(place: Place, header: str | None, problems: list[Problem]) -> tup
 
     Return the position of the checkpoint that readers need, or 0, and the state, or None if it cannot be known.
     """
+    while True:
+        before, found = how_far_removed(place), list[Problem]()
+        result = _check_log_once(place, header, found)
+        if not found or how_far_removed(place) == before:  # else entries may have been removed meanwhile
+            problems += found
+            return result
+
+
+def _check_log_once(place: Place, header: str | None, problems: list[Problem]) -> tuple[int, LogState | None]:
     listed = positions(place)
     if header is None:
         return 0, _LogCheck(place, None, problems, LogState()).go_on(listed)
-    recomputed = Recomputed(place, header, partial(_note, problems))
-    loaded = None
-    if len(listed) <= max(listed, default=-1):  # a collector may have removed what lies below a checkpoint
-        loaded = next(usable(place, header, partial(manifest_at, place), []), None)
-    if loaded is None:
-        return 0, _LogCheck(place, header, problems, LogState(), recomputed).go_on(listed)
-    checkpoint = loaded.checkpoint
+    note = partial(_note, problems)
+    wanted = required(place, header)
+    if wanted.loaded is None:
+        return 0, _LogCheck(place, header, problems, LogState(), Recomputed(place, header, note)).go_on(listed)
+    checkpoint = wanted.loaded.checkpoint
     state = LogState(partial(manifest_at, place))
-    unfold(checkpoint.fold, loaded.segments, checkpoint.position, state)
-    problems += _damaged_below(place, listed[: bisect_left(listed, checkpoint.position)], state)
-    check = _LogCheck(place, checkpoint.previous, problems, state, None, Terms(checkpoint.term))
+    unfold(checkpoint.fold, wanted.loaded.segments, checkpoint.position, state)
+    recomputed: Recomputed | None = Recomputed(place, header, note, wanted.loaded)
+    damaged = list(_damaged_below(place, listed[: bisect_left(listed, wanted.start)], wanted))
+    problems += damaged
+    recomputed = None if damaged else recomputed  # it may read the commits among them
+    check = _LogCheck(place, checkpoint.previous, problems, state, recomputed, Terms(checkpoint.term))
     return checkpoint.position, check.go_on(listed)
 
 
@@ -159,20 +170,21 @@ class _LogCheck:
             self._recomputed.take(position, entry, Taken(checksum, self._terms.current), self._state)
 
 
-def _damaged_below(place: Place, positions: list[int], state: LogState) -> Iterator[Problem]:
-    """Check the entries that a checkpoint stands for and that are still there; those of its commits must be."""
-    checksums = {one.position: one.rows.checksum(one.position) for one in state.committed.values() if one.rows}
+def _damaged_below(place: Place, listed: list[int], wanted: Required) -> Iterator[Problem]:
+    """Check the entries before a checkpoint that are still there; those that are needed must be."""
     fences = Fences(place)
-    for position in sorted({*positions, *state.needed_commits()}):
+    for position in sorted({*listed, *wanted.needed}):
         raw: bytes | None = None
         try:
             raw = place.read(entry_name(position))
+            if raw is None and position not in wanted.needed:
+                continue  # a collector has removed it since it was listed
             decoded = decode_entry(_required(place, position, raw), place.url, position, None)
         except StoreError as error:
             if not fences.covers(position, raw):
                 yield _problem(entry_name(position), error)
             continue
-        if checksums.get(position, decoded.checksum) != decoded.checksum:
+        if wanted.needed.get(position) not in (None, decoded.checksum):
             yield Problem(entry_name(position), "is another entry than the checkpoint was made from: it was replaced")
 
 

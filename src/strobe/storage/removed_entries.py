@@ -22,14 +22,14 @@ missing or not fitting. If entries from where it began to read may have been rem
 the newest checkpoint (`fresher`). So it does not matter what it has found in their places.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from functools import partial
 
 import msgspec
 
 from strobe.errors import StoreError
 from strobe.storage.checkpoint_collection import KEPT, kept
-from strobe.storage.checkpoints import Loaded, checkpoint_position, manifest_at, usable
+from strobe.storage.checkpoints import Loaded, checkpoint_position, manifest_at, newest_first, usable
 from strobe.storage.entries import decode_entry, entry_name, entry_position
 from strobe.storage.layout import CHECKPOINTS, LOG
 from strobe.storage.place import Place
@@ -40,12 +40,13 @@ ENTRIES_AT_ONCE = 16_384
 
 
 class Required(msgspec.Struct, frozen=True):
-    """Which entries must be there: all from `start` on, and the `needed` ones before. `loaded` is the checkpoint at
-    `start`, None: the log is whole from its beginning, or no checkpoint can be used.
+    """Which entries must be there: all from `start` on, and the `needed` ones before, with their checksums if known.
+
+    `loaded` is the checkpoint at `start`; None: nothing was removed, or no checkpoint can be used.
     """
 
     start: int = 0
-    needed: Collection[int] = frozenset()
+    needed: dict[int, str | None] = {}
     loaded: Loaded | None = None
 
 
@@ -80,6 +81,11 @@ def is_untouched(place: Place) -> bool:
     return True
 
 
+def how_far_removed(place: Place) -> Hashable:
+    """Return what differs when entries may have been removed since; one that was found missing may be one of them."""
+    return tuple(newest_first(place)), is_untouched(place)
+
+
 def required(place: Place, header: str) -> Required:
     """Return which entries must be there. Others were removed on purpose if they are missing."""
     if is_untouched(place):
@@ -112,9 +118,10 @@ def remove_entries(place: Place, doomed: Collection[str]) -> None:
 
 def _required_by(loaded: Loaded) -> Required:
     checkpoint = loaded.checkpoint
-    needed = {checkpoint.position - 1, *(parent.position for parent in checkpoint.fold.removed_parents)}
+    needed: dict[int, str | None] = {parent.position: None for parent in checkpoint.fold.removed_parents}
+    needed[checkpoint.position - 1] = checkpoint.previous
     for segment in loaded.segments:
         columns, removed = segment.commits, set(segment.removed_since)
-        live = zip(columns.positions, columns.snapshots, strict=True)
-        needed.update(position for position, snapshot in live if snapshot not in removed)
+        live = zip(columns.positions, columns.snapshots, columns.checksums, strict=True)
+        needed.update((position, checksum.hex()) for position, snapshot, checksum in live if snapshot not in removed)
     return Required(checkpoint.position, needed, loaded)

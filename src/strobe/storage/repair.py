@@ -24,6 +24,7 @@ from strobe.storage.log import Log
 from strobe.storage.log_end import require_begun, require_newest
 from strobe.storage.log_state import LogState
 from strobe.storage.place import DOCUMENT_BYTES_MAX, Place
+from strobe.storage.removed_entries import how_far_removed, required
 
 _LOST = {
     "begin": "the begin of snapshot {snapshot}: that snapshot counts as never begun, and is lost if it was committed",
@@ -79,10 +80,18 @@ def examine(place: Place) -> Examined:
     """Check the seal, the chain, the values and the effect of every entry; StoreError if there is no log to look at."""
     for directory in DIRECTORIES:
         place.is_directory(f"{directory}/-")  # raises if the directory is a symbolic link
+    while True:
+        before = how_far_removed(place)
+        examined = _examine(place)
+        if not examined.open or how_far_removed(place) == before:  # else entries may have been removed meanwhile
+            return examined
+
+
+def _examine(place: Place) -> Examined:
     log, state = _lenient(place)
     listed = positions(place)
     below = listed[: bisect_left(listed, log.base)]
-    invalid = dict(_invalid_below(place, read_header(place).blake3, below))
+    invalid = dict(_invalid_below(place, read_header(place).blake3, below, log.base))
     for position, entry in log.read(log.base):
         state.apply(position, entry)
     findings = _findings(place, invalid | log.invalid)
@@ -125,17 +134,21 @@ def _with_next(run: Finding, position: int) -> Finding:
     return msgspec.structs.replace(run, last=position, problem=problem)
 
 
-def _invalid_below(place: Place, header: str, positions: list[int]) -> Iterator[tuple[int, StoreError]]:
-    """Yield what is wrong with the entries before a checkpoint; some may have been removed since it was written."""
-    before = -1
-    checksum: str | None = header
-    for position in positions:
-        previous = checksum if position == before + 1 else None
+def _invalid_below(place: Place, header: str, listed: list[int], base: int) -> Iterator[tuple[int, StoreError]]:
+    """Yield what is wrong with the entries before the checkpoint at `base`. Some may have been removed."""
+    wanted = required(place, header)
+    must = {*range(wanted.start, base), *wanted.needed}
+    before, checksum = wanted.start - 1, wanted.needed.get(wanted.start - 1, header)
+    for position in sorted({*listed, *must}):
+        # What lies before the start need not fit what lies beside it.
+        previous = checksum if position == before + 1 and position >= wanted.start else None
         before, checksum = position, None
         try:
             raw = place.read(entry_name(position))
-            if raw is not None:  # else it was removed just now
+            if raw is not None:
                 checksum = decode_entry(raw, place.url, position, previous).checksum
+            elif position in must:
+                raise StoreCorrupt(place.url, entry_name(position), Gap(position, position + 1).problem)
         except (StoreCorrupt, StoreFormatError) as error:
             yield position, error
 

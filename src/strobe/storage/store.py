@@ -205,7 +205,7 @@ class Store:
 
     def entry_ref(self, position: int) -> EntryRef:
         """Return what an entry is known by that was read from here, or a commit that is known from a checkpoint."""
-        if position >= self._log.base:
+        if position >= self._log.base - 1:  # a checkpoint has the checksum of the entry before it
             return self._log.ref(position)
         known = (complete for complete in reversed(self._state.committed.values()) if complete.position == position)
         rows = next(known).rows

@@ -1,0 +1,44 @@
+"""A copy of a store's log with every entry that was ever in it, for those who compare with what has all of it."""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from strobe.storage import Store
+from strobe.storage.layout import HEADER, LOG
+from strobe.storage.place import Place
+
+
+def keep_removed(place: Place) -> None:
+    """Have what is removed from the log of a store go into its copy first."""
+    remove = place.remove
+
+    def keeping(names: Iterable[str]) -> None:
+        doomed = list(names)
+        for name in doomed:
+            if name.startswith(f"{LOG}/"):
+                _keep(Path(place.url), name)
+        remove(doomed)
+
+    place.remove = keeping  # type: ignore[method-assign]
+
+
+def whole_log(url: str) -> Store:
+    """Return a store that has all entries of the one at `url`, and no checkpoint."""
+    root = Path(url)
+    for name in (HEADER, *(f"{LOG}/{path.name}" for path in (root / LOG).iterdir())):
+        _keep(root, name)
+    return Store.open(_copy(root))
+
+
+def _keep(root: Path, name: str) -> None:
+    path = _copy(root) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The first one of a name is the entry; another one was created after that was removed.
+    with suppress(FileExistsError, FileNotFoundError):
+        os.link(root / name, path)
+
+
+def _copy(root: Path) -> Path:
+    return root.with_name(f"{root.name}-unremoved")
