@@ -125,8 +125,9 @@ def test_the_documentation_runs(tmp_path, monkeypatch):
     assert len(commands) == 5
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    codes = [run(*shlex.split(command)[1:]).code for command in commands]
-    assert codes == [0, 0, 0, 0, 1]
+    results = [run(*shlex.split(command)[1:]) for command in commands]
+    assert [result.code for result in results] == [0, 0, 0, 0, 1]
+    assert f"| {results[1].out.split()[0]} |" in text
 
 
 def test_states_come_from_a_replay_of_a_full_trace(tmp_path):
