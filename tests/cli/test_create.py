@@ -62,7 +62,7 @@ def test_other_commands_make_nothing_where_there_is_no_store(place, tmp_path, co
 
 def test_a_new_store_has_no_identity_that_could_be_waited_for(tmp_path):
     result = run("coordinator", BANK, "--store", tmp_path / "store", "--create", "--store-id", "5a0cf9d2")
-    refused(result, "--create makes a new store, and --store-id waits for one that there is")
+    refused(result, "--create makes a new store, and --store-id waits for an existing one")
     assert everything(tmp_path) == {}
 
 

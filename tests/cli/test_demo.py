@@ -99,7 +99,7 @@ def test_R1_the_demo_kills_a_branch_and_every_snapshot_of_the_bank_holds(here):
     result = run_apart("demo", "--snapshots", "4", cwd=here)
     assert result.code == 0, result
     lines = result.out.splitlines()
-    assert lines[0] == "a bank of 4 branches, each a process of its own, and a snapshot every second"
+    assert lines[0] == "a bank of 4 branches, each an operating-system process, and a snapshot every second"
     assert lines[1].startswith("branch c was killed with SIGKILL after ")
     assert lines[2].startswith("rolled back to 000001-")
     table = next(number for number, line in enumerate(lines) if line.startswith("snapshot "))
@@ -230,7 +230,7 @@ def test_an_interrupt_ends_the_bank(here, monkeypatch):
     monkeypatch.setattr(demo, "Supervisor", bank)
     assert run("demo") == (
         130,
-        f"a bank of {len(BRANCHES)} branches, each a process of its own, and a snapshot every second\n",
+        f"a bank of {len(BRANCHES)} branches, each an operating-system process, and a snapshot every second\n",
         "interrupted\n",
     )
     assert bank.ended
@@ -248,7 +248,7 @@ def test_a_bank_that_does_not_get_on_is_not_waited_for_without_end(here, monkeyp
     monkeypatch.setattr(demo, "PATIENCE_S", 0.05)
     result = run("demo")
     assert result.code == 3
-    assert "the bank took too long; its logs are in " in result.error
+    assert "the bank took too long; see its logs in " in result.error
     assert bank.ended
 
 
@@ -273,6 +273,6 @@ def test_anything_else_is_left_alone(here, content):
 def test_the_store_of_a_demo_that_still_runs_is_left_alone(tmp_path, monkeypatch):
     store = fresh_store(str(tmp_path / "store"), "demo")
     monkeypatch.setattr("strobe.cli.stores.running_for", lambda url: Discovered("", "", 0, 0))
-    with pytest.raises(UsageError, match="a system runs on the store"):
+    with pytest.raises(UsageError, match="a system is running on the store"):
         fresh_store(store.url, "demo")
     assert Store.open(store.url).header == store.header

@@ -43,4 +43,4 @@ def test_what_comes_out_otherwise_than_it_says_is_exit_code_1(monkeypatch):
 
 def test_what_cannot_be_explained_or_written_is_refused(tmp_path):
     refused(run("explain", "--system", "wordcounts"), "wordcount")
-    refused(run("explain", "--system", "wordcount", "--html", tmp_path / "none" / "x.html"), "cannot be written")
+    refused(run("explain", "--system", "wordcount", "--html", tmp_path / "none" / "x.html"), "cannot write")

@@ -54,7 +54,7 @@ def waiting_node(*words, **how):
 )
 def test_a_coordinator_that_listens_everywhere_must_be_named_on_another_host(given, listens, warns, caplog):
     _coordinator_at(given, listens)
-    assert ("on any other, give --coordinator HOST:7400" in caplog.text) == warns
+    assert ("other host, give --coordinator HOST:7400" in caplog.text) == warns
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -92,8 +92,8 @@ def test_its_log_is_one_json_object_a_line_where_that_is_asked_for():
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        ([BANK, "--name", "z"], "the system has no process 'z'; there are: a, b, c, d"),
-        ([OWN_LOOP, "--name", "shop"], "it is a program of its own, which joins by Node.connect"),
+        ([BANK, "--name", "z"], "the system has no process 'z'; its processes are: a, b, c, d"),
+        ([OWN_LOOP, "--name", "shop"], "it is a program with its own event loop"),
         ([BANK, "--name", "a", "--coordinator", "nowhere"], "--coordinator"),
         ([BANK, "--name", "a", "--listen", "127.0.0.1:99999"], "--listen"),
         ([BANK, "--name", "a", "--key", "no-such-key"], "no-such-key"),

@@ -88,5 +88,5 @@ def test_output_on_a_full_disk_is_an_error_and_no_bug(tmp_path, options):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 3
-    assert "standard output cannot be written" in done.stderr
+    assert "cannot write to standard output" in done.stderr
     assert "bug" not in done.stderr

@@ -106,8 +106,8 @@ def test_a_refusal_ends_with_its_reason_and_a_code_that_says_whose_fault_it_is(c
 
 @pytest.mark.parametrize("command", [["restore"], ["leave", "d"], ["snapshot", "take"]])
 def test_the_system_that_is_meant_must_be_named_and_be_there(tmp_path, command):
-    refused(run(*command), "say which system: --store DIR, or --api HOST:PORT")
-    refused(run(*command, "--store", "x", "--api", "y:1"), "say which system")
+    refused(run(*command), "name the system: --store DIR, or --api HOST:PORT")
+    refused(run(*command, "--store", "x", "--api", "y:1"), "name the system")
     result = run(*command, "--api", "127.0.0.1:1")
     assert result.code == 3
     assert "no coordinator answers at 127.0.0.1:1" in result.error
@@ -138,7 +138,7 @@ def test_take_says_what_became_of_it_and_an_abort_is_a_failure(coordinator):
     ("status", "told"),
     [
         ({"processes": [process_of("a", "running"), process_of("b", "waiting")]}, "it waits for b to run"),
-        ({"rolling_back": True}, "a rollback is under way"),
+        ({"rolling_back": True}, "a rollback is in progress"),
         (
             {
                 "processes": [process_of("b", "missing")],
@@ -156,7 +156,7 @@ def test_take_says_once_what_holds_the_snapshot_up(coordinator, monkeypatch, sta
     coordinator.status = status_of(**status)
     coordinator.may_answer.clear()  # before it was asked what it waits for
     result = run("snapshot", "take", "--api", coordinator.api)
-    note = f"the snapshot is not there yet: {told}\n" if told else ""
+    note = f"the snapshot is not complete yet: {told}\n" if told else ""
     assert result == (0, "000001-00000002-coordinator committed\n", note)
 
 

@@ -121,7 +121,7 @@ def test_a_coordinator_that_has_ended_is_said_to_be_started_again(capsys):
     gone = [[Gone("coordinator", -9)], [Gone("coordinator", 3, "its port is taken")]]
     session = Session(Children(answering(TransportError("no coordinator answers")), gone=gone))
     looked(looked(session))
-    again = "it is started again, and processes go on without it meanwhile"
+    again = "it is started again, and processes continue meanwhile"
     assert capsys.readouterr().err.splitlines() == [
         f"coordinator was killed by SIGKILL; {again}",
         f"coordinator ended with exit code 3: its port is taken; {again}",
@@ -145,7 +145,7 @@ def test_a_coordinator_that_hangs_is_told_of_once_and_not_called_started_again(h
     failed, silent = capsys.readouterr().err.splitlines()
     assert failed == "b ended with exit code 1: boom; it is started again"  # no report may ever come in its place
     assert silent.startswith("the coordinator has not answered for 0 s, and its process 4711 is still there;")
-    assert "end it (kill -9 4711): the next one is started" in silent
+    assert "kill it (kill -9 4711): a new one is started" in silent
     session._show(status_of())
     assert capsys.readouterr().err == "the coordinator answers again\n"
 
@@ -231,10 +231,10 @@ def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stop
     session = Session(children)
     session._take_last()
     session._stop()
-    undone = "there is no other one in the store: started again, the system begins anew"
+    undone = "the store has no other one: the next start is from the initial state"
     told = capsys.readouterr().err.splitlines()
     assert told[0] == f"no last snapshot could be taken ({why}); {undone}"
-    failed = f"no snapshot was completed (1 tried); the last one: {why}" if taken == ABORTED else None
+    failed = f"no snapshot completed (1 tried); the last one: {why}" if taken == ABORTED else None
     assert session.problem == failed
     assert told[1:] == ([failed] if failed is not None else [])
     assert children.stops == [True]
@@ -242,13 +242,13 @@ def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stop
 
 @pytest.mark.parametrize(
     ("committed", "goes_on"),
-    [(2, "goes on from its newest one,"), (None, "goes on from its newest one, if there is one,")],
+    [(2, "continues from its newest one,"), (None, "continues from its newest one, if there is one,")],
 )
 def test_from_where_a_system_goes_on_without_a_last_snapshot_is_said(capsys, committed, goes_on):
     session = Session(Children(None))
     session._status = status_of(committed=committed) if committed is not None else None
     session._tell_none("b hangs")
-    what = f"started again, the system {goes_on} and what came after that is undone"
+    what = f"the next start {goes_on} and everything after that is undone"
     assert capsys.readouterr().err == f"no last snapshot could be taken (b hangs); {what}\n"
 
 
@@ -258,7 +258,7 @@ def test_the_store_counts_where_the_coordinator_was_asked_before_its_newest_snap
     session = Session(children)
     session._status = status_of(committed=0)
     session._tell_none("b hangs")
-    assert "the system goes on from its newest one, and" in capsys.readouterr().err
+    assert "the next start continues from its newest one, and" in capsys.readouterr().err
 
 
 REPORT = "b has crashed 3 times"

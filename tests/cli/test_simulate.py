@@ -220,7 +220,7 @@ def test_a_restore_that_fails_later_is_the_users_mistake_and_no_bug(here, monkey
     monkeypatch.setattr("strobe.self_check.Restores.check", lambda *_: None)  # found by a rollback, then
     result = simulate(here, LATER + "mine = pair(Late)", "--faults", "rollbacks", "--snapshots", "40")
     assert result.code == 1
-    assert "failed in restore(), when it went back to 00" in result.error
+    assert "failed in restore() of 00" in result.error
     assert f"ValueError: too late (mine.py:{lines_before(LATER)}, in restore())" in result.error
 
 
@@ -236,7 +236,7 @@ def test_a_process_that_cannot_be_copied_is_checked_as_far_as_it_can_be(here):
 def test_a_message_that_is_none_of_the_declared_ones_is_named(here):
     result = simulate(here, "mine = pair(Counter, messages=[Number])")
     assert result.code == 1
-    assert "cannot decode what came on" in result.error
+    assert "cannot decode a message on" in result.error
     assert "missing required field `value`" in result.error
 
 
@@ -300,7 +300,10 @@ def test_a_trace_is_written(here, level):
 
 
 def test_a_trace_that_cannot_be_written_is_refused_before_the_run(here):
-    refused(run("simulate", BANK, "--trace", "no/where/run.jsonl"), "--trace no/where/run.jsonl: there is no such")
+    refused(
+        run("simulate", BANK, "--trace", "no/where/run.jsonl"),
+        "--trace no/where/run.jsonl: its directory does not exist",
+    )
     refused(run("simulate", BANK, "--trace", "t", "--trace-level", "some"), "ordinals or full, not 'some'")
 
 

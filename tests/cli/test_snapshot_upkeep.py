@@ -56,7 +56,7 @@ def test_remove_says_why_in_the_log_and_collect_frees_the_bytes(store):
     first, second, *_ = ids(store)
     result = run("snapshot", "remove", first, second[:15], "--reason", "by mistake", "--store", store)
     assert result.code == 0
-    assert "2 snapshots removed; free the space: strobe snapshot collect" in result.out
+    assert "2 snapshots removed; to free the space: strobe snapshot collect" in result.out
     assert first not in ids(store)
     assert Store.open(store).state().removed == {first: "by mistake", second: "by mistake"}
     refused(run("snapshot", "show", first, "--store", store), "was removed: by mistake")

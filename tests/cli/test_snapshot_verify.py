@@ -76,7 +76,7 @@ def test_E8_with_all_what_is_removed_meanwhile_is_left_out_and_the_others_decide
 def test_E8_with_all_it_is_said_how_many_were_removed_meanwhile(store, removing):
     result = run("snapshot", "verify", "--all", "--store", store)
     assert result.code == 0
-    assert " hold; 0 damaged files\n1 snapshot left out: removed meanwhile\n" in result.out
+    assert " hold; 0 damaged files\n1 snapshot skipped: removed meanwhile\n" in result.out
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -152,7 +152,7 @@ def test_what_a_system_prints_does_not_spoil_the_document(pristine, copied):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--level", "restore"], "say of which system, with --system"),
+        (["--level", "restore"], "name the system with --system"),
         (["--system", BANK], "needs no --system; for a trial restore add --level restore"),
         (["--level", "exists", "--keys", "."], "--level exists ends before it"),
         (["--view", "view.json"], "give the public keys as well"),

@@ -38,7 +38,7 @@ def test_what_is_wrong_is_said_and_nothing_is_changed(store):
 def test_a_bad_entry_is_fenced_off_after_a_confirmation(store):
     position = poison(Store.open(store))
     assert "strobe store repair" in run("snapshot", "list", "--store", store).error
-    assert "confirm by --yes" in run("store", "repair", store, "--fence", str(position)).err
+    assert "confirm with --yes" in run("store", "repair", store, "--fence", str(position)).err
     assert run("snapshot", "list", "--store", store).code != 0
     result = run("store", "repair", store, "--fence", str(position), "--yes", "--reason", "a node has lied")
     assert result.code == 0, result

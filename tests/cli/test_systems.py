@@ -104,7 +104,7 @@ def test_nothing_of_the_users_stays_importable(write):
 
 
 def test_a_system_without_a_name_is_asked_for_it():
-    refused(simulate("bank.py"), "which system in it: write bank.py:name")
+    refused(simulate("bank.py"), "does not name a system in the file: write bank.py:name")
     refused(simulate("bank"), "file.py:name, module:name or system.toml")
     refused(simulate("bank.py:"), "is not a system")
 
@@ -122,7 +122,7 @@ def test_a_name_that_is_not_there_or_no_system_lists_those_that_are():
 
 def test_a_file_that_raises_is_told_with_file_and_line(write):
     write("import json\ndef read():\n    return json.loads('{')\nbank = read()")
-    refused(simulate("mine.py:bank"), "mine.py cannot be run as Python: JSONDecodeError", "(mine.py:5, in read())")
+    refused(simulate("mine.py:bank"), "cannot run mine.py: JSONDecodeError", "(mine.py:5, in read())")
 
 
 def test_a_file_that_does_not_parse_or_exits_is_told_so(write):
@@ -136,7 +136,7 @@ def test_a_file_that_does_not_parse_or_exits_is_told_so(write):
 def test_a_binary_file_is_no_system(tmp_path, content):
     for name in ("blob.py", "blob.toml"):
         (tmp_path / name).write_bytes(content)
-    refused(simulate("blob.py:bank"), "blob.py cannot be run as Python")
+    refused(simulate("blob.py:bank"), "cannot run blob.py")
     refused(simulate("blob.toml"), "blob.toml is not TOML")
 
 

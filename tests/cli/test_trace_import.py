@@ -61,8 +61,8 @@ def test_a_host_may_have_another_name_in_the_trace(log, tmp_path):
     [
         (["a=b"], "my.log: two hosts would be called 'b': 'a' and 'b'"),
         (["a=x", "b=x"], "two hosts would be called 'x'"),
-        (["c=x"], "--rename c=x: my.log has no host 'c'; there are: 'a', 'b'"),
-        (["a=x", "a=y"], "--rename a=y: 'a' is to be called 'x' already"),
+        (["c=x"], "--rename c=x: my.log has no host 'c'; its hosts are: 'a', 'b'"),
+        (["a=x", "a=y"], "--rename a=y: 'a' is already renamed to 'x'"),
         (["a"], "--rename a: not of the form OLD=NEW"),
         (["a="], "--rename a=: not of the form OLD=NEW"),
     ],
@@ -77,7 +77,7 @@ def test_a_name_that_cannot_be_given_is_refused(log, monkeypatch, renames, probl
     [
         (["--parser", "(?<host>"], "not a regular expression"),
         (["--parser", "(?<host>.*)"], "no group (?<clock>...), (?<event>...)"),
-        (["--out", "/nowhere/run.jsonl"], "cannot be written"),
+        (["--out", "/nowhere/run.jsonl"], "cannot write"),
     ],
 )
 def test_what_cannot_be_done_is_refused(log, options, problem):
@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_refused(log, options, problem):
 
 
 def test_a_log_that_cannot_be_read_is_refused(tmp_path):
-    refused(run("trace", "import", tmp_path / "none.log"), "cannot be read")
+    refused(run("trace", "import", tmp_path / "none.log"), "cannot read")
     (tmp_path / "bytes.log").write_bytes(b"one\ntwo \xff\n")
     refused(run("trace", "import", tmp_path / "bytes.log"), "line 2: not UTF-8")
 
@@ -130,4 +130,4 @@ def test_a_trace_goes_out_as_a_diagram(log, tmp_path, form):
 
 def test_an_unknown_format_is_refused(log, tmp_path):
     run("trace", "import", log, "--out", tmp_path / "run.jsonl")
-    refused(run("trace", "export", tmp_path / "run.jsonl", "--out", tmp_path / "run.pdf"), "no format")
+    refused(run("trace", "export", tmp_path / "run.jsonl", "--out", tmp_path / "run.pdf"), "unknown format")

@@ -75,7 +75,7 @@ def test_where_no_such_order_is_found_in_time_the_answer_stands_and_that_is_said
     assert result.code == 1
     told = " ".join(result.out.split())
     assert told == (
-        "definitely: no: an observer may never see it hold; that is certain, but no such order was found in time"
+        "definitely: no: an observer may never see it hold; this is certain, but no example was found in time"
     )
     found = run("trace", "lattice", trace, "--definitely", "a.busy and b.busy", "--json").document
     assert (found["answer"], found["verdict"], found["path"]) == (False, "does not hold", None)
@@ -83,7 +83,7 @@ def test_where_no_such_order_is_found_in_time_the_answer_stands_and_that_is_said
 
 def test_a_search_that_stops_early_is_exit_code_4(trace):
     result = run("trace", "lattice", trace, "--possibly", "events(a) + events(b) == 9", "--max-cuts", "3")
-    assert (result.code, "undecided after 3 cuts; --max-cuts N looks at more" in result.out) == (4, True)
+    assert (result.code, "undecided after 3 cuts; --max-cuts N examines more" in result.out) == (4, True)
     found = run("trace", "lattice", trace, "--possibly", "events() == 9", "--max-cuts", "3", "--json").document
     assert (found["answer"], found["stopped_by"]) == (None, "max-cuts")
 
@@ -94,13 +94,13 @@ def test_a_search_that_memory_stops_is_not_told_to_look_at_more_cuts(trace, monk
     result = run("trace", "lattice", trace, "--definitely", "events() == 4")
     assert result.code == 4
     told = " ".join(result.out.split())
-    assert "undecided after 1 cut: the next level of the lattice takes more than the 1.1 GB of memory" in told
+    assert "undecided after 1 cut: the next level of the lattice needs more than 1.1 GB of memory" in told
     assert "--max-cuts" not in told
     found = run("trace", "lattice", trace, "--definitely", "events() == 4", "--json").document
     assert (found["answer"], found["stopped_by"]) == (None, "memory")
     # Where few cuts may be looked at, these are over first.
     stopped = run("trace", "lattice", trace, "--definitely", "events() == 4", "--max-cuts", "2")
-    assert (stopped.code, "--max-cuts N looks at more" in stopped.out) == (4, True)
+    assert (stopped.code, "--max-cuts N examines more" in stopped.out) == (4, True)
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
         ([BANK, "--store", "ftp://host/snapshots"], "ftp:// is no kind of store"),
         ([BANK, "--fork"], "--fork goes with --restore ID"),
         ([BANK, "--for", "0"], "--for takes a number of seconds above 0"),
-        ([BANK, "--set", "node.colour=red"], "[node] has:"),
+        ([BANK, "--set", "node.colour=red"], "the settings of [node] are:"),
         ([BANK, "--set", "node.trace=everything"], "there is no trace 'everything'"),
         ([BANK, "--trace", "everything"], "there is no trace 'everything'"),
         ([BANK, "--interval", "-1"], "interval_s = -1.0 makes no sense: it must be at least 0"),
@@ -201,7 +201,9 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
     monkeypatch.setattr("strobe.cli.up.Supervisor", Fake)
     result = run("up", REPOSITORY / "examples" / "own_loop.toml", "--store", tmp_path / "store", "--create")
     assert seen["names"] == ["till"]
-    assert "shop is a program with its own loop: start it; its coordinator is 127.0.0.1:7\n" in result.err
+    assert (
+        "shop is a program with its own event loop: start it yourself; its coordinator is 127.0.0.1:7\n" in result.err
+    )
     assert result.code == 1  # it was halted
 
 
@@ -226,7 +228,7 @@ def test_who_has_left_is_told_of_and_not_started_until_it_is_needed(tmp_path, mo
     assert [line.partition(";")[0] for line in told] == [
         "c has left, and is not started",
         "shop has left, and is not started",
-        "till is a program with its own loop: start it",
+        "till is a program with its own event loop: start it yourself",
     ]
 
 

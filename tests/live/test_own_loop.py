@@ -77,7 +77,7 @@ def check_traces(store):
         assert found["cuts"], found
     replayed = run("trace", "replay", trace, "--system", SYSTEM)
     assert replayed.code == 2
-    assert "process shop is a program with its own loop, and cannot be replayed" in replayed.err
+    assert "process shop is a program with its own event loop and cannot be replayed" in replayed.err
 
 
 def test_the_example_has_less_than_eighty_lines():

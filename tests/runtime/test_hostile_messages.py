@@ -188,6 +188,6 @@ def test_a_log_is_not_fenced_while_its_coordinator_runs(tmp_path: Path) -> None:
         async with running(tmp_path / "store", http=True) as coordinator:
             await both_alive(coordinator)
             result = await asyncio.to_thread(run, "store", "repair", tmp_path / "store", "--fence", "0", "--yes")
-            refused(result, "a coordinator runs on the store")
+            refused(result, "a coordinator is running on the store")
 
     asyncio.run(scenario())

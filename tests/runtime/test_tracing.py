@@ -647,9 +647,11 @@ class TestCommands:
         assert (whole["trace"], whole["holds"]) == (str(epoch.parent), True)
         assert whole["epochs"] == [one, one | {"trace": str(later)}]
         assert run("trace", "verify", epoch.parent, "--epoch", "1", "--json").document == one
-        refused(run("trace", "verify", epoch.parent, "--epoch", "3"), "has no epoch 3; there are: epoch-000001, epoch")
-        refused(run("trace", "verify", epoch, "--epoch", "1"), "has no epochs in it; --epoch is for the directory")
-        refused(run("trace", "verify", epoch.parent, "--since", "x"), "say with --epoch N which one is to begin at x")
+        refused(run("trace", "verify", epoch.parent, "--epoch", "3"), "has no epoch 3; it has: epoch-000001, epoch")
+        refused(run("trace", "verify", epoch, "--epoch", "1"), "has no epochs; --epoch is for the directory")
+        refused(
+            run("trace", "verify", epoch.parent, "--since", "x"), "choose with --epoch N the one that shall begin at x"
+        )
 
     def test_an_epoch_that_does_not_fit_together_does_not_hide_the_others(self, epoch):
         shutil.copytree(epoch, epoch.parent / "epoch-000002")
@@ -676,7 +678,7 @@ class TestCommands:
         result = run("trace", "replay", epoch, "--system", game)
         assert result.code == 0, result
         complete = len(store.list())
-        assert f"{complete} snapshots: {4 * complete} of {4 * complete} states came out as recorded" in result.out
+        assert f"{complete} snapshots: {4 * complete} of {4 * complete} states are as recorded" in result.out
         document = run(
             "trace", "replay", epoch, "--system", game, "--since", store.resolve("latest"), "--json"
         ).document

@@ -1,4 +1,4 @@
-"""When a run of `strobe up` has failed: snapshots were tried, and none of the last ones was completed (E13)."""
+"""When a run of `strobe up` has failed: snapshots were tried, and none of the last ones completed (E13)."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,7 @@ def test_a_run_without_a_commit_has_failed_with_the_last_reason() -> None:
     outcomes = Outcomes(50)
     outcomes.see(status(finished(1, False)))
     outcomes.see(status(finished(1, False), finished(2, False)))
-    assert outcomes.problem == "no snapshot was completed (2 tried); the last one: 1-2 was aborted: because 2"
+    assert outcomes.problem == "no snapshot completed (2 tried); the last one: 1-2 was aborted: because 2"
 
 
 def test_what_was_begun_before_the_run_is_not_the_runs() -> None:

@@ -25,9 +25,9 @@ EXIT_ENVIRONMENT = 3
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
-"""What a shell reports of a program that writes into a pipe which nobody reads any more."""
+"""The exit code that a shell reports for a program whose output pipe was closed."""
 _LIBRARY_WORDS = "Value error, "
-"""What a library puts before what is wrong with a value; its readers see that it is one."""
+"""The option parser puts this before every bad value; it adds nothing."""
 
 app = new_app()
 
@@ -45,11 +45,11 @@ def strobe(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Photograph a distributed system that never stops: consistent snapshots of all processes and of every message
-    in flight, each with its proof.
+    """Take consistent snapshots of a running distributed system: every process and every message in flight, each
+    snapshot with its proof.
 
     \b
-    Begin with:
+    Start with:
       strobe demo
     """
     if ctx.invoked_subcommand is None:
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         flush(sys.stdout)
         if not is_lost(sys.stdout):
             return code
-        print_error("standard output cannot be written, and some of it is lost: its disk is full or fails")
+        print_error("cannot write to standard output, and some of it is lost: the disk is full or broken")
         _forget_stdout()
         return code or EXIT_ENVIRONMENT
     except BrokenPipeError:

@@ -41,7 +41,7 @@ def _report(checked: Checked) -> None:
 def _reported_if_slow() -> Iterator[None]:
     """Report what takes long: the check runs the user's own functions, and one of them may never return."""
     text = "still checking the system: capture(), restore() or `conserved` has been running for"
-    timer = Timer(SLOW_S, lambda: note(f"{text} {SLOW_S:g} s; Ctrl-C ends this"))
+    timer = Timer(SLOW_S, lambda: note(f"{text} {SLOW_S:g} s; Ctrl-C stops it"))
     timer.daemon = True
     timer.start()
     try:

@@ -14,7 +14,7 @@ from strobe.errors import StrobeError
 from strobe.private_files import open_file, open_regular
 
 LOG_BYTES_MAX = 16 << 20
-"""From there on a log begins again, and what it was is kept as `NAME.log.1`."""
+"""Maximum size of a log; beyond it, the log is moved to `NAME.log.1` and starts again."""
 _TAIL_BYTES = 256 << 10
 
 

@@ -30,28 +30,28 @@ COMMANDS = {
     "node": Entry("strobe.cli.node", "Run one process of a system."),
     "restore": Entry("strobe.cli.restore", "Roll a running system back to a snapshot."),
     "leave": Entry("strobe.cli.leave", "Let a process leave a running system."),
-    "simulate": Entry("strobe.cli.simulate", "Run your own processes under faults, with every checker on."),
+    "simulate": Entry("strobe.cli.simulate", "Run your processes in a simulator with faults, with every checker on."),
     "explore": Entry("strobe.cli.explore", "Run the protocols through every interleaving of small systems."),
-    "explain": Entry("strobe.cli.explain", "Show the algorithm step by step, made by the real protocol code."),
+    "explain": Entry("strobe.cli.explain", "Show the algorithm step by step, as the real protocol code runs it."),
     "matrix": Entry("strobe.cli.matrix", "Show which checker catches which broken protocol."),
-    "snapshot": Entry("strobe.cli.snapshot", "List, show, verify, compare and tidy up the snapshots of a store."),
-    "store": Entry("strobe.cli.store_repair", "Check the log of a store, and fence off what nobody can read."),
+    "snapshot": Entry("strobe.cli.snapshot", "List, show, verify, compare and remove the snapshots of a store."),
+    "store": Entry("strobe.cli.store_repair", "Check the log of a store, and fence off an entry that cannot be read."),
     "pipeline": Entry("strobe.cli.pipeline", "Judge every snapshot on Spark as it commits."),
-    "keys": Entry("strobe.cli.keys", "Make the keys that processes sign their part of a snapshot with."),
-    "trace": Entry("strobe.cli.trace", "Check a recorded run: do its events fit, are its cuts consistent?"),
+    "keys": Entry("strobe.cli.keys", "Create the keys with which processes sign their part of a snapshot."),
+    "trace": Entry("strobe.cli.trace", "Check a recorded run: do its events fit together, are its cuts consistent?"),
 }
 
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on stdout, and everything else on stderr.")
+    bool, typer.Option("--json", help="Print one JSON document on stdout; everything else goes to stderr.")
 ]
 StoreOption = Annotated[
-    str, typer.Option("--store", metavar="STORE", help="The store: a directory, or a URL as s3://BUCKET/PREFIX.")
+    str, typer.Option("--store", metavar="STORE", help="The store: a directory, or a URL such as s3://BUCKET/PREFIX.")
 ]
 KeysOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Public keys: every process must have signed its part.")
+    Path | None, typer.Option(metavar="DIR", help="Directory of public keys: every process must have signed its part.")
 ]
 ViewOption = Annotated[
-    Path | None, typer.Option(metavar="FILE.json", help="With --keys: the view that the snapshots must be of.")
+    Path | None, typer.Option(metavar="FILE.json", help="With --keys: the view that the snapshots must have.")
 ]
 
 

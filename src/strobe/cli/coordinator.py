@@ -30,31 +30,33 @@ def coordinator(
     system: SystemArgument,
     store: Annotated[
         str | None,
-        typer.Option(metavar="STORE", help="Where snapshots go (default: as the system says, else ./snapshots)."),
+        typer.Option(metavar="STORE", help="The store (default: that of system.toml, else ./snapshots)."),
     ] = None,
     create: CreateOption = False,
     store_id: StoreIdOption = None,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where nodes connect; port 0 is any free one.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Address for nodes; port 0 is any free one.")
     ] = None,
-    api: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the HTTP API listens.")] = None,
+    api: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of the HTTP API.")] = None,
     interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="A snapshot that often; 0: only on demand (default: 1).")
+        float | None,
+        typer.Option(metavar="SECONDS", help="Time between two snapshots; 0: only on request (default: 1)."),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Abort a snapshot that takes longer (default: 10).")
     ] = None,
     silence: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="A node that is silent for so long has failed (default: 3).")
+        float | None,
+        typer.Option(metavar="SECONDS", help="A node without a heartbeat for this long has failed (default: 3)."),
     ] = None,
     overlapping: Annotated[
-        int | None, typer.Option(metavar="N", help="So many snapshots may be under way at once (default: 1).")
+        int | None, typer.Option(metavar="N", help="Maximum number of open snapshots (default: 1).")
     ] = None,
     keep_last: Annotated[
         int | None, typer.Option(metavar="N", help="Keep the newest N complete snapshots (default: all).")
     ] = None,
     trace: Annotated[
-        str | None, typer.Option(metavar="off|ordinals|full", help="Have nodes record what happens.")
+        str | None, typer.Option(metavar="off|ordinals|full", help="Record the events of every process.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -62,15 +64,15 @@ def coordinator(
             "--set", metavar="TABLE.KEY=VALUE", help="Any setting of system.toml, such as node.window_bytes=65536."
         ),
     ] = None,
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object a line.")] = False,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object per line.")] = False,
 ) -> int:
-    """Run the coordinator of a system: nodes connect to it, and it takes their snapshots and rolls them back.
+    """Run the coordinator of a system: nodes connect to it, and it takes snapshots and rolls back.
 
-    It keeps nothing of its own: killed and started again on the same store, it goes on where the log ends, and the
-    processes go on meanwhile. It listens on this machine only, unless told otherwise.
+    All its state is in the store. If it is killed and started again on the same store, it continues at the end of the
+    log; the processes run on meanwhile. By default it listens on this machine only.
 
-    A store is made only with --create. Where something starts it again by itself, give --store-id: while that store is
-    not there, or another one is in its place, it waits, and its log and its API say so.
+    A store is created only with --create. If systemd or another program restarts it, give --store-id: then it waits
+    while that store is absent or another one is in its place, and reports that in its log and its API.
 
     \b
     Examples:
@@ -95,7 +97,7 @@ def coordinator(
         # What has an option of its own counts by that: `strobe up` pins the ports of one that it starts again.
         live = _with_given(with_settings(load_live(source), settings or []), given)
     if create and store_id is not None:
-        raise UsageError("--create makes a new store, and --store-id waits for one that there is; give one of them")
+        raise UsageError("--create makes a new store, and --store-id waits for an existing one; give only one of them")
     url = store or live.store
     with way_to_create(url, "coordinator", system):
         return run_loop(_run(live, system, url, store_id or "", create, events))

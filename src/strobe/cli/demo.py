@@ -33,7 +33,7 @@ VICTIM = "c"
 """The branch that is killed, when a third of the snapshots has been taken and Spark judges them."""
 PATIENCE_S = 120.0
 AFTERWARDS = 2
-"""So many snapshots are taken after the rollback, at least: the bank goes on."""
+"""Minimum number of snapshots after the rollback, to show that the bank continues."""
 
 AUDIT = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY 1 ORDER BY 1"
 
@@ -74,18 +74,18 @@ class Demo(msgspec.Struct):
 
 @app.command()
 def demo(
-    snapshots: Annotated[int, typer.Option(metavar="N", min=3, help="How many snapshots to take, at least.")] = 10,
+    snapshots: Annotated[int, typer.Option(metavar="N", min=3, help="Minimum number of snapshots to take.")] = 10,
     store: Annotated[
-        str, typer.Option(metavar="DIR", help="Where to keep them; what an earlier demo left there goes.")
+        str, typer.Option(metavar="DIR", help="The store for the snapshots; one of an earlier demo is replaced.")
     ] = STORE,
     json: JsonOption = False,
 ) -> int:
-    """Run a bank of four branches as real processes, kill one, and have Spark judge every snapshot as it commits.
+    """Run a bank of four branches as real processes, kill one, and let Spark judge every snapshot as it commits.
 
-    The branches send each other money over TCP all the time, and a snapshot of them is taken every second. It is right
-    only if it has every branch and every transfer on its way: then the total is always the same. One branch is killed
-    with SIGKILL; the system rolls back to its newest snapshot by itself, and nothing is lost or applied twice. All the
-    while a streaming query judges each snapshot: its proof, and that no money comes or goes.
+    The branches send each other money over TCP all the time, and a snapshot is taken every second. A snapshot is right
+    only if it has every branch and every transfer in flight: then the total is always the same. One branch is killed
+    with SIGKILL. The system rolls back to its newest snapshot by itself; nothing is lost or applied twice. Meanwhile a
+    streaming query judges each snapshot: its proof, and that the total has not changed.
 
     \b
     Example:
@@ -101,10 +101,12 @@ def demo(
         with Judging(found.store) as judging:
             with progress.ticking("Spark starts"):
                 judging.wait_started(PATIENCE_S)
-            say(f"a bank of {len(BRANCHES)} branches, each a process of its own, and a snapshot every second")
+            say(f"a bank of {len(BRANCHES)} branches, each an operating-system process, and a snapshot every second")
             _run(found, snapshots, judging, progress)
             found.snapshots = _rows(found.store)
-            with progress.ticking(f"{count(len(found.snapshots), 'snapshot')} stored; Spark judges the last of them"):
+            with progress.ticking(
+                f"{count(len(found.snapshots), 'snapshot')} stored; Spark is judging the last of them"
+            ):
                 _judge(found, judging)
         found.store = store
     if json:
@@ -125,11 +127,11 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> N
             if interrupted:
                 raise KeyboardInterrupt
             if time.monotonic() > deadline:
-                raise TransportError(f"the bank took too long; its logs are in {found.store}/run/log")
+                raise TransportError(f"the bank took too long; see its logs in {found.store}/run/log")
             if status is None:
                 continue
             due = not found.killed and status.committed >= max(2, snapshots // 3)
-            until = "; a branch is killed when Spark has judged the first of them" if due else f" of {goal}"
+            until = "; a branch will be killed when Spark has judged the first of them" if due else f" of {goal}"
             progress.show(f"{count(status.committed, 'snapshot')}{until}", now=True)
             _note(found, status)
             if due and judging.has_judged and bank.kill(VICTIM):
@@ -191,7 +193,7 @@ def _print(found: Demo) -> None:
         if row.reason and row.verdict != "holds":
             say_wrapped(f"{row.snapshot}: {row.reason}")
     say()
-    say(f"about {found.transfers_per_s:,} events a second; {count(found.aborted, 'snapshot')} aborted")
+    say(f"about {found.transfers_per_s:,} events per second; {count(found.aborted, 'snapshot')} aborted")
     say(_last_line(found))
     if found.holds:
         _print_next_steps(found.store)
@@ -225,9 +227,9 @@ def _last_line(found: Demo) -> str:
 def _print_next_steps(store: str) -> None:
     directory = shlex.quote(store)
     say()
-    say("Look at one of them, every process and every message in flight:")
+    say("Show a snapshot, with every process and every message in flight:")
     say(f"  {program('strobe')} snapshot show latest --store {directory}")
-    say("Ask a question of your own, in SQL:")
+    say("Query the snapshots in SQL:")
     say(f"  {_query(store)}")
 
 

@@ -113,4 +113,4 @@ def conserved() -> "Invariant":
     from strobe.spark.invariants import Invariant
 
     query = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY snapshot_id HAVING total <> {TOTAL}"
-    return Invariant("conservation", f"All the money there is comes to {TOTAL}.", "the demo", query)
+    return Invariant("conservation", f"The total of all money is {TOTAL}.", "the demo", query)

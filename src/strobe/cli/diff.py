@@ -16,7 +16,7 @@ from strobe.storage.values import ADDED, REMOVED, FieldChange
 FIELDS_MAX = 8
 _VALUE_MAX = 60
 
-_IDS = "an id, the beginning of one, or latest."
+_IDS = "an id, its beginning, or latest."
 
 
 def diff(
@@ -93,7 +93,7 @@ def _state_lines(one: ProcessDifference) -> Iterator[str]:
     elif one.fields:
         yield from map(_field_text, one.fields[:FIELDS_MAX])
         if len(one.fields) > FIELDS_MAX:
-            yield f"and {count(len(one.fields) - FIELDS_MAX, 'more field')}; --json has all"
+            yield f"and {count(len(one.fields) - FIELDS_MAX, 'more field')}; --json shows all"
     else:
         yield "other bytes"
 

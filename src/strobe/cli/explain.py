@@ -17,9 +17,11 @@ app = new_app()
 
 @app.command()
 def explain_(
-    system: Annotated[str, typer.Option("--system", help=f"What to explain: {', '.join(SYSTEMS)}, or all.")] = "all",
+    system: Annotated[
+        str, typer.Option("--system", help=f"The system to explain: {', '.join(SYSTEMS)}, or all.")
+    ] = "all",
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page to step through in a browser instead.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to step through in a browser.")
     ] = None,
     json: JsonOption = False,
 ) -> int:
@@ -29,9 +31,9 @@ def explain_(
     bank3       Chandy-Lamport, with messages in flight
     token4      a token on a ring, found exactly once
     overlap     two snapshots at once
-    reordering  Chandy-Lamport failing on a channel that reorders, and Lai-Yang that does not
-    naive       three photographs that go wrong: states without channels, one after another, by the clock
-    wordcount   barriers on a dataflow: aligned, unaligned, and aligned until it takes too long
+    reordering  Chandy-Lamport fails on a channel that reorders; Lai-Yang does not
+    naive       three wrong methods: states without channels, states one after another, states by the clock
+    wordcount   barriers on a dataflow: aligned, unaligned, and aligned with a time limit
     \b
     Examples:
       strobe explain --system bank3
@@ -54,7 +56,7 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--html {path}: cannot be written ({error.strerror}); choose another file") from error
+        raise UsageError(f"--html {path}: cannot write it ({error.strerror}); choose another file") from error
 
 
 def _print(scene: Scene) -> None:

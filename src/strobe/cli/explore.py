@@ -21,8 +21,10 @@ app = new_app()
 
 @app.command()
 def explore_(
-    name: Annotated[str | None, typer.Argument(metavar="[SCENARIO]", help="One scenario; --list names them.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every scenario, the large ones too (minutes).")] = False,
+    name: Annotated[str | None, typer.Argument(metavar="[SCENARIO]", help="One scenario; --list shows them.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Explore every scenario, also the large ones (minutes).")
+    ] = False,
     listing: Annotated[bool, typer.Option("--list", help="List the scenarios.")] = False,
     list_mutants: Annotated[bool, typer.Option("--list-mutants", help="List the broken protocols.")] = False,
     mutant_name: Annotated[
@@ -41,7 +43,7 @@ def explore_(
     if listing or list_mutants:
         return _list(listing, list_mutants, json)
     if name is not None and everything:
-        raise UsageError(f"--all explores every scenario, {name} one of them; leave one of the two out")
+        raise UsageError(f"give either --all or the scenario {name}, not both")
     if mutant_name is not None:
         return _explore_mutant(mutant(mutant_name), scenario(name) if name else None, json)
     chosen = [scenario(name)] if name else [known for known in scenarios() if everything or not known.large]
@@ -114,14 +116,14 @@ def _row(result: Explored) -> list[str]:
 def _explore_mutant(broken: Mutant, where: Scenario | None, json: bool) -> int:
     if broken.explored_on is None:
         raise UsageError(
-            f"the mutant {broken.name!r} breaks what the explorer does not run: a host, or what happens when things "
-            f"are lost; the simulator catches it: strobe matrix"
+            f"the mutant {broken.name!r} breaks code that the explorer does not run: a host, or recovery from a loss; "
+            f"the simulator catches it: strobe matrix"
         )
     where = where or scenario(broken.explored_on)
     where = where.reordering() if broken.reorder else where
     if where.protocol != broken.protocol:
         raise UsageError(
-            f"{broken.name} is a broken {broken.protocol}; the scenario {where.name} is of {where.protocol}"
+            f"{broken.name} is a broken {broken.protocol}, but the scenario {where.name} uses {where.protocol}"
         )
     result = explore(where, broken.protocol_class)
     if json:
@@ -134,10 +136,10 @@ def _explore_mutant(broken: Mutant, where: Scenario | None, json: bool) -> int:
 
 def _print_counterexample(result: Explored, broken: Mutant | None) -> None:
     if result.holds:
-        say(f"{result.scenario.name}: holds in all {result.states:,} states: this mutant is not caught here")
+        say(f"{result.scenario.name}: holds in all {result.states:,} states; this mutant is not caught here")
         return
     stage = play(result.scenario, broken.protocol_class if broken else None, result.path)
-    say(f"{result.scenario.name}: violated after {len(result.path)} steps, the fewest there are:")
+    say(f"{result.scenario.name}: violated after {len(result.path)} steps, the shortest counterexample:")
     say()
     for line in draw(result.scenario.view.processes, stage.moments, width=width()):
         say(line)

@@ -16,7 +16,7 @@ from strobe.simulation.world import World
 from strobe.user_code import RAISED, STROBE, is_failure, place_of, summary_of
 
 _RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.MsgspecError)
-"""What our own code raises when a process does something wrong: an unknown channel, a value without an encoding."""
+"""Raised by our own code for mistakes of a process: an unknown channel, a value that cannot be encoded."""
 
 
 @contextmanager
@@ -69,13 +69,13 @@ def _event_in(frame: FrameType) -> str | None:
         return None
     match function:
         case "take_state":
-            return f"process {owner.name!r} failed in restore(), when it went back to {names['restored']}"
+            return f"process {owner.name!r} failed in restore() of {names['restored']}"
         case "capture":
             return f"process {owner.name!r} failed in capture(), after {owner.position} events"
         case "run_event":
             return f"process {owner.name!r} failed in event {owner.position} ({names['name']})"
         case "_deliver" if "message" not in names:
-            return f"process {owner.name!r} cannot decode what came on {names['channel']} as one of its `messages`"
+            return f"process {owner.name!r} cannot decode a message on {names['channel']} as one of its `messages`"
         case "_deliver":
             message = f"message {names.get('ordinal', '?')} on {names['channel']}"
             return f"process {owner.name!r} failed in event {owner.position} (receive, {message})"
@@ -89,7 +89,7 @@ def _replayed_in(names: Mapping[str, Any], function: str) -> str | None:
         case "state":
             return f"process {names['process']!r} failed in capture()"
         case "_restore" if "process" in names:
-            return f"process {names['name']!r} failed in restore(), where the trace begins"
+            return f"process {names['name']!r} failed in restore() at the beginning of the trace"
     return None
 
 

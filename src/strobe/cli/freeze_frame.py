@@ -167,7 +167,7 @@ def time_text(at_us: int) -> str:
 def value_text(value: Any) -> str:
     """Return a decoded state or message in one line, cut off where it is too long to read."""
     text = msgspec.json.encode(value, enc_hook=repr).decode()
-    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text):,} characters; --json has all)"
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text):,} characters; --json shows all)"
 
 
 def print_frame(snapshot: Snapshot, manifest: Manifest, verdict: Verdict, pinned: bool) -> None:
@@ -264,5 +264,5 @@ def _outside(process: Process) -> str:
 def _messages_lines(messages: list[Message]) -> list[str]:
     lines = [f"#{message.ordinal} {value_text(message.payload)}" for message in messages[:MESSAGES_MAX]]
     if len(messages) > MESSAGES_MAX:
-        lines.append(f"and {len(messages) - MESSAGES_MAX:,} more; --json has all")
+        lines.append(f"and {len(messages) - MESSAGES_MAX:,} more; --json shows all")
     return lines

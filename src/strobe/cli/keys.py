@@ -9,16 +9,16 @@ from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.output import print_json, say
 from strobe.storage.keys import create_keys
 
-app = new_app("Make the keys that processes sign with, and that others check it with.")
+app = new_app("Create the keys with which processes sign, and the public keys that verify signatures.")
 
 
 @app.command()
 def create(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them; made if need be.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory for the keys; created if absent.")],
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The names of the processes.")],
     json: JsonOption = False,
 ) -> int:
-    """Make an Ed25519 key pair for each process: NAME.key for it alone, NAME.pub for whoever checks its signatures.
+    """Create an Ed25519 key pair for each process: NAME.key to sign with, NAME.pub to verify its signatures.
 
     \b
     Example:
@@ -31,6 +31,6 @@ def create(
     for path in files:
         say(str(path))
     say()
-    say("Give each process its .key and nobody else; keep the .pub files apart from the store, then:")
+    say("Give each .key file only to its process, and keep the .pub files outside the store. Then:")
     say(f"    strobe snapshot verify --keys {directory} --store DIR")
     return 0

@@ -13,15 +13,15 @@ app = new_app()
 
 @app.command()
 def leave(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The process that shall leave.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the process.")],
     store: RunningStore = None,
     api: ApiOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Let a process leave: it receives what is on its way to it, hands over what it holds, and ends.
+    """Let a process leave: it receives the messages on their way to it, hands over its state, and ends.
 
-    It joins again when its node is started again: `strobe node SYSTEM --name NAME`. Where output of it was released, it
-    needs another file for that: who joins begins at the beginning.
+    To let it join again, start its node: `strobe node SYSTEM --name NAME`. If output of it was released, give its sink
+    another file first, because a joining process begins at the beginning of its sink.
 
     \b
     Example:

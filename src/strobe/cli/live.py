@@ -57,7 +57,7 @@ def with_settings(live: LiveSystem, settings: list[str]) -> LiveSystem:
             live = live._replace(**{table: msgspec.convert(changed, type(before))})
         except msgspec.ValidationError as error:
             known = ", ".join(before.__struct_fields__)
-            raise UsageError(f"--set {setting}: {error}; [{table}] has: {known}") from error
+            raise UsageError(f"--set {setting}: {error}; the settings of [{table}] are: {known}") from error
     return live
 
 

@@ -18,12 +18,12 @@ app = new_app()
 
 @app.command()
 def matrix_(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each mutant.")] = len(SEEDS),
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of runs of each mutant.")] = len(SEEDS),
     json: JsonOption = False,
 ) -> int:
     """Run each broken protocol in the simulator, and show which checker catches it.
 
-    Exit code 1 where a mutant is caught by other checkers than it should be, or by none.
+    The exit code is 1 if a mutant is caught by no checker, or by other checkers than expected.
 
     \b
     Example:
@@ -55,14 +55,14 @@ def _print(caught: dict[str, set[str]], right: bool) -> None:
     ]
     print_table(columns, rows)
     say()
-    say("x caught   . not caught   - not run: the system conserves nothing, on purpose, or is not rolled back")
+    say("x caught   . not caught   - not run: the system conserves nothing on purpose, or is not rolled back")
     say()
     for number, checker in enumerate(checkers, 1):
         alone = ", ".join(name for name, found in caught.items() if found == {checker})
         catches = sum(checker in found for found in caught.values())
         say(f"{number} {checker:<18} catches {catches:>2}, alone: {alone}")
     say()
-    say("every mutant is caught, by the checkers expected" if right else "violated: the matrix is not the one expected")
+    say("every mutant is caught by the expected checkers" if right else "violated: the matrix is not the expected one")
 
 
 def _cell(broken: Mutant, checker: str, caught: set[str]) -> str:

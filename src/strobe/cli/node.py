@@ -38,18 +38,18 @@ def node(
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Which process of the system to run.")],
     coordinator: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where the coordinator listens (default: as the system says)."),
+        typer.Option(metavar="HOST:PORT", help="Address of the coordinator (default: that of system.toml)."),
     ] = None,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where peers reach this process; port 0 is any free one.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Address for peers; port 0 is any free one.")
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="The name under which peers reach this host, if not that of --listen."),
+        typer.Option(metavar="HOST", help="Host name for peers, if it differs from that of --listen."),
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(metavar="STORE", help="The store as this host sees it, if not as the coordinator does."),
+        typer.Option(metavar="STORE", help="The store's path on this host, if it differs from the coordinator's."),
     ] = None,
     store_id: StoreIdOption = None,
     key: Annotated[
@@ -57,12 +57,12 @@ def node(
     ] = None,
     # From who starts it again when it ends, such as `strobe up`.
     run: Annotated[str, typer.Option("--run", hidden=True)] = "",
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object a line.")] = False,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object per line.")] = False,
 ) -> int:
-    """Run one process of a system: connect to its coordinator, and live until the system is stopped.
+    """Run one process of a system: connect to its coordinator, and run until the system is stopped.
 
-    A process that was killed is started again with the same command, on this host or another: the whole system then
-    rolls back to its newest snapshot, and goes on. A process that the system does not have yet joins it.
+    If the process is killed, start it again with the same command, on this host or another: the whole system then rolls
+    back to its newest snapshot and continues. A process that is not a member yet joins the system.
 
     \b
     Example, on two hosts that share a directory:
@@ -90,9 +90,9 @@ def _make_host(
 ) -> Host:
     process = live.system.processes.get(name)
     if process is None:
-        raise UsageError(f"the system has no process {name!r}; there are: {', '.join(live.system.processes)}")
+        raise UsageError(f"the system has no process {name!r}; its processes are: {', '.join(live.system.processes)}")
     if isinstance(process, ProgramWithOwnLoop):
-        raise UsageError(f"process {name!r} has no class: it is a program of its own, which joins by Node.connect")
+        raise UsageError(f"process {name!r} has no class: it is a program with its own event loop; start that program")
     if not run:  # `strobe up` has checked all of them
         check_one(live.system, name)
     application = ProcessApplication(name, process, live.system.decoder.decode, live.system.message_rules)
@@ -111,12 +111,12 @@ def _make_host(
 
 
 def _coordinator_at(given: str | None, listens: str) -> tuple[str, int]:
-    """Return where to look for the coordinator: where it was said to be, or else where the system says it listens."""
+    """Return the coordinator's address: the given one, else that of the system."""
     host, port = parse_address(given or listens, "--coordinator")
     if given is None and is_anywhere(host):
         logger.warning(
-            "the system has its coordinator listen everywhere (%s), which says nothing of where that is: it is looked "
-            "for on this host; on any other, give --coordinator HOST:%d",
+            "the coordinator listens on every interface (%s), so its host is not known; trying this host; on any "
+            "other host, give --coordinator HOST:%d",
             listens,
             port,
         )

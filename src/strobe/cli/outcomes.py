@@ -40,7 +40,7 @@ class Outcomes:
         if not self._committed or any(self._committed):
             return None
         which = f"none of the last {LAST} snapshots" if self._tried > LAST else "no snapshot"
-        return f"{which} was completed ({self._tried:,} tried); the last one: {self._last_abort}"
+        return f"{which} completed ({self._tried:,} tried); the last one: {self._last_abort}"
 
     def _add(self, name: str, outcome: str, reason: str) -> None:
         if name in self._seen:

@@ -33,7 +33,7 @@ def run(
     to: Annotated[
         str,
         typer.Option(
-            metavar="DIR|URL", help="Where verdicts, violations and quarantine go: a directory, or in an object store."
+            metavar="DIR|URL", help="Output for verdicts, violations and quarantine: a directory or an object store."
         ),
     ],
     invariants: Annotated[
@@ -44,48 +44,52 @@ def run(
         typer.Option(
             metavar="SECONDS",
             min=0.001,
-            help="Verdict error where an invariant takes longer; if absent, it may take any time.",
+            help="An invariant that takes longer gets the verdict error (default: no limit).",
         ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Judge what is committed, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Judge the snapshots committed so far, then end.")] = False,
     alert_command: Annotated[
-        str | None, typer.Option(metavar="COMMAND", help="Run for each alert, which it gets as JSON on its input.")
+        str | None,
+        typer.Option(metavar="COMMAND", help="Run this for each alert, with the alert as JSON on its standard input."),
     ] = None,
-    alert_webhook: Annotated[str | None, typer.Option(metavar="URL", help="Gets each alert as a POST of JSON.")] = None,
+    alert_webhook: Annotated[
+        str | None, typer.Option(metavar="URL", help="Send each alert to this URL as a POST of JSON.")
+    ] = None,
     keys: KeysOption = None,
     view: ViewOption = None,
     drift_window: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1000, help="Look for drift over N snapshots; 0: do not.")
+        int, typer.Option(metavar="N", min=0, max=1000, help="Look for drift over N snapshots; 0: no drift checks.")
     ] = 10,
     batch: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="Judge at most N snapshots at a time (2,000): fewer where they are large."
+            metavar="N", min=1, help="Maximum number of snapshots per batch (2,000); fewer for large snapshots."
         ),
     ] = None,
     check: Annotated[
         list[Predicate] | None,
         typer.Option(
-            metavar="|".join(Predicate), help="Also ask every snapshot this; repeatable. See docs/predicates.md."
+            metavar="|".join(Predicate),
+            help="Also check this predicate on every snapshot; repeatable. See docs/predicates.md.",
         ),
     ] = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Run on this Spark cluster (spark://host:7077) instead of here.")
+        str | None,
+        typer.Option(metavar="URL", help="Run on this Spark cluster (spark://host:7077) instead of this machine."),
     ] = None,
     remote: Annotated[
-        str | None, typer.Option(metavar="URL", help="Run behind this Spark Connect server (sc://host:15002).")
+        str | None, typer.Option(metavar="URL", help="Run on this Spark Connect server (sc://host:15002).")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With --master: a setting of Spark's; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With --master: a Spark setting; repeatable.")
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Judge every snapshot as it commits: its proof, your invariants, and drift from those before it.
+    """Judge every snapshot as it commits: its proof, your invariants, and drift from earlier snapshots.
 
-    Each snapshot gets one verdict on each check, whatever crashes: start it again with the same --to, and it goes on
-    where it was. Without --once it runs until it is interrupted, and waits for a store that is not there yet. Ends with
-    0 where all holds that this run has judged, and with 1 where something does not; what runs before it found is in the
-    totals.
+    Each snapshot gets one verdict on each check, also after crashes: start the pipeline again with the same --to, and
+    it continues. Without --once it runs until Ctrl-C, and waits for a store that does not exist yet. The exit code is 0
+    if everything judged in this run holds, and 1 if not; the totals also count earlier runs.
 
     \b
     Example:
@@ -102,7 +106,7 @@ def run(
 
     # Everything that can be refused is, before Spark takes its seconds to start.
     if drift_window == 1:
-        raise UsageError("--drift-window 1 compares a snapshot with nothing; give 2 or more, or 0 for none")
+        raise UsageError("--drift-window 1 compares a snapshot with nothing; give 2 or more, or 0 for no drift checks")
     with beside_document(json):  # a user's file may print
         rules = tuple(read_invariants(invariants)) if invariants is not None else ()
     options = Options(
@@ -118,7 +122,7 @@ def run(
     if remote is not None and is_object_url(to):
         raise UsageError(
             f"{to}: a Spark Connect server judges on its own machine, and keeps its checkpoint there; give a path with "
-            "--to, on a file system that both share"
+            "--to, on a file system that both machines share"
         )
     Outputs(to).refuse_others()
     identity_of(place_at(store), once=once)
@@ -176,7 +180,7 @@ def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Pro
 def _signers(keys: Path | None, view: Path | None) -> "ExpectedSigners | None":
     if keys is None:
         if view is not None:
-            raise UsageError("--view says which view was signed: give the public keys as well, with --keys DIR")
+            raise UsageError("--view is the view that was signed: give the public keys as well, with --keys DIR")
         return None
     from strobe.spark.examine import ExpectedSigners
     from strobe.storage.keys import read_public_keys
@@ -202,7 +206,7 @@ def _print(results: "Results", described: dict[str, str], to: str) -> None:
         say_wrapped(f"quarantined: {row[c.URI]}: {row[c.REASON]}")
     more = results.failing - min(len(results.shown), SHOWN_MAX)
     if more > 0:
-        say(f"and {count(more, 'verdict')} more that do not hold; they are in {to}/verdicts")
+        say(f"and {count(more, 'verdict')} more that do not hold; see {to}/verdicts")
     damaged = f", {count(results.quarantined, 'file')} quarantined" if results.quarantined else ""
     undecided = sum(found[c.UNDECIDED] for found in results.checks.values())
     state = "all hold" if not undecided else f"none is violated, {undecided:,} undecided"

@@ -17,13 +17,13 @@ Found = Deadlock | Termination | Garbage
 
 def predicates(
     store: StoreOption,
-    id: Annotated[str, typer.Argument(metavar="[ID]", help="An id, the beginning of one, or latest.")] = "latest",  # noqa: A002
+    id: Annotated[str, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.")] = "latest",  # noqa: A002
     json: JsonOption = False,
 ) -> int:
-    """Evaluate the stable predicates on a snapshot: deadlock, termination, garbage; from what its processes declare.
+    """Evaluate the stable predicates on a snapshot: deadlock, termination, garbage.
 
-    They hold for ever once they hold. A snapshot whose proof does not hold is refused: it would show what never was.
-    Ends with 1 where somebody is deadlocked.
+    They use what processes declare. Once such a predicate holds, it holds for ever. A snapshot whose proof does not
+    hold is refused: it may show a state that never existed. The exit code is 1 if a process is deadlocked.
 
     \b
     Example:
@@ -56,6 +56,4 @@ def _print(snapshot_id: str, picture: Picture, found: dict[str, Found]) -> None:
     print_table([Column("predicate", name=True), Column("holds", name=True), Column("because")], rows)
     if not picture.declares:
         say()
-        say(
-            "none of its processes declares anything, so each counts as one that may always act; see docs/predicates.md"
-        )
+        say("no process declares anything, so each is assumed to be able to act at any time; see docs/predicates.md")

@@ -64,7 +64,9 @@ def _runnable(system: System) -> System:
     """Return `system`; raise UsageError where a process of it is no class that could be run here."""
     for name, process in system.processes.items():
         if isinstance(process, ProgramWithOwnLoop):
-            raise UsageError(f"process {name} is a program with its own loop, and cannot be replayed; verify the trace")
+            raise UsageError(
+                f"process {name} is a program with its own event loop and cannot be replayed; use trace verify"
+            )
     return system
 
 
@@ -72,5 +74,5 @@ def _begun(trace: Trace, store: Store | None) -> Snapshot | None:
     """Return the snapshot that a trace begins at, if it does not begin at the beginning."""
     start = trace.header.start.snapshot
     if start is not None and store is None:
-        raise UsageError(f"{trace.name} begins at snapshot {start}; name the store that has it with --store")
+        raise UsageError(f"{trace.name} begins at snapshot {start}; give the store of that snapshot with --store")
     return store.load(start) if store is not None and start is not None else None

@@ -13,20 +13,20 @@ app = new_app()
 
 @app.command()
 def restore(
-    id: Annotated[str, typer.Argument(metavar="[ID]", help="An id, the beginning of one, or latest.")] = "latest",  # noqa: A002
+    id: Annotated[str, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.")] = "latest",  # noqa: A002
     store: RunningStore = None,
     api: ApiOption = None,
     fork: Annotated[
-        bool, typer.Option(help="Restore also below output that was released; output then goes on in files of its own.")
+        bool, typer.Option(help="Restore even if output was released since; output then continues in a new file.")
     ] = False,
     timeout: TimeoutOption = 60.0,
     json: JsonOption = False,
 ) -> int:
-    """Roll every process of a running system back to one snapshot, and let it go on from there.
+    """Roll every process of a running system back to one snapshot; the system continues from there.
 
-    What happened since is undone: states, and messages on their way. What was handed out to the world cannot be: to
-    restore below that is refused, unless it is a fork. A system that is not running goes on from its newest snapshot
-    when it is started again.
+    Everything since is undone: states and messages in flight. Released output cannot be undone: a snapshot from before
+    it is refused, unless you give --fork. A system that is not running continues from its newest snapshot when it is
+    started again; to choose another one, use `strobe up SYSTEM --restore ID`.
 
     \b
     Example:

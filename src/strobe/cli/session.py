@@ -25,10 +25,10 @@ from strobe.storage import Store
 LOOK_EVERY_S = 0.5
 TICK_S = 0.05
 SILENT_S = 3.0
-"""For so long a coordinator may be busy; then people are told that it does not answer."""
+"""A coordinator that does not answer for this long is reported."""
 LAST_SNAPSHOT_S = 10.0
 ANSWER_S = 2.0
-"""So much longer is waited in the end for a coordinator that is not silent, to say what has become of it."""
+"""Extra time for a responsive coordinator to report the outcome of the last snapshot."""
 LAST_VERDICTS_S = 5.0
 """How long the end waits for the verdicts on the last snapshot."""
 
@@ -59,15 +59,15 @@ class Session:
         # Whoever interrupts before all is started need not wait for anything.
         self._supervisor.start(lambda client: client.restore(restore, fork) if restore is not None else None)
         with interruptible() as interrupted:
-            note(f"running; logs are in {self._supervisor.logs}, the API at http://{self._supervisor.client.api}")
+            note(f"running; logs are in {self._supervisor.logs}, the API is at http://{self._supervisor.client.api}")
             self._tell_others(self._supervisor.left, self._supervisor.listen)
             self._heard_s = time.monotonic()
             deadline_s = time.monotonic() + seconds if seconds is not None else None
             with self._watch:
                 self._follow(interrupted, deadline_s)
                 if not self._is_halted:
-                    again = "; interrupted again, everything ends at once" if interrupted else ""
-                    note(f"stopping: a last snapshot is taken, for {LAST_SNAPSHOT_S:g} s at most{again}")
+                    again = "; press Ctrl-C again to end everything at once" if interrupted else ""
+                    note(f"stopping: taking a last snapshot, for {LAST_SNAPSHOT_S:g} s at most{again}")
                     self._take_last()
             self._stop()
         return self._status
@@ -84,10 +84,13 @@ class Session:
     def _tell_others(self, left: Sequence[str], listen: str) -> None:
         """Tell of those who are not started."""
         for name in left:
-            note(f"{name} has left, and is not started; its node joins anew (strobe node), at the coordinator {listen}")
+            note(
+                f"{name} has left, and is not started; to let it join again: "
+                f"strobe node SYSTEM --name {name} --coordinator {listen}"
+            )
         for name in self._programs:
             if name not in left:
-                note(f"{name} is a program with its own loop: start it; its coordinator is {listen}")
+                note(f"{name} is a program with its own event loop: start it yourself; its coordinator is {listen}")
 
     # While it runs
 
@@ -111,7 +114,7 @@ class Session:
 
     def _tell_gone(self, gone: Gone) -> None:
         if gone.name == COORDINATOR:
-            self._watch.tell(f"{gone}; it is started again, and processes go on without it meanwhile")
+            self._watch.tell(f"{gone}; it is started again, and processes continue meanwhile")
         else:
             self._watch.tell(f"{gone}{'; it is started again' if gone.code else ''}")
 
@@ -154,8 +157,8 @@ class Session:
             self._silent = True
             self._watch.tell(
                 f"the coordinator has not answered for {SILENT_S:g} s, and its process {pid} is still there; processes "
-                f"go on without it, and no snapshots are taken; if it hangs, end it (kill -9 {pid}): the next one is "
-                "started at once"
+                f"continue, but no snapshots are taken; if it hangs, kill it (kill -9 {pid}): a new one is started at "
+                "once"
             )
 
     # In the end
@@ -200,10 +203,10 @@ class Session:
     def _tell_none(self, why: str) -> None:
         complete = self._complete()
         if complete == 0:
-            undone = "there is no other one in the store: started again, the system begins anew"
+            undone = "the store has no other one: the next start is from the initial state"
         else:
             newest = "its newest one" if complete else "its newest one, if there is one"
-            undone = f"started again, the system goes on from {newest}, and what came after that is undone"
+            undone = f"the next start continues from {newest}, and everything after that is undone"
         note(f"no last snapshot could be taken ({why}); {undone}")
 
     def _stop(self) -> None:

@@ -101,16 +101,18 @@ class Tally(msgspec.Struct):
 def simulate(
     system: Annotated[str, typer.Argument(metavar="SYSTEM", help="file.py:name, module:name or system.toml.")],
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same run, on every machine.")] = 1,
-    seeds: Annotated[int, typer.Option(metavar="COUNT", min=1, help="Run this many seeds, from --seed on.")] = 1,
+    seeds: Annotated[int, typer.Option(metavar="COUNT", min=1, help="Number of seeds to run, starting at --seed.")] = 1,
     faults: Annotated[
-        str, typer.Option(metavar="KINDS", help="all, none, or some with commas between; see below.")
+        str, typer.Option(metavar="KINDS", help="all, none, or a comma-separated list; see above.")
     ] = "all",
-    snapshots: Annotated[int, typer.Option(metavar="N", min=0, help="How many to take under faults.")] = 10,
+    snapshots: Annotated[int, typer.Option(metavar="N", min=0, help="Number of snapshots to take under faults.")] = 10,
     protocol: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Instead of the system's own: {', '.join(PROTOCOLS)}.")
+        str | None,
+        typer.Option(metavar="NAME", help=f"Use this protocol instead of the system's: {', '.join(PROTOCOLS)}."),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="STORE", help="Keep the snapshots here; what an earlier simulation left goes.")
+        str | None,
+        typer.Option(metavar="STORE", help="Keep the snapshots here; the store of an earlier simulation is replaced."),
     ] = None,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Write every event to this file.")] = None,
     trace_level: Annotated[
@@ -118,13 +120,13 @@ def simulate(
     ] = "ordinals",
     json: JsonOption = False,
 ) -> int:
-    """Run your own processes under faults, with every checker on; print how to run a failure again.
+    """Run your processes in a simulator with faults, with every checker on; print how to repeat a failure.
 
-    The kinds of faults are delays, partitions, crashes, coordinator, membership, initiators and rollbacks: crashes that
-    take the state of a process with them. With --trace, `all` is without rollbacks: a trace has one history.
+    The kinds of faults are delays, partitions, crashes, coordinator, membership, initiators and rollbacks (crashes in
+    which a process loses its state). With --trace, `all` has no rollbacks: a trace has one history.
 
     Before the run, each process is checked: capture, encode, decode, restore into a copy, capture, compare. So are some
-    of the snapshots that are taken. A mistake is named with its file and line, and ends the command with 1.
+    of the snapshots that are taken. A mistake is reported with its file and line, and the exit code is 1.
 
     \b
     Example:
@@ -132,11 +134,11 @@ def simulate(
     """
     plan = Plan(system, seed, seeds, faults, snapshots, protocol, store, trace, trace_level)
     if seeds > 1 and (store is not None or trace is not None):
-        raise UsageError("--store and --trace keep one run; leave out --seeds, and give the --seed of that run")
+        raise UsageError("--store and --trace keep one run; leave out --seeds, and give --seed")
     if trace is not None and not Path(trace).absolute().parent.is_dir():
-        raise UsageError(f"--trace {trace}: there is no such directory; make it, or choose another file")
+        raise UsageError(f"--trace {trace}: its directory does not exist; create it, or choose another file")
     if trace is not None and Path(trace).is_dir():
-        raise UsageError(f"--trace {trace}: that is a directory; name a file in it")
+        raise UsageError(f"--trace {trace}: this is a directory; give a file")
     if trace is not None:  # said in full, for the command that runs it again without a trace
         plan = msgspec.structs.replace(plan, faults=_without_rollbacks(faults))
     parameters = Faults.parse(plan.faults, rollbacks=True)
@@ -205,9 +207,9 @@ def _write_trace(file: str, recorder: Recorder) -> None:
     try:
         Path(file).write_bytes(recorder.text())
     except OSError as error:
-        raise UsageError(f"the trace cannot be written to {file}: {error.strerror}; choose another --trace") from error
+        raise UsageError(f"cannot write the trace {file}: {error.strerror}; choose another --trace") from error
     if recorder.truncated:
-        note(f"the trace in {file} has reached its bound, and holds the first part of the run only")
+        note(f"the trace {file} reached its maximum size, and has only the first part of the run")
 
 
 def _print(plan: Plan, tally: Tally) -> None:
@@ -225,7 +227,7 @@ def _print(plan: Plan, tally: Tally) -> None:
     else:
         say_wrapped(f"checkers   {len(tally.checkers)} passed: {', '.join(tally.checkers)}", _INDENT)
         if tally.unchecked:
-            say(f"{_INDENT}conservation was not checked: the system says nothing is `conserved`")
+            say(f"{_INDENT}conservation was not checked: the system has no function `conserved`")
 
 
 def _print_violations(plan: Plan, tally: Tally) -> None:

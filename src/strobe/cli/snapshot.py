@@ -17,17 +17,17 @@ from strobe.cli.verification import verify_
 from strobe.protocol import Snapshot
 from strobe.storage import Committed, Store
 
-app = new_app("List, show, verify, compare and tidy up the snapshots of a store.")
+app = new_app("List, show, verify, compare and remove the snapshots of a store.")
 
 SnapshotArgument = Annotated[
-    str, typer.Argument(metavar="[ID]", help="An id, the beginning of one, or latest.", show_default=True)
+    str, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.", show_default=True)
 ]
 
 
 @app.command("list")
 def list_(
     store: StoreOption,
-    everything: Annotated[bool, typer.Option("--all", help="Also those aborted, open or removed.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list aborted, open and removed ones.")] = False,
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N.")] = None,
     json: JsonOption = False,
 ) -> int:

@@ -15,17 +15,17 @@ from strobe.storage.locating import place_at
 from strobe.storage.place import Place
 from strobe.storage.repair import Examined, Finding, examine, fence_off, set_aside
 
-app = new_app("Look after a store itself, rather than after its snapshots.")
+app = new_app("Check and repair the log of a store.")
 
 
 @app.command()
 def repair(
     store: Annotated[
-        str, typer.Argument(metavar="STORE", help="The store: a directory, or a URL as s3://BUCKET/PREFIX.")
+        str, typer.Argument(metavar="STORE", help="The store: a directory, or a URL such as s3://BUCKET/PREFIX.")
     ],
     fence: Annotated[
         int | None,
-        typer.Option(metavar="POSITION", min=0, help="Decide that this entry has no effect."),
+        typer.Option(metavar="POSITION", min=0, help="Fence this entry off: from then on it has no effect."),
     ] = None,
     aside: Annotated[
         int | None,
@@ -33,22 +33,24 @@ def repair(
             "--set-aside",
             metavar="POSITION",
             min=0,
-            help="Move this file and those after it out of the log, if they lie beyond a long gap.",
+            help="Move this file and all later ones out of the log, if they are beyond a long gap.",
         ),
     ] = None,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stays in the log.")] = "fenced off by hand",
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason; it is kept in the log.")
+    ] = "fenced off by hand",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     json: JsonOption = False,
 ) -> int:
-    """Check every entry of a store's log, and fence off one that nobody can read.
+    """Check every entry of a store's log, and fence off one that cannot be read.
 
-    Without --fence or --set-aside nothing is changed. The exit code is 0 if all entries are good or fenced off, and 1
-    if not, or if the newest entries are missing. A log with an entry that is no good cannot be used: put the file back
-    from a copy of the store if there is one. If not, --fence appends an entry by which the other one has no effect.
-    That cannot be undone. Entries that are missing in a row are fenced off together.
+    Without --fence or --set-aside nothing is changed. The exit code is 0 if all entries are good or fenced off. It is 1
+    if one is not, or if the newest entries are missing. A log with a bad entry cannot be used: put the file back from a
+    copy of the store if there is one. If not, --fence appends an entry by which the bad one has no effect. This cannot
+    be undone. Adjacent missing entries are fenced off together.
 
-    Files that lie more than 1,000 positions beyond the end of the log are no part of it, and it cannot be continued
-    while they are there. --set-aside moves them to STORE/aside, with their bytes unchanged.
+    Files more than 1,000 positions beyond the end of the log are not part of it, and the log cannot be continued while
+    they are there. --set-aside moves them to STORE/aside, with their bytes unchanged.
 
     \b
     Examples:
@@ -58,7 +60,7 @@ def repair(
     """
     place = place_at(store)
     if fence is not None and aside is not None:
-        raise UsageError("give --fence or --set-aside, one at a time")
+        raise UsageError("give either --fence or --set-aside, not both")
     if fence is not None:
         _fence(place, store, fence, reason, yes)
     moved = _set_aside(place, store, aside, yes) if aside is not None else []
@@ -105,13 +107,13 @@ def _set_aside(place: Place, store: str, position: int, yes: bool) -> list[str]:
 
 def _require_stopped(store: str) -> None:
     if running_for(store) is not None:
-        raise UsageError(f"a coordinator runs on the store {store}; stop it first")
+        raise UsageError(f"a coordinator is running on the store {store}; stop it first")
 
 
 def _confirm(what: str) -> None:
     if not sys.stdin.isatty():
-        raise UsageError("nobody can be asked whether to do so: there is no terminal; confirm by --yes")
-    note(f"{what} Go on? (yes/no)")
+        raise UsageError("cannot ask for confirmation without a terminal; confirm with --yes")
+    note(f"{what} Continue? (yes/no)")
     if sys.stdin.readline().strip().lower() != "yes":
         raise UsageError("nothing was changed")
 
@@ -134,15 +136,15 @@ def _report(examined: Examined, store: str) -> None:
     base = examined.base
     if examined.absent:
         absent = count(examined.absent, "entry", "entries")
-        say(f"{absent} before the checkpoint at {base} absent: what they said is in the checkpoint")
+        say(f"{absent} before the checkpoint at {base} absent: the checkpoint has their content")
     needed = [finding for finding in examined.open if finding.position >= base]
     if len(needed) < len(examined.open):
-        say(f"put the files back from a copy of the store; readers start at the checkpoint at {base}, and go on")
+        say(f"put the files back from a copy of the store; readers start at the checkpoint at {base} without them")
     if examined.gap is not None:
-        say("put the files back from a copy of the store; or move what lies beyond the gap out of the log:")
+        say("put the files back from a copy of the store, or move the files beyond the gap out of the log:")
         say(f"    strobe store repair {store} --set-aside {examined.gap.end}")
     elif needed:
-        say("put the files back from a copy of the store; or decide to do without one:")
+        say("put the files back from a copy of the store, or fence an entry off:")
         say(f"    strobe store repair {store} --fence {needed[0].position}")
 
 

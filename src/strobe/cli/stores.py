@@ -19,14 +19,14 @@ from strobe.storage.locating import is_object_url, locate, place_at, run_directo
 from strobe.storage.place import Place
 
 CreateOption = Annotated[
-    bool, typer.Option("--create", help="Make the store if there is none: for the first start of a system.")
+    bool, typer.Option("--create", help="Create the store if there is none: for the first start of a system.")
 ]
 StoreIdOption = Annotated[
     str | None,
     typer.Option(
         "--store-id",
         metavar="ID",
-        help="Accept only the store with this identity (`store` in its strobe.json), and wait for it.",
+        help="Use only the store with this identity (`store` in its strobe.json), and wait for it.",
     ),
 ]
 
@@ -46,11 +46,11 @@ def way_to_create(url: str, command: str, system: str) -> Iterator[None]:
         if not may_create(place_at(url)):
             raise
         there, _, advice = error.problem.partition(";")
-        mount = ", or mount the file system that belongs there" if "mount" in advice else ""
+        mount = ", or mount the file system" if "mount" in advice else ""
         words = [program("strobe"), command, shlex.quote(system), "--store", shlex.quote(url), "--create"]
         raise StoreMissing(
             error.url,
-            f"{there}; check the path{mount}. If this is the first start of the system, have the store made:\n"
+            f"{there}; check the path{mount}. If this is the first start of the system, create the store:\n"
             f"    {' '.join(words)}",
         ) from None
 
@@ -78,7 +78,9 @@ def fresh_store(url: str, maker: str) -> Store:
 
 
 def _remove_leftover(place: Place, url: str, maker: str) -> None:
-    refusal = f"{url} is not the store of an earlier `strobe {maker}`, and is left alone; choose another: --store STORE"
+    refusal = (
+        f"{url} is not the store of an earlier `strobe {maker}`, and is not changed; choose another: --store STORE"
+    )
     try:
         store = Store(place)
     except StrobeError as error:
@@ -88,7 +90,7 @@ def _remove_leftover(place: Place, url: str, maker: str) -> None:
     if not store.header.store.startswith(f"{maker}-") or foreign or linked:
         raise UsageError(refusal)
     if running_for(url) is not None:
-        raise UsageError(f"a system runs on the store {url}; stop it first, or choose another: --store STORE")
+        raise UsageError(f"a system is running on the store {url}; stop it first, or choose another: --store STORE")
     # The header last: until it goes, a removal that was interrupted can be taken up again.
     if is_object_url(url):
         for directory in (*(f"{BLOBS}/{name}" for name in place.names(BLOBS)), *DIRECTORIES):

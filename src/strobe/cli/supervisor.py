@@ -26,16 +26,16 @@ from strobe.storage.locating import canonical_url, make_run_directory, run_direc
 
 PROGRAM = (sys.executable, "-m", "strobe.cli")
 SLOW_START_S = 10.0
-"""After so long people are told what it waits for, and then again and again."""
+"""A coordinator that starts for this long is reported, with its reason, and again after each such period."""
 STOP_S_MAX = 15.0
 STOP_ANSWER_S = 3.0
-"""So long a coordinator may take to answer that it stops; one that hangs is not waited for."""
+"""Maximum time to wait for a coordinator's answer to a stop request."""
 CLOSE_S_MAX = 1.0
 _NOT_RUNNABLE = (2, 3)
 _NOT_NOW = 3
 _HALT = 1
 RETURNS_MAX = 10
-"""So many times in a row a coordinator may fail to come back: that takes more than ten seconds."""
+"""Maximum number of failed restarts of a coordinator in a row; together they take more than ten seconds."""
 
 
 class Supervisor:

@@ -17,7 +17,7 @@ from strobe.protocol.systems import first_view
 from strobe.runtime.system_file import read_system_file
 from strobe.user_code import is_users, loading
 
-_FORMS = "name a system as file.py:name, module:name or system.toml"
+_FORMS = "write it as file.py:name, module:name or system.toml"
 
 
 class SystemSource:
@@ -93,7 +93,7 @@ def _run_file(path: Path) -> ModuleType:
     module.__file__ = str(path.absolute())
     # Types are looked up by the name of their module, for example by msgspec.
     sys.modules[module.__name__] = module
-    with loading(f"{path} cannot be run as Python"):
+    with loading(f"cannot run {path}"):
         exec(compile(source, module.__file__, "exec"), module.__dict__)
     return module
 
@@ -120,7 +120,7 @@ def _pick(module: ModuleType, place: str, name: str) -> System:
 
 def _incomplete(spec: str) -> str:
     if Path(spec).is_file() or spec.endswith(".py"):
-        return f"{spec!r} says which file, but not which system in it: write {spec}:name"
+        return f"{spec!r} does not name a system in the file: write {spec}:name"
     return f"{spec!r} is not a system; {_FORMS}"
 
 

@@ -15,14 +15,15 @@ from strobe.runtime.client import Client
 from strobe.runtime.documents import Status
 
 SOON_S = 2.0
-"""After so long people are told what holds a snapshot up: they may be able to do something about it."""
+"""After this time the reason for the delay is shown, because the user may be able to act on it."""
 
 
 def take(
     store: RunningStore = None,
     api: ApiOption = None,
     initiators: Annotated[
-        list[str] | None, typer.Option("--from", metavar="NAME", help="The process to begin at; several are possible.")
+        list[str] | None,
+        typer.Option("--from", metavar="NAME", help="Initiate the snapshot at this process; repeatable."),
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until it is committed or aborted.")] = True,
     timeout: TimeoutOption = 60.0,
@@ -35,7 +36,7 @@ def take(
       strobe snapshot take --store ./snapshots
     """
     client = find_coordinator(store, api)
-    with Progress() as progress, progress.ticking("the snapshot is being taken"):
+    with Progress() as progress, progress.ticking("taking a snapshot"):
         asked = ask(lambda: client.take(wait, tuple(initiators or ()), timeout))
         if not wait_for([asked], SOON_S).done:
             _tell_obstacle(client, progress)
@@ -53,7 +54,7 @@ def _tell_obstacle(client: Client, progress: Progress) -> None:
     with contextlib.suppress(TransportError):  # whoever waits for the snapshot hears of that soon enough
         obstacle = _obstacle(client.status())
         if obstacle:
-            progress.note(f"the snapshot is not there yet: {obstacle}")
+            progress.note(f"the snapshot is not complete yet: {obstacle}")
 
 
 def _obstacle(status: Status) -> str:
@@ -62,4 +63,4 @@ def _obstacle(status: Status) -> str:
     waiting = [process.name for process in status.processes if process.state not in ("running", "leaving")]
     if waiting:
         obstacles.append(f"it waits for {', '.join(waiting)} to run")
-    return "; ".join(obstacles) or ("a rollback is under way" if status.rolling_back else "")
+    return "; ".join(obstacles) or ("a rollback is in progress" if status.rolling_back else "")

@@ -28,7 +28,7 @@ _ORPHANS_PRINTED_MAX = 10
 def verify_(path: PathArgument, since: SinceOption = None, epoch: EpochOption = None, json: JsonOption = False) -> int:
     """Check every event of a trace, then whether each snapshot recorded in it is a consistent cut.
 
-    Of a live run that has rolled back, each epoch is a trace of its own; they are checked one after the other.
+    After a rollback of a live run, each epoch is a separate trace; they are checked one after the other.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def verify_(path: PathArgument, since: SinceOption = None, epoch: EpochOption = 
     """
     places = epochs_of(path, epoch)
     if len(places) > 1 and since is not None:
-        raise UsageError(f"{path} has several epochs; say with --epoch N which one is to begin at {since}")
+        raise UsageError(f"{path} has several epochs; choose with --epoch N the one that shall begin at {since}")
     if places and epoch is None:
         return _verify_each(path, places, since, json)
     verified = _verify(places[0] if places else path, since)
@@ -116,16 +116,16 @@ def _verify_each(path: str, places: list[str], since: str | None, json: bool) ->
 def replay_(
     path: PathArgument,
     system: Annotated[
-        str, typer.Option("--system", metavar="SYSTEM", help="What was traced: file.py:name, or a system.toml.")
+        str, typer.Option("--system", metavar="SYSTEM", help="The traced system: file.py:name or system.toml.")
     ],
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="STORE", help="The store with its snapshots, if the trace does not lie in it."),
+        typer.Option("--store", metavar="STORE", help="The store with the snapshots, if the trace is not inside it."),
     ] = None,
     since: SinceOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Run the processes again along a full trace, and compare their states with the snapshots recorded in it.
+    """Run the processes again along a full trace, and compare their states with the recorded snapshots.
 
     \b
     Example:
@@ -144,9 +144,9 @@ def replay_(
         return 1 if found.problems else 0
     for problem in found.problems:
         say(problem)
-    say(f"{count(found.events, 'event')} replayed: every message came out the same")
+    say(f"{count(found.events, 'event')} replayed: every message is the same")
     same = f"{found.states - len(found.problems)} of {count(found.states, 'state')}"
-    say(f"{count(len(found.snapshots), 'snapshot')}: {same} came out as recorded")
+    say(f"{count(len(found.snapshots), 'snapshot')}: {same} are as recorded")
     return 1 if found.problems else 0
 
 
@@ -164,11 +164,11 @@ def _print(verified: _Verified) -> None:
         for orphan in verdict.orphans[:_ORPHANS_PRINTED_MAX]:
             say(f"{verdict.snapshot_id}: {orphan}")
         if len(verdict.orphans) > _ORPHANS_PRINTED_MAX:
-            say(f"{verdict.snapshot_id}: and {len(verdict.orphans) - _ORPHANS_PRINTED_MAX} more; --json has all")
+            say(f"{verdict.snapshot_id}: and {len(verdict.orphans) - _ORPHANS_PRINTED_MAX} more; --json shows all")
     if trace.header.start.snapshot is not None:
         say(f"the trace begins at snapshot {trace.header.start.snapshot}")
     for process, number in left_out.items():
-        say(f"{count(number, 'event')} of {process} left out at the end: the trace of who sent to it ends before")
+        say(f"{count(number, 'event')} of {process} left out at the end: the trace of a sender ends before them")
     events, messages = _counts(trace)
     processes = count(len(trace.processes), "process", "processes")
     say(f"{count(events, 'event')} of {processes}, {count(messages, 'message')}: they fit together")

@@ -18,12 +18,13 @@ def export(
     path: PathArgument,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="FILE.log, FILE.svg or FILE.html.")],
     format_: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="shiviz, svg or html, if FILE does not say.")
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="shiviz, svg or html, if the name of FILE does not show it."),
     ] = None,
     since: SinceOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Write a trace for others to read: a log of vector clocks for ShiViz, or a space-time diagram that stands still.
+    """Convert a trace: to a log of vector clocks for ShiViz, or to a space-time diagram (SVG or HTML).
 
     \b
     Example:
@@ -32,7 +33,7 @@ def export(
     """
     kind = format_ or _FORMATS.get(out.suffix)
     if kind not in _FORMATS.values():
-        raise UsageError(f"{format_ or out} is no format; name the file .log, .svg or .html, or give --format")
+        raise UsageError(f"{format_ or out}: unknown format; name the file .log, .svg or .html, or give --format")
     with Progress() as progress:
         progress.show(f"reading {path}", now=True)
         trace, _ = read_any(path, since)
@@ -41,7 +42,7 @@ def export(
         try:
             out.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"{out} cannot be written: {error.strerror or error}") from error
+            raise UsageError(f"cannot write {out}: {error.strerror or error}") from error
     if json:
         print_json({"trace": trace.name, "format": kind, "file": str(out)})
     else:

@@ -20,7 +20,7 @@ SinceOption = Annotated[
 
 
 EpochOption = Annotated[
-    int | None, typer.Option("--epoch", metavar="N", help="Of a directory of epochs, only this one (default: each).")
+    int | None, typer.Option("--epoch", metavar="N", help="Only this epoch of a directory of epochs (default: all).")
 ]
 
 
@@ -35,10 +35,10 @@ def epochs_of(path: str, epoch: int | None) -> list[str]:
     if epoch is None:
         return [str(place) for place in found]
     if not found:
-        raise UsageError(f"{path} has no epochs in it; --epoch is for the directory of all, STORE/run/trace")
+        raise UsageError(f"{path} has no epochs; --epoch is for the directory of all epochs, STORE/run/trace")
     asked = [str(place) for place in found if place.name == f"epoch-{epoch:06}"]
     if not asked:
-        raise UsageError(f"{path} has no epoch {epoch}; there are: {', '.join(place.name for place in found)}")
+        raise UsageError(f"{path} has no epoch {epoch}; it has: {', '.join(place.name for place in found)}")
     return asked
 
 
@@ -49,9 +49,7 @@ def read_any(path: str, since: str | None, among: frozenset[str] | None = None) 
     """
     if not Path(path).is_dir():
         if since is not None:
-            raise UsageError(
-                f"{path} is one file, which begins where it does; --since is for the directory of an epoch"
-            )
+            raise UsageError(f"{path} is a file; --since is for the directory of an epoch")
         return read_trace(path), {}
     with _needs_live():
         from strobe.traces.reading import read_live_trace

@@ -16,37 +16,43 @@ from strobe.errors import UsageError
 from strobe.traces.clock_logs import DEFAULT_PARSER, ClockLogInvalid, Execution, import_log, read_log
 
 _MATCHING_S_MAX = 5.0
-"""So long a regular expression may look for one event."""
+"""Maximum time for a regular expression to find one event."""
 _HOSTS_LISTED_MAX = 20
 
 
 def import_(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="A log with vector clocks, as ShiViz reads it.")],
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="A log with vector clocks, in a format that ShiViz reads.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the trace here; without it, the log is only checked."),
     ] = None,
     parser: Annotated[
         str,
-        typer.Option("--parser", metavar="REGEX", help="Finds an event: (?<host>), (?<clock>), (?<event>)."),
+        typer.Option("--parser", metavar="REGEX", help="Matches an event: (?<host>), (?<clock>), (?<event>)."),
     ] = DEFAULT_PARSER,
     delimiter: Annotated[
         str | None,
-        typer.Option("--delimiter", metavar="REGEX", help="Between executions; (?<trace>) names the one that follows."),
+        typer.Option(
+            "--delimiter",
+            metavar="REGEX",
+            help="Matches the line between two executions; (?<trace>) is the name of the next one.",
+        ),
     ] = None,
     execution: Annotated[
-        str | None, typer.Option("--execution", metavar="NAME", help="Take only this one of several executions.")
+        str | None, typer.Option("--execution", metavar="NAME", help="Import only this execution.")
     ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option("--rename", metavar="OLD=NEW", help="Call a host otherwise in the trace; may be repeated."),
+        typer.Option("--rename", metavar="OLD=NEW", help="Rename a host in the trace; repeatable."),
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Check a log of vector clocks, and make a trace of it; of several executions, FILE-1, FILE-2 and so on.
+    """Check a log of vector clocks and convert it to a trace; several executions become FILE-1, FILE-2 and so on.
 
-    A log whose clocks are impossible is refused, with every line that breaks a rule. Parser and delimiter are
-    regular expressions as in ShiViz, where ^ and $ are the ends of a line.
+    A log with impossible clocks is refused, with every line that breaks a rule. Parser and delimiter are regular
+    expressions as in ShiViz: ^ and $ match at the ends of a line.
 
     \b
     Example:
@@ -77,7 +83,7 @@ def _text(log: Path) -> str:
     try:
         data = log.read_bytes()
     except OSError as error:
-        raise UsageError(f"{log} cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"cannot read {log}: {error.strerror or error}") from error
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -124,7 +130,7 @@ class _Looking:
         self._seen = self._steps
 
     def _why(self) -> str:
-        looked = f"has looked for one event for {_MATCHING_S_MAX:.0f} seconds"
+        looked = f"has searched for one event for {_MATCHING_S_MAX:.0f} seconds"
         if self._by_default:
             return f"the parser {looked}: a line there is too long for a log"
         return (
@@ -142,9 +148,9 @@ def _renamed(options: list[str], executions: list[Execution], log: str) -> dict[
         if not old or not new:
             raise UsageError(f"--rename {option}: not of the form OLD=NEW")
         if old not in hosts:
-            raise UsageError(f"--rename {option}: {log} has no host {old!r}; there are: {_listed(hosts)}")
+            raise UsageError(f"--rename {option}: {log} has no host {old!r}; its hosts are: {_listed(hosts)}")
         if renamed.setdefault(old, new) != new:
-            raise UsageError(f"--rename {option}: {old!r} is to be called {renamed[old]!r} already")
+            raise UsageError(f"--rename {option}: {old!r} is already renamed to {renamed[old]!r}")
     return renamed
 
 
@@ -177,7 +183,7 @@ def _write(file: Path, data: bytes) -> None:
     try:
         file.write_bytes(data)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def _row(execution: Execution, trace: tuple[TraceHeader, list[Line]], file: Path | None) -> dict[str, object]:

@@ -22,7 +22,7 @@ EXIT_HOLDS, EXIT_DOES_NOT, EXIT_UNDECIDED = 0, 1, 4
 
 _DEFAULTS = f"{CUTS_MAX:,}; with --definitely {LEVEL_CUTS_MAX:,}"
 _PATH_STRETCHES_MAX = 40
-_NO_ORDER = "no: an observer may never see it hold; that is certain, but no such order was found in time"
+_NO_ORDER = "no: an observer may never see it hold; this is certain, but no example was found in time"
 
 
 def lattice(
@@ -36,22 +36,26 @@ def lattice(
     count_: Annotated[bool, typer.Option("--count", help="How many consistent cuts are there?")] = False,
     cuts_max: Annotated[
         int | None,
-        typer.Option("--max-cuts", metavar="N", min=1, help=f"Give up after so many cuts.  [default: {_DEFAULTS}]"),
+        typer.Option(
+            "--max-cuts", metavar="N", min=1, help=f"Maximum number of cuts to examine.  [default: {_DEFAULTS}]"
+        ),
     ] = None,
     system: Annotated[
         str | None,
-        typer.Option("--system", metavar="SYSTEM", help="Replay a full trace of this, to have the states in EXPR."),
+        typer.Option(
+            "--system", metavar="SYSTEM", help="Replay a full trace of this system, to use its states in EXPR."
+        ),
     ] = None,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="STORE", help="With --system: the store that has its snapshots.")
+        str | None, typer.Option("--store", metavar="STORE", help="With --system: the store with its snapshots.")
     ] = None,
     since: SinceOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Ask of all consistent cuts of a run: how many are there, does a condition hold at one, or for every observer?
+    """Examine all consistent cuts of a run: their number, and whether a condition holds at one or for every observer.
 
-    EXPR joins PROCESS.VARIABLE, events(PROCESS), sent(CHANNEL), received(CHANNEL) and in_flight(CHANNEL) by + - * / %,
-    == != < <= > >=, and, or, not. Exit code: 0 yes, 1 no, 4 undecided.
+    EXPR combines PROCESS.VARIABLE, events(PROCESS), sent(CHANNEL), received(CHANNEL) and in_flight(CHANNEL) with
+    + - * / %, == != < <= > >=, and, or, not. Exit code: 0 yes, 1 no, 4 undecided.
 
     \b
     Example:
@@ -69,7 +73,7 @@ def lattice(
         most = cuts_max or (CUTS_MAX if definitely_ is None else LEVEL_CUTS_MAX)
 
         def looked_at(cuts: int) -> None:
-            progress.show(f"{cuts:,} of at most {most:,} cuts looked at")
+            progress.show(f"{cuts:,} of at most {most:,} cuts examined")
 
         if count_:
             counted = count_cuts(trace, most, looked_at)
@@ -97,7 +101,7 @@ def _tell_count(trace: Trace, counted: CutCount, json: bool) -> int:
     elif counted.complete:
         say(f"{count(counted.cuts, 'consistent cut')}")
     else:
-        say(f"undecided: more than {count(counted.cuts, 'consistent cut')}; --max-cuts N looks at more")
+        say(f"undecided: more than {count(counted.cuts, 'consistent cut')}; --max-cuts N examines more")
     return EXIT_HOLDS if counted.complete else EXIT_UNDECIDED
 
 
@@ -116,13 +120,13 @@ def _tell_answer(trace: Trace, found: Detection, json: bool) -> int:
 
 
 def _sentence(found: Detection) -> str:
-    looked = f"{count(found.examined, 'cut')} looked at" if found.method == "lattice" else "no search needed"
+    looked = f"{count(found.examined, 'cut')} examined" if found.method == "lattice" else "no search needed"
     if found.answer is None:
         return f"{found.question}: undecided after {count(found.examined, 'cut')}{_why_undecided(found)}"
     if found.question == "possibly":
         text = "yes: it holds at this consistent cut" if found.answer else "no: it holds at no consistent cut"
     elif found.answer:
-        text = "yes: every observer sees it hold" + (", for one at this cut" if found.cut is not None else "")
+        text = "yes: every observer sees it hold" + (", for example at this cut" if found.cut is not None else "")
     elif found.path is not None:
         text = "no: an observer may never see it hold, as in this order"
     else:  # a conjunction, which is decided before such an order is looked for
@@ -133,8 +137,8 @@ def _sentence(found: Detection) -> str:
 def _why_undecided(found: Detection) -> str:
     if found.stopped_by == BY_MEMORY:
         most = size_text(LEVEL_BYTES_MAX)
-        return f": the next level of the lattice takes more than the {most} of memory that one level may take"
-    return "; --max-cuts N looks at more"
+        return f": the next level of the lattice needs more than {most} of memory, the maximum for one level"
+    return "; --max-cuts N examines more"
 
 
 def _print_cut(trace: Trace, found: Detection) -> None:
@@ -178,7 +182,7 @@ def _print_path(path: Sequence[EventRef]) -> None:
     for line in shown[:_PATH_STRETCHES_MAX]:
         say(f"  {line}")
     if len(shown) > _PATH_STRETCHES_MAX:
-        say(f"  and {len(shown) - _PATH_STRETCHES_MAX:,} more; --json has all")
+        say(f"  and {len(shown) - _PATH_STRETCHES_MAX:,} more; --json shows all")
 
 
 def _stretches(path: Sequence[EventRef]) -> Iterator[str]:

@@ -24,16 +24,19 @@ def up(
     system: SystemArgument,
     store: Annotated[
         str | None,
-        typer.Option(metavar="STORE", help="Where snapshots go (default: as the system says, else ./snapshots)."),
+        typer.Option(metavar="STORE", help="The store (default: that of system.toml, else ./snapshots)."),
     ] = None,
     create: CreateOption = False,
     interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="A snapshot that often; 0: only on demand (default: 1).")
+        float | None,
+        typer.Option(metavar="SECONDS", help="Time between two snapshots; 0: only on request (default: 1)."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", help="Stop after that long (default: when interrupted).")
+        float | None, typer.Option("--for", metavar="SECONDS", help="Stop after this time (default: on Ctrl-C).")
     ] = None,
-    trace: Annotated[str | None, typer.Option(metavar="off|ordinals|full", help="Record what happens.")] = None,
+    trace: Annotated[
+        str | None, typer.Option(metavar="off|ordinals|full", help="Record the events of every process.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,25 +45,26 @@ def up(
     ] = None,
     restore: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Go on from this snapshot, and not from the newest that can be restored."),
+        typer.Option(metavar="ID", help="Start from this snapshot instead of the newest that can be restored."),
     ] = None,
     fork: Annotated[
-        bool, typer.Option(help="With --restore: also below output that was released, which then goes on elsewhere.")
+        bool, typer.Option(help="With --restore: even if output was released since; it then continues in a new file.")
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Run a coordinator and every process of a system on this machine, each as a program of its own.
+    """Run a coordinator and every process of a system on this machine, each as an operating-system process.
 
-    What is killed is started again; after the crash of a process the whole system rolls back to its newest snapshot and
-    goes on. Started again on the same store, the system goes on where its newest snapshot was, without those who have
-    left. Ctrl-C takes a last snapshot and stops everything. Programs with a loop of their own are yours to start.
+    A program that is killed is started again. After the crash of a process the whole system rolls back to its newest
+    snapshot and continues. Started again on the same store, the system continues from its newest snapshot, without the
+    processes that have left. Ctrl-C takes a last snapshot and stops everything. Programs with their own event loop are
+    not started: start them yourself.
 
-    A store is made only with --create. If the store is moved away while the system runs, or its file system is not
-    mounted, processes go on and everything else waits until it is back.
+    A store is created only with --create. If the store is moved away while the system runs, or its file system is not
+    mounted, processes continue and everything else waits until the store is back.
 
-    If none of the last 10 snapshots was completed, or none at all of fewer, the exit code is 1, also after Ctrl-C.
-    What the system declares as `conserved` is judged on every snapshot. If one violates it, or its function fails on
-    all of them, the exit code is 1.
+    The exit code is 1 if none of the last 10 snapshots completed (or none at all, if fewer were tried), also after
+    Ctrl-C. The function `conserved` of the system is checked on every snapshot: if one violates it, or the function
+    fails on all of them, the exit code is 1.
 
     \b
     Examples:
@@ -80,7 +84,7 @@ def up(
     ours = [name for name in live.system.processes if name not in programs]
     options = coordinator_options(live, interval, trace, settings or [])
     url = store or live.store
-    # In a thread: whoever interrupts need not wait for a store that does not answer.
+    # In a thread, so that Ctrl-C works while the store does not respond.
     identity = ask(lambda: live_store(url, create, "up", system)).result().header.store
     with beside_document(json), Supervisor(system, url, ours, options, identity=identity) as supervisor:
         session = Session(supervisor, programs, quiet=json)
@@ -92,7 +96,7 @@ def up(
 
 
 def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> list[str]:
-    """Return what the coordinator is told beside its system: what the command line says, else any free ports."""
+    """Return the coordinator's further options: those of the command line, else any free ports."""
     options: list[str] = []
     if interval is not None:
         options += ["--interval", str(interval)]
@@ -108,7 +112,7 @@ def coordinator_options(live: LiveSystem, interval: float | None, trace: str | N
 
 
 def _check_all(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> None:
-    """Raise UsageError for what the coordinator would refuse: said here, it is seen at once, and nothing is started."""
+    """Raise UsageError for settings that the coordinator would refuse, before anything is started."""
     live = with_settings(live, settings)
     if interval is not None:
         live = live._replace(coordinator=msgspec.structs.replace(live.coordinator, interval_s=interval))

@@ -17,13 +17,13 @@ from strobe.protocol.log import Pin
 from strobe.storage import LogState, Store, append_when, checkpointing, retention
 from strobe.storage.retention import Applied, Plan
 
-NamedArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, the beginning of one, or latest.")]
-ManyArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or the beginnings of them.")]
+NamedArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, its beginning, or latest.")]
+ManyArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or their beginnings.")]
 _FILES_MAX = 10
 
 
 def pin(id: NamedArgument, store: StoreOption, json: JsonOption = False) -> int:  # noqa: A002
-    """Keep a snapshot whatever retention says, until it is unpinned.
+    """Keep a snapshot until it is unpinned; retention does not remove it.
 
     \b
     Example:
@@ -33,7 +33,7 @@ def pin(id: NamedArgument, store: StoreOption, json: JsonOption = False) -> int:
 
 
 def unpin(id: NamedArgument, store: StoreOption, json: JsonOption = False) -> int:  # noqa: A002
-    """Leave a pinned snapshot to retention again.
+    """Unpin a snapshot: retention may remove it again.
 
     \b
     Example:
@@ -45,12 +45,12 @@ def unpin(id: NamedArgument, store: StoreOption, json: JsonOption = False) -> in
 def remove(
     ids: ManyArgument,
     store: StoreOption,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stays in the log.")] = "removed by hand",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason; it is kept in the log.")] = "removed by hand",
     json: JsonOption = False,
 ) -> int:
-    """Remove complete snapshots from the list; `strobe snapshot collect` then frees their bytes.
+    """Remove complete snapshots; `strobe snapshot collect` then frees their space.
 
-    The newest complete snapshot and pinned ones are refused, and then nothing is removed.
+    The newest complete snapshot and pinned ones are refused. If one of the ids is refused, nothing is removed.
 
     \b
     Example:
@@ -70,22 +70,26 @@ def remove(
         return 0
     for name in removed:
         say(f"removed {name}")
-    say(f"{count(len(removed), 'snapshot')} removed; free the space: strobe snapshot collect --store {store}")
+    say(f"{count(len(removed), 'snapshot')} removed; to free the space: strobe snapshot collect --store {store}")
     return 0
 
 
 def collect(
     store: StoreOption,
     keep_last: Annotated[int, typer.Option(min=0, metavar="N", help="Keep the newest N complete snapshots.")] = 0,
-    hourly: Annotated[int, typer.Option(min=0, metavar="N", help="And the newest of each of the last N hours.")] = 0,
-    daily: Annotated[int, typer.Option(min=0, metavar="N", help="And the newest of each of the last N days.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go, file by file.")] = False,
+    hourly: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Also keep the newest of each of the last N hours.")
+    ] = 0,
+    daily: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Also keep the newest of each of the last N days.")
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, file by file.")] = False,
     json: JsonOption = False,
 ) -> int:
-    """Apply retention, then remove what no snapshot needs: of removed and aborted snapshots, and of writers that died.
+    """Apply retention, then delete the files that no snapshot needs: of removed and aborted snapshots, and of crashes.
 
-    Without numbers every complete snapshot is kept. The newest, pinned and open ones are never touched. Hours and days
-    are of UTC, and those without a snapshot do not count.
+    Without numbers every complete snapshot is kept. The newest, pinned and open ones are never removed. Hours and days
+    are in UTC; those without a snapshot do not count.
 
     \b
     Example:
@@ -117,7 +121,7 @@ def _set_pin(store: str, name: str, pinned: bool, json: bool) -> int:
         print_json({"store": opened.url, "id": snapshot, "pinned": pinned, "changed": changed})
     else:
         what = "is pinned" if pinned else "is not pinned"
-        say(f"{snapshot} {what}{', and was before' if not changed and pinned else ''}")
+        say(f"{snapshot} {what}{', as before' if not changed and pinned else ''}")
     return 0
 
 
@@ -151,7 +155,7 @@ def _print_collected(planned: Plan, applied: Applied, started_us: dict[str, int]
         for name in files[:_FILES_MAX]:
             say(f"  {name}")
         if len(files) > _FILES_MAX:
-            say(f"  and {count(len(files) - _FILES_MAX, 'more file')}; --json has all")
+            say(f"  and {count(len(files) - _FILES_MAX, 'more file')}; --json shows all")
     kept, would = count(len(planned.kept), "complete snapshot"), "would be " if dry_run else ""
     freed = f"{count(len(files), 'file')} with {size_text(applied.collected.bytes)} {would}freed"
     say(f"{kept} {would}kept, {len(applied.removed):,} {would}removed; {freed}")

@@ -28,11 +28,13 @@ class ViewFile(msgspec.Struct, frozen=True):
 
 def verify_(
     store: StoreOption,
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="An id, the beginning of one, or latest.")] = None,  # noqa: A002
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.")] = None,  # noqa: A002
     everything: Annotated[
         bool, typer.Option("--all", help="Every snapshot, and every byte of every file of the store.")
     ] = False,
-    level: Annotated[Level, typer.Option(help="How far; each includes those before it.")] = Level.CAUSAL,
+    level: Annotated[
+        Level, typer.Option(help="How much to check; each level includes those before it.")
+    ] = Level.CAUSAL,
     system: Annotated[
         str | None, typer.Option(metavar="SYSTEM", help="file.py:name or system.toml, for invariants and restore.")
     ] = None,
@@ -40,11 +42,13 @@ def verify_(
     view: ViewOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Verify a snapshot (the latest unless told otherwise): its blobs, their checksums, its causal proof; with SYSTEM
-    also that what it conserves is the same as ever, and that it can be restored.
+    """Verify a snapshot (default: the latest): its blobs, their checksums, its causal proof.
+
+    With --system it can also check that the function `conserved` has not changed its value, and that the snapshot can
+    be restored.
 
     \b
-    Example:
+    Examples:
       strobe snapshot verify --all --store ./strobe-demo
       strobe snapshot verify latest --level restore --system bank.py:bank --store ./strobe-demo
     """
@@ -65,7 +69,7 @@ def verify_(
     else:
         _print_verified(verified, problems, everything and level is not Level.EXISTS)
         if removed:
-            say(f"{count(len(removed), 'snapshot')} left out: removed meanwhile")
+            say(f"{count(len(removed), 'snapshot')} skipped: removed meanwhile")
         _print_scope(level, signers is not None, all(one.holds for one in verified))
     return 0 if holds else 1
 
@@ -77,13 +81,15 @@ def _check_options(
     if id_ is not None and everything:
         raise UsageError("give the id of one snapshot, or --all, not both")
     if needs_system and system is None:
-        raise UsageError(f"--level {level} runs your own code: say of which system, with --system file.py:name")
+        raise UsageError(f"--level {level} runs your own code: name the system with --system file.py:name")
     if system is not None and not needs_system:
         raise UsageError(f"--level {level} needs no --system; for a trial restore add --level restore")
     if keys is not None and Level.CAUSAL not in level.included:
-        raise UsageError(f"signatures are of the causal proof, and --level {level} ends before it; leave one out")
+        raise UsageError(
+            f"signatures are checked with the causal proof, and --level {level} ends before it; leave one out"
+        )
     if view is not None and keys is None:
-        raise UsageError("--view says which view was signed: give the public keys as well, with --keys DIR")
+        raise UsageError("--view is the view that was signed: give the public keys as well, with --keys DIR")
 
 
 def read_view(path: Path) -> View:
@@ -91,7 +97,7 @@ def read_view(path: Path) -> View:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=ViewFile)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UNREADABLE as error:
         shape = '{"processes": ["a", ...], "channels": [{"id": "a->b", "source": "a", "target": "b"}, ...]}'
         raise UsageError(f"{path} is not a view ({error}); it looks like {shape}") from error
@@ -151,7 +157,7 @@ def _print_verified(verified: list[Verified], problems: list[Problem], files_too
             say(f"damaged: {problem}")
     say()
     if problems and not verified:
-        say(f"{count(len(problems), 'damaged file')}; which snapshots there are cannot be known without the whole log")
+        say(f"{count(len(problems), 'damaged file')}; the list of snapshots cannot be known without the whole log")
         return
     holding = sum(one.holds for one in verified)
     bytes_text = f"; {count(len(problems), 'damaged file')}" if files_too else ""
@@ -168,7 +174,7 @@ def _details(one: Verified) -> list[str]:
 
 def _print_scope(level: Level, keys: bool, holds: bool) -> None:
     """Say what was looked at and what was not: a verdict is worth what it covers."""
-    end = "" if holds else " (of each snapshot, up to what does not hold)"
+    end = "" if holds else " (of each snapshot, up to the first level that does not hold)"
     say(f"checked: {', '.join(map(_name, level.included))}{', signatures' if keys else ''}{end}")
     left = [_name(each) for each in Level if each not in level.included]
     if not keys:

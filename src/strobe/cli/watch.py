@@ -15,9 +15,9 @@ from strobe.storage.levels import HOLDS, VIOLATED
 EVENTS_SHOWN = 6
 SNAPSHOTS_SHOWN = 5
 SEEN_MAX = 1024
-"""Of so many snapshots and epochs it is known that they were told of: more than a status lists."""
+"""Number of snapshots and epochs remembered as reported; more than a status lists."""
 STARTING_US = 5_000_000
-"""For so long it is no news that not all processes are there yet."""
+"""Missing processes are not reported during this time after the start."""
 _WORDS = ("process", "state", "outcome", "snapshot")
 _SECONDS = re.compile(r"\d+\.\d+ s\b")
 _STATE_STYLES = {"running": "green", "missing": "bold red", "waiting": "yellow"}
