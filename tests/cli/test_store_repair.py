@@ -123,7 +123,7 @@ def test_a_file_far_beyond_the_log_is_one_finding_and_is_moved_aside(store):
     assert verified.code == 1
     assert "are missing, though" in " ".join(verified.out.split())
     refused(run("store", "repair", store, "--fence", str(end), "--yes"), "--set-aside")
-    assert "confirm by --yes" in run("store", "repair", store, "--set-aside", str(FAR)).err
+    assert "confirm with --yes" in run("store", "repair", store, "--set-aside", str(FAR)).err
     done = run("store", "repair", store, "--set-aside", str(FAR), "--yes", "--json")
     assert done.code == 0, done
     (aside,) = done.document["aside"]
