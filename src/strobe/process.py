@@ -237,9 +237,7 @@ class System:
         value = self.conserved(states, messages)
         check_finished("the function `conserved` of the system", value)
         if value is None:
-            raise UsageError(
-                "the function `conserved` of the system returned None; return the value that must not change"
-            )
+            raise UsageError("`conserved` returned None; return the value that must not change")
         return value
 
     def decode_recorded(self, body: bytes | memoryview) -> list[Any]:

@@ -77,7 +77,8 @@ def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
                 states[name] = found.state
     if system.conserved is not None and len(states) == len(system.processes):
         try:
-            _attempt("the function `conserved` of the system", lambda: system.conserved_value(states, []))
+            what = f"the function `conserved` of the system{_at(system, 'conserved')}"
+            _attempt(what, lambda: system.conserved_value(states, []))
         except _Found as error:
             mistakes.append(Mistake("", str(error)))
     return Checked(tuple(mistakes), tuple(unchecked))
@@ -150,7 +151,10 @@ class _ProcessCheck:
             self.unchecked.append(f"{self._kind}.restore of process {self._name!r} (it cannot be copied: {why})")
         original = twin if twin is not None else process
         captured = _attempt(f"{self._kind}.capture fails, called before start()", original.capture)
-        local, self.state = _encoded(self._name, captured)
+        try:
+            local, self.state = _encoded(self._name, captured)
+        except _Found as error:
+            raise _Found(f"{self._kind}.capture{_at(original, 'capture')}: {error}") from error
         _attempt(f"what {self._kind} declares", lambda: declare(self._name, original, system.message_rules))
         if again is not None and has_restore:
             problem = round_trip(self._name, again, local, _encoded(self._name, captured)[1])
@@ -201,7 +205,7 @@ def _is_default(process: Process, method: str) -> bool:
     return getattr(getattr(process, method), "__func__", None) is getattr(Process, method)
 
 
-def _at(process: Process, method: str) -> str:
-    """Return where a method of `process` was written, in brackets; nothing if that is not known."""
-    code = getattr(getattr(process, method), "__code__", None)
+def _at(owner: Process | System, function: str) -> str:
+    """Return where a function of `owner` was written, in brackets; nothing if that is not known."""
+    code = getattr(getattr(owner, function), "__code__", None)
     return f" ({place_of_code(code)})" if code is not None else ""

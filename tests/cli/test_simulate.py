@@ -159,7 +159,7 @@ FAILURES = {
     ),
     "capture": (
         "class Bad(Counter):\n    def capture(self): return self\n",
-        "process 'a': what capture() of process a returned cannot be encoded: Bad: Bad (msgspec does not",
+        "process 'a': Bad.capture (mine.py:{line}): what capture() of process a returned cannot be encoded: Bad: Bad",
     ),
     "capture returns nothing": (
         "class Bad(Counter):\n    def capture(self): {'count': self.count}\n",

@@ -1,6 +1,7 @@
 """A system is checked before it runs: every mistake in capture and restore is named where it was made (E13)."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -146,7 +147,9 @@ def test_a_process_that_cannot_be_copied_is_captured_and_not_restored() -> None:
 
 def test_a_conserved_function_that_fails_is_a_mistake() -> None:
     (found,) = mistakes(Branch(), conserved=lambda states, messages: 1 // 0)
-    assert found.startswith("the function `conserved` of the system: ZeroDivisionError")
+    assert found.startswith("the function `conserved` of the system (")
+    assert f"{Path(__file__).name}:" in found
+    assert "ZeroDivisionError" in found
 
 
 def test_a_conserved_function_that_returns_nothing_is_a_mistake() -> None:

@@ -75,11 +75,17 @@ def _event_in(frame: FrameType) -> str | None:
         case "run_event":
             return f"process {owner.name!r} failed in event {owner.position} ({names['name']})"
         case "_deliver" if "message" not in names:
-            return f"process {owner.name!r} cannot decode a message on {names['channel']} as one of its `messages`"
+            return _undecodable(owner, names["channel"])
         case "_deliver":
             message = f"message {names.get('ordinal', '?')} on {names['channel']}"
             return f"process {owner.name!r} failed in event {owner.position} (receive, {message})"
     return None
+
+
+def _undecodable(node: Node, channel: str) -> str:
+    incoming = node.protocol.incoming.get(channel) or node.protocol.ending.get(channel)
+    sender = f"; find where process {incoming.spec.source!r} sends it" if incoming is not None else ""
+    return f"process {node.name!r} cannot decode a message on {channel} as one of its `messages`{sender}"
 
 
 def _replayed_in(names: Mapping[str, Any], function: str) -> str | None:
