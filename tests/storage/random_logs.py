@@ -35,11 +35,11 @@ from strobe.storage import Store
 
 
 class RandomLog:
-    """Writes entries that mostly take effect, and sometimes do not."""
+    """Writes entries that mostly take effect, and sometimes do not, to a log in this `term`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, term: int = 0) -> None:
         self.random = random.Random(seed)
-        self.epoch, self.counter, self.view, self.term = 0, 0, 0, 0
+        self.epoch, self.counter, self.view, self.term = 0, 0, 0, term
         self.snapshots: list[str] = []
 
     def entries(self, count: int) -> Iterator[Entry]:
@@ -114,8 +114,8 @@ class RandomLog:
         return EpochStart(self.epoch, self._time(), restored, self._view(), "a crash", self.random.choice([None, "a"]))
 
     def _begin_term(self) -> Entry:
-        self.term += 1 - self._rarely()
-        return Term(self.term, f"host {self.term}", self._time())
+        self.term += 1
+        return Term(self.term, f"host {int(self._rarely())} pid {self.term}", self._time())
 
     def _view(self) -> View:
         processes = tuple(sorted(self.random.sample(VIEW.processes, self.random.randrange(1, 4))))

@@ -45,8 +45,8 @@ def read_entry(root, position):
     return document, checksum
 
 
-def read_log(root, position, previous):
-    """The entries from `position` on, the first of which follows `previous`."""
+def read_log(root, position, previous, heights):
+    """The entries from `position` on, the first of which follows `previous`; there the log has these `heights`."""
     entries, bad, end = [], {}, position
     for present in sorted(int(path.name[:20]) for path in (root / "log").iterdir()):
         if present - end > 1000:
@@ -57,6 +57,7 @@ def read_log(root, position, previous):
             document, checksum = read_entry(root, number)
             if previous not in (None, document["previous"]):
                 raise Wrong(f"entry {number}: chain")
+            heights = risen(heights, document.get("term", 0), document["entry"])
         except Wrong as error:
             bad[number] = error
             previous = None
@@ -80,7 +81,38 @@ def found(root, position):
     return blake3(path.read_bytes()).hexdigest() if path.exists() else ""
 
 
+def risen(heights, written_in, entry):
+    """The highest term, epoch and view number with this entry, which must not be far above those before."""
+    kind, (term, epoch, view) = entry["type"], heights
+    if written_in < term:
+        return heights
+    if kind == "term" and entry["term"] != written_in + 1:
+        raise Wrong(f"term {entry['term']} after {written_in}")
+    new = (
+        written_in,
+        entry["epoch"] if kind == "epoch" else epoch,
+        entry["view"]["number"] if kind == "view" or (kind == "epoch" and entry.get("view")) else view,
+    )
+    if any(after > before + 1000 for before, after in zip(heights, new, strict=True)):
+        raise Wrong(f"{new} after {heights}")
+    return (written_in + (kind == "term"), max(epoch, new[1]), max(view, new[2]))
+
+
+def check_numbers(value, key=""):
+    if isinstance(value, dict):
+        for inner, one in value.items():
+            check_numbers(one, inner)
+    elif isinstance(value, list):
+        for one in value:
+            check_numbers(one, key)
+    elif isinstance(value, int) and key != "timers":
+        bits = 64 if key == "random" else 32 if key in ("number", "view", "joined") else 63
+        if not 0 <= value < 1 << bits:
+            raise Wrong(f"{key}: {value}")
+
+
 def check_values(entry):
+    check_numbers(entry)
     for name in ("snapshot", "parent", "retries", "restored"):
         if entry.get(name) is not None:
             epoch, counter, _ = entry[name].split("-", 2)
@@ -123,12 +155,13 @@ class Meaning:
 
 def complete_snapshots(root, checkpointed=True):
     header = read_header(root)
-    meaning, position, previous = Meaning(), 0, header
+    meaning, position, previous, heights = Meaning(), 0, header, (0, 0, 0)
     checkpoint = newest_checkpoint(root, header) if checkpointed else None
     if checkpoint is not None:
         position, previous = checkpoint["position"], checkpoint["previous"]
         meaning = meaning_of(root, checkpoint)
-    for _, entry, written_in in read_log(root, position, previous):
+        heights = (meaning.term, meaning.epoch, (checkpoint["fold"].get("view") or {"number": 0})["number"])
+    for _, entry, written_in in read_log(root, position, previous, heights):
         meaning.apply(entry, written_in)
     return meaning.complete
 

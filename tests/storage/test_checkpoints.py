@@ -342,7 +342,8 @@ def test_S2_what_checkpoints_make_superfluous_is_removed_in_any_order_and_nothin
     spoil(root / newest_first(store.place)[0])  # one may be lost
     assert everything(Store.open(root).state()) == expected
     again = Store.open(root, checkpoint_every=5)
-    for position, entry in enumerate(RandomLog(seed + 100).entries(12), again.state().next_position):
+    assert again.state().next_position == end
+    for position, entry in enumerate(RandomLog(seed + 100, again.term).entries(12), end):
         again.append(entry, position)
         again.write_checkpoint()
     assert everything(Store.open(root).state()) == everything(again.state())

@@ -143,7 +143,7 @@ class Follower:
         self._followed, self._damaged = [], set()
         checkpoint = loaded.checkpoint
         unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)
-        self._terms = Terms(checkpoint.term)
+        self._terms = Terms.after(checkpoint)
         self._before = checkpoint.previous
         self._base, self._unread = checkpoint.position, checkpoint
 
@@ -291,8 +291,13 @@ class Follower:
         position = self.end
         try:
             decoded = decode_outline(raw, self.url, position, self._before)
+            self._terms.require(position, decoded, self.url)
         except (StoreCorrupt, StoreFormatError) as error:
-            self._pass_over(raw, error.problem.removeprefix(f"{entry_name(position)}: "))
+            if self._before is not None and self._take_back(position - 1):
+                self._before = None  # whoever has written this one did not take the one before for an entry
+                self._take(raw)
+            else:
+                self._pass_over(raw, error.problem.removeprefix(f"{entry_name(position)}: "))
             return
         self._before = decoded.checksum
         entry = self._terms.take(position, decoded)
@@ -303,12 +308,15 @@ class Follower:
             self._take_back(entry.position)
         self._state.apply(position, entry)
 
-    def _take_back(self, position: int) -> None:
-        """Forget a commit that was fenced off. Its outline was good, and the rest of it cannot be read."""
+    def _take_back(self, position: int) -> bool:
+        """Forget a commit that was fenced off, and tell whether there was one.
+
+        Its outline was good, and the rest of it cannot be read.
+        """
         place = self._place(position)
         found = self._followed[place] if place < len(self._followed) else None
         if found is None or found.position != position or found.snapshot_id is None:
-            return
+            return False
         raw = self.place.read(found.name)
         try:
             decode_entry(raw or b"", self.url, position, None)
@@ -316,6 +324,8 @@ class Follower:
             if self._fences.covers(position, raw):
                 del self._followed[place]
                 self._state.committed.pop(found.snapshot_id, None)
+                return True
+        return False
 
     def _take_commit(self, position: int, entry: Commit, raw: bytes) -> None:
         if self._damaged and not self._is_known(entry.snapshot) and self._began_at_damage(raw):

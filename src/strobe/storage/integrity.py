@@ -94,7 +94,7 @@ def _check_log_once(place: Place, header: str | None, problems: list[Problem]) -
     damaged = list(_damaged_below(place, listed[: bisect_left(listed, wanted.start)], wanted))
     problems += damaged
     recomputed = None if damaged else recomputed  # it may read the commits among them
-    check = _LogCheck(place, checkpoint.previous, problems, state, recomputed, Terms(checkpoint.term))
+    check = _LogCheck(place, checkpoint.previous, problems, state, recomputed, Terms.after(checkpoint))
     return checkpoint.position, check.go_on(listed)
 
 
@@ -148,6 +148,7 @@ class _LogCheck:
             raw = self._place.read(entry_name(position))
             found = _required(self._place, position, raw)
             decoded = decode_entry(found, self._place.url, position, self._previous)
+            self._terms.require(position, decoded, self._place.url)
         except StoreError as error:
             # The next entry is checked by itself: it is not to blame for what it follows.
             self._previous = None
@@ -158,8 +159,7 @@ class _LogCheck:
             self._damaged = True
             return
         self._previous = decoded.checksum
-        if not self._damaged:
-            self._take(position, self._terms.take(position, decoded), decoded.checksum)
+        self._take(position, self._terms.take(position, decoded), decoded.checksum)
 
     def _take(self, position: int, entry: ReadEntry, checksum: str) -> None:
         if self._damaged:

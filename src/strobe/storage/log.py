@@ -15,7 +15,16 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from strobe.errors import LeftBehind, LogConflict, StoreCorrupt, StoreError, StoreFormatError, StrobeError, TakenOver
+from strobe.errors import (
+    LeftBehind,
+    LogConflict,
+    StoreCorrupt,
+    StoreError,
+    StoreFormatError,
+    StrobeError,
+    TakenOver,
+    UsageError,
+)
 from strobe.protocol.log import Entry, EntryRef, ReadEntry, Void
 from strobe.storage.checkpointing import Taken
 from strobe.storage.checkpoints import Checkpoint
@@ -77,10 +86,8 @@ class Log:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        leader = checkpoint.fold.term
-        at = leader.coordinator if leader is not None and leader.term == checkpoint.term else "unknown"
         self._checksums = _Checksums(checkpoint.position, checkpoint.previous)
-        self._terms = Terms(checkpoint.term, at)
+        self._terms = Terms.after(checkpoint)
 
     @property
     def base(self) -> int:
@@ -150,7 +157,11 @@ class Log:
         raw: bytes | None = None
         try:
             raw = self._present(position)
-            return None if raw is None else decode_entry(raw, self._place.url, position, self._previous(position))
+            if raw is None:
+                return None
+            decoded = decode_entry(raw, self._place.url, position, self._previous(position))
+            self._terms.require(position, decoded, self._place.url)
+            return decoded
         except (StoreCorrupt, StoreFormatError) as error:
             if isinstance(error, StoreCorrupt) and error.place != entry_name(position):
                 raise  # the log's directory itself: no position has anything that could be passed over
@@ -167,6 +178,9 @@ class Log:
         self._require_end(position)
         self._sync_predecessors(position)
         raw, checksum = encode_entry(entry, position, self._before(position), self.term)
+        decoded = Decoded(entry, checksum, self.term)
+        if (problem := self._terms.problem(position, decoded)) is not None:
+            raise UsageError(f"log entry {position} cannot be written: {problem}")
         if not self._place.create(entry_name(position), [raw], ENTRY_STEPS):
             raise LogConflict(self._place.url, position)
         self._place.sync_directory(LOG)
@@ -175,7 +189,7 @@ class Log:
         if is_superseded(self._place, position):
             raise self._left_behind(position)
         self._checksums.append(checksum)
-        self._terms.take(position, Decoded(entry, checksum, self.term))
+        self._terms.take(position, decoded)
         self._durable = len(self._checksums)
 
     def _require_end(self, position: int) -> None:

@@ -25,6 +25,7 @@ from strobe.storage.log_end import require_begun, require_newest
 from strobe.storage.log_state import LogState
 from strobe.storage.place import DOCUMENT_BYTES_MAX, Place
 from strobe.storage.removed_entries import how_far_removed, required
+from strobe.storage.terms import Terms
 
 _LOST = {
     "begin": "the begin of snapshot {snapshot}: that snapshot counts as never begun, and is lost if it was committed",
@@ -137,6 +138,7 @@ def _with_next(run: Finding, position: int) -> Finding:
 def _invalid_below(place: Place, header: str, listed: list[int], base: int) -> Iterator[tuple[int, StoreError]]:
     """Yield what is wrong with the entries before the checkpoint at `base`. Some may have been removed."""
     wanted = required(place, header)
+    terms = Terms.after(wanted.loaded.checkpoint) if wanted.loaded is not None else Terms()
     must = {*range(wanted.start, base), *wanted.needed}
     before, checksum = wanted.start - 1, wanted.needed.get(wanted.start - 1, header)
     for position in sorted({*listed, *must}):
@@ -146,7 +148,11 @@ def _invalid_below(place: Place, header: str, listed: list[int], base: int) -> I
         try:
             raw = place.read(entry_name(position))
             if raw is not None:
-                checksum = decode_entry(raw, place.url, position, previous).checksum
+                decoded = decode_entry(raw, place.url, position, previous)
+                checksum = decoded.checksum
+                if position >= wanted.start:
+                    terms.require(position, decoded, place.url)
+                    terms.take(position, decoded)
             elif position in must:
                 raise StoreCorrupt(place.url, entry_name(position), Gap(position, position + 1).problem)
         except (StoreCorrupt, StoreFormatError) as error:
