@@ -5,7 +5,6 @@ from pathlib import Path
 from random import Random
 from unittest.mock import Mock
 
-import pytest
 from tests.cli.command_line import run, run_apart
 
 README = Path(__file__).parents[2] / "README.md"
@@ -48,8 +47,3 @@ def test_every_command_it_names_exists():
     text = README.read_text(encoding="utf-8")
     for command in re.findall(r"^\| `strobe (\w+)", text, re.MULTILINE):
         assert run(command, "--help").code == 0, command
-
-
-@pytest.mark.parametrize("page", re.findall(r"\]\((docs/[\w./]+|\w+\.md)\)", README.read_text(encoding="utf-8")))
-def test_every_page_it_points_to_exists(page):
-    assert (README.parent / page).is_file()
