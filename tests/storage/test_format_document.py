@@ -1,9 +1,11 @@
 """docs/format.md says what the code does: its worked example is what the code writes."""
 
+import re
 from pathlib import Path
 
 from tests.storage.format_example import TITLE, render
 
+from strobe import KeyedState
 from strobe.protocol.log import Entry
 from strobe.storage.header import FORMAT, VERSION
 
@@ -20,3 +22,11 @@ def test_every_type_of_entry_and_the_version_are_documented() -> None:
         assert f"| `{entry.__struct_config__.tag}` |" in DOCUMENT
     assert DOCUMENT.startswith(f"# The format of a store, version {VERSION}")
     assert f'`"{FORMAT}"`' in DOCUMENT
+
+
+def test_the_segment_of_keyed_state_is_what_the_code_writes() -> None:
+    lines = re.findall(r"^(ce [0-9a-f ]+?)   +\d+ bytes: ", DOCUMENT, re.MULTILINE)
+    state = KeyedState(dict[str, int])
+    state["tea"] = {"left": 100, "sold": 0}
+    with state.freeze() as frozen:
+        assert b"".join(frozen.slices()) == bytes.fromhex("".join(lines))
