@@ -216,13 +216,25 @@ def test_entries_before_a_checkpoint_are_checked_too(checkpointed):
     assert "--fence" not in result.out
 
 
-def test_entries_that_are_absent_before_a_checkpoint_are_counted(checkpointed):
-    for position in (3, 4, 5):
+def test_entries_that_were_removed_before_a_checkpoint_are_counted(checkpointed):
+    needed = set(Store.open(checkpointed).state().needed_commits())
+    removed = [position for position in range(20) if position not in needed]
+    for position in removed:
         (checkpointed / entry_name(position)).unlink()
     result = run("store", "repair", checkpointed)
     assert result.code == 0
-    assert "37 entries checked, 0 bad" in result.out
-    assert "3 entries before the checkpoint at 35 absent" in result.out
+    assert f"{40 - len(removed)} entries checked, 0 bad" in result.out
+    assert f"{len(removed)} entries before the checkpoint at 35 absent" in result.out
+
+
+def test_entries_that_are_lost_before_a_checkpoint_are_one_finding(checkpointed):
+    """Entry 0 is there: nothing was removed on purpose."""
+    for position in (3, 4, 5):
+        (checkpointed / entry_name(position)).unlink()
+    result = run("store", "repair", checkpointed)
+    assert result.code == 1
+    assert f"{entry_name(3)}: entries 3 to 5 are missing" in result.out
+    assert "readers start at the checkpoint at 35" in result.out
 
 
 @pytest.mark.parametrize("directory", ["log", "blobs", "checkpoints", "tmp"])

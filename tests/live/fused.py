@@ -2,19 +2,22 @@
 
 The environment names a file. Where it exists, it says who dies after which step: `coordinator ENTRY_LINKED Commit`, `b
 BLOB_SYNCED`, `a OUTPUT_WRITTEN`. Whoever dies removes it first: each fuse burns once. With STOP as the last word it is
-stopped instead, having left its number in a file beside.
+stopped instead, having left its number in a file beside. The environment may also say after how many entries of the log
+there is a checkpoint, so that a short run has several.
 """
 
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 from strobe.cli import main
 from strobe.runtime import staging
-from strobe.storage import disk, log
+from strobe.storage import checkpointing, disk, log
 
 VARIABLE = "STROBE_TEST_FUSE"
+EVERY = "STROBE_TEST_CHECKPOINT_EVERY"
 STOP, STOPPED = "STOP", ".stopped"
 
 
@@ -37,7 +40,8 @@ class Fuse:
         if words[: -1 if stop else None] == [word for word in here if word]:
             self.path.unlink()
             self.path.with_suffix(STOPPED).write_text(str(os.getpid()))
-            os.kill(os.getpid(), signal.SIGSTOP if stop else signal.SIGKILL)
+            # To this very thread: it goes no further, while a signal to the program may first wake another one.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP if stop else signal.SIGKILL)
 
     def fit(self):
         """Be told of every step from here on."""
@@ -61,5 +65,7 @@ def name_of(arguments):
 
 
 if __name__ == "__main__":
-    Fuse(name_of(sys.argv[1:]), Path(os.environ[VARIABLE])).fit()
+    if VARIABLE in os.environ:
+        Fuse(name_of(sys.argv[1:]), Path(os.environ[VARIABLE])).fit()
+    checkpointing.EVERY = int(os.environ.get(EVERY, checkpointing.EVERY))
     sys.exit(main())

@@ -176,16 +176,16 @@ class Live:
     def kill(self, name, number=signal.SIGKILL):
         assert self.supervisor.kill(name, number), f"{name} is not running"
 
-    def take_over(self):
+    def take_over(self, stop=None, meanwhile=lambda: None):
         """Stop the coordinator, start another one that takes over and is killed, and let the first go on: it must end.
 
-        Tell whether there was one that led.
+        Tell whether there was one that led. It may be stopped in another way, and something done before it goes on.
         """
         status = self.status()
         first = self._child(COORDINATOR)
         if status is None or status.pid != first.pid:
             return False
-        self.kill(COORDINATOR, signal.SIGSTOP)
+        (stop or (lambda: self.kill(COORDINATOR, signal.SIGSTOP)))()
         self.takeovers += 1
         elsewhere = {"--listen": "127.0.0.1:0", "--api": "127.0.0.1:0"}
         log = ChildLog(self.supervisor.logs / "second.log", lambda: None)
@@ -194,6 +194,7 @@ class Live:
         second.start(self.supervisor._lifeline)
         try:
             wait_until("another one to lead", lambda: Store.open(self.store).state().term.term > status.term)
+            meanwhile()
         finally:
             second.process.kill()
             second.process.wait()
@@ -369,7 +370,7 @@ def running(
 
 
 @contextmanager
-def running_with_fuse(directory, system, processes, *options):
+def running_with_fuse(directory, system, processes, *options, every=None):
     """Run a system of the ledger whose programs have a fuse; gives it, its fuse, and where its output is released."""
     output, fuse = directory / "output", directory / "fuse"
     output.mkdir()
@@ -377,6 +378,7 @@ def running_with_fuse(directory, system, processes, *options):
         "STROBE_TEST_OUTPUT": str(output),
         fused.VARIABLE: str(fuse),
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        **({fused.EVERY: str(every)} if every is not None else {}),
     }
     with running(
         directory,

@@ -24,8 +24,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from tests.live import ledger
-from tests.live.harness import IN_ITS_PLACE, LEDGER, MANY_ROLLBACKS, assert_nothing_left, moved_away, running
+from tests.live import fused, ledger
+from tests.live.harness import IN_ITS_PLACE, LEDGER, MANY_ROLLBACKS, ROOT, assert_nothing_left, moved_away, running
 from tests.live.strangers import HALF_OPEN, Crowd, garbage, throw
 
 from strobe.causality.proof import verify
@@ -42,6 +42,8 @@ LINKS = [f"{p}->{q}" for p in NAMES for q in NAMES if p != q]
 SYSTEMS = ("mixed", "mixed_unordered")
 CROWD = 400
 SETTLE_EVERY_S = 4.0
+CHECKPOINT_EVERY = 32
+"""So many entries of the log apart: older ones are removed all the time."""
 PROGRESS_EVERY_S = 5.0
 NARROW = {"node.recording_bytes_max": 200_000, "node.spill_bytes_max": 500_000, "node.patience_s": 2}
 """So that a blocked link makes recordings spill and give up, and nodes lose their patience."""
@@ -333,6 +335,8 @@ class Soak:
         store = Store.open(self.live.store)
         self.check_damage(store)
         state = store.state()
+        if state.next_position > 8 * CHECKPOINT_EVERY and store.positions()[0] == 0:
+            raise Violation("no entry of the log was removed")
         self.committed, self.aborted = len(state.committed) + len(state.removed), len(state.aborted)
         self.rollbacks = state.epoch - 1
         assert_nothing_left(self.live.store)
@@ -409,8 +413,13 @@ def soak(directory, name, seed, seconds, faults=0, each=1, say=lambda line: None
         NAMES,
         *("--interval", "0.1", "--timeout", "3", "--silence", "1.5", "--keep-last", "100"),
         settings=MANY_ROLLBACKS | NARROW | {"coordinator.overlapping_max": 3},
-        environment={"STROBE_TEST_OUTPUT": str(output)},
+        environment={
+            "STROBE_TEST_OUTPUT": str(output),
+            fused.EVERY: str(CHECKPOINT_EVERY),
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        },
         through_proxy=True,
+        program=(sys.executable, "-m", fused.__name__),
     ) as live:
         live.wait_running()
         one = Soak(live, getattr(ledger, name), seed, output, say)

@@ -7,21 +7,22 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 
-from tests.live import ledger
+from tests.live import fused, ledger
 from tests.live.harness import (
     DEADLINE_S,
     LEDGER,
     ROOT,
     check_everything,
+    running_with_fuse,
     wait_until,
     working_on,
 )
 
 from strobe.errors import StrobeError, TakenOver
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Commit, Term
+from strobe.protocol.log import Abort, Commit, Pin, Term
 from strobe.runtime.client import Client
-from strobe.storage import Store
+from strobe.storage import Store, append_when, collect
 from strobe.storage.entries import decode_entry, entry_name
 
 
@@ -154,3 +155,40 @@ def test_S1_a_sink_of_a_stopped_up_is_taken_over_when_that_has_ended(tmp_path):
             assert interrupt(second) == 0
     assert check_history(store) == [1, 2]
     check_everything(ledger.with_sinks, store, tmp_path)
+
+
+def test_S1_a_stopped_coordinator_cannot_take_the_place_of_a_removed_entry(tmp_path):
+    """It is stopped when its commit has no name yet. That place is taken, and its entry removed, before it goes on."""
+    every, store = 16, tmp_path / "store"
+    found = {}
+
+    def stop():
+        fuse.write_text(f"coordinator ENTRY_SYNCED Commit {fused.STOP}")
+        wait_until("it is stopped", lambda: fuse.with_suffix(fused.STOPPED).exists())
+        state = Store.open(store).state()
+        found["end"], found["open"] = state.next_position, set(state.open)
+
+    def remove():
+        """Do as people do: write to the log, and collect."""
+        opened = Store.open(store, checkpoint_every=every)
+        newest = opened.resolve("latest")
+        for snapshot in found["open"]:
+            append_when(opened, lambda _, snapshot=snapshot: Abort(snapshot, "it takes too long", 0))
+        for number in range(4 * every):
+            append_when(opened, lambda state, number=number: Pin(newest, number % 2 == 0, 0))
+            opened.write_checkpoint()
+        collect(opened)
+        assert not (store / entry_name(found["end"])).exists()
+        found["committed"] = list(opened.state().committed)
+
+    with running_with_fuse(tmp_path, "ledger", ledger.NAMES, "--interval", "0.1", every=every) as (live, fuse, _):
+        live.wait_committed(3)
+        assert live.take_over(stop, remove)
+        live.wait_committed(3)
+    state = Store.open(store).state()
+    assert list(state.committed)[: len(found["committed"])] == found["committed"]
+    assert found["open"]
+    assert not found["open"].intersection(state.committed)
+    reported = {word for line in logs(store).splitlines() if "committed" in line for word in line.split()}
+    assert not {f"snapshot={snapshot}" for snapshot in found["open"]} & reported
+    assert Store.open(store).verify_bytes() == []

@@ -10,10 +10,11 @@ from tests.spark.generate import good_snapshots
 from tests.spark.stores import commit, damage, store_with
 
 from strobe.errors import StoreFormatError
+from strobe.protocol.log import Pin
 from strobe.spark import columns as c
 from strobe.spark.source import StrobeReader
 from strobe.spark.source_options import SourceOptions
-from strobe.storage import Store
+from strobe.storage import Store, append_when, collect, retention
 from strobe.storage.blobs import blob_name
 from strobe.storage.disk import Disk
 from strobe.storage.entries import entry_name
@@ -157,6 +158,29 @@ def test_a_stream_takes_what_it_may_and_goes_on_where_it_was(spark: SparkSession
     assert streamed.run() == []
     commit(store, snapshots[3])
     assert streamed.run() == [ids[3:]]
+
+
+def test_a_stream_goes_on_after_the_entries_at_its_offset_were_removed(spark: SparkSession, tmp_path: Path) -> None:
+    """S1, D2: what is retained comes once; what retention has removed meanwhile does not come."""
+    snapshots = list(good_snapshots(5, 6))
+    ids = [str(snapshot.id) for snapshot in snapshots]
+    store = store_with(tmp_path / "store", snapshots[:2])
+    streamed = Streamed(spark, store.url, tmp_path / "checkpoint")
+    assert streamed.run() == [ids[:2]]
+    store = Store.open(store.url, checkpoint_every=2)
+    for snapshot in snapshots[2:]:
+        commit(store, snapshot)
+        store.write_checkpoint()
+    for removed in (0, 1, 3):
+        retention.remove(store, ids[removed], "old", 0)
+    for number in range(4):
+        append_when(store, lambda _, number=number: Pin(ids[-1], number % 2 == 0, 0))
+        store.write_checkpoint()
+    collect(store)
+    assert store.positions()[0] > 4, "the entry before the offset is gone"
+    assert streamed.run() == [[ids[2], ids[4], ids[5]]]
+    assert streamed.run() == []
+    assert ids_of(load(spark, store.url, "snapshots")) == {ids[2], ids[4], ids[5]}
 
 
 def test_a_stream_is_not_gone_on_with_in_an_older_copy_of_the_store(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ Reads one order a line, and answers each with one line:
     pin ID              pin a snapshot unless it is pinned: the position of the entry, or None
     remove ID           remove a snapshot unless it is gone or protected: True or False
     retain LAST         keep so many complete snapshots and collect: how many were removed
+    checkpoint EVERY    write the checkpoint that is due, and collect: its name, or None
 """
 
 import sys
@@ -54,7 +55,17 @@ def upkeep(store: Store, order: str, argument: str) -> str:
     return str(len(retention.apply(store, planned).removed))
 
 
+def checkpoint(url: str, every: int) -> str:
+    store = Store.open(url, checkpoint_every=every)
+    store.state()
+    written = store.write_checkpoint()
+    collect(store)
+    return str(written)
+
+
 def obey(store: Store, name: str, order: str, argument: str) -> str:
+    if order == "checkpoint":
+        return checkpoint(store.url, int(argument))
     if order == "append":
         return append(store, name, int(argument))
     if order == "append_some":

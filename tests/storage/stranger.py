@@ -156,7 +156,7 @@ class Meaning:
 def complete_snapshots(root, checkpointed=True):
     header = read_header(root)
     meaning, position, previous, heights = Meaning(), 0, header, (0, 0, 0)
-    checkpoint = newest_checkpoint(root, header) if checkpointed else None
+    checkpoint = next(whole_checkpoints(root, header), None) if checkpointed else None
     if checkpoint is not None:
         position, previous = checkpoint["position"], checkpoint["previous"]
         meaning = meaning_of(root, checkpoint)
@@ -166,11 +166,10 @@ def complete_snapshots(root, checkpointed=True):
     return meaning.complete
 
 
-def newest_checkpoint(root, header):
-    """The newest one that is whole and fits the log; None: there is none."""
+def whole_checkpoints(root, header):
+    """Those that are whole and fit the log, newest first."""
     folder = root / "checkpoints"
-    paths = sorted(folder.glob("*.json"), reverse=True) if folder.exists() else []
-    for path in paths:
+    for path in sorted(folder.glob("*.json"), reverse=True) if folder.exists() else []:
         try:
             checkpoint, checksum = unseal(path)
             if path.name != f"{checkpoint['position']:020d}-{checksum}.json" or checkpoint["header"] != header:
@@ -179,10 +178,40 @@ def newest_checkpoint(root, header):
                 raise Wrong(f"{path.name}: does not fit the log")
             for segment in checkpoint["segments"]:
                 read_commits(root, segment)
-            return checkpoint
         except (Wrong, FileNotFoundError):
             continue
-    return None
+        yield checkpoint
+
+
+def lost_entries(root):
+    """The positions of entries that are missing and were not removed on purpose."""
+    there = {int(path.name[:20]) for path in (root / "log").iterdir()}
+    expected = set(range(max(there, default=-1) + 1))
+    if not is_untouched(root):
+        checkpoints = list(whole_checkpoints(root, read_header(root)))[:2]
+        if checkpoints:
+            expected = expected - set(range(checkpoints[-1]["position"])) | needed_by(root, checkpoints[-1])
+    return sorted(expected - there)
+
+
+def is_untouched(root):
+    """Whether entry 0 is there, and entry 1 follows it: then nothing was removed."""
+    try:
+        return read_entry(root, 1)[0]["previous"] == read_entry(root, 0)[1]
+    except Wrong:
+        return False
+
+
+def needed_by(root, checkpoint):
+    fold, needed = checkpoint["fold"], {checkpoint["position"] - 1}
+    removed = ids_of(fold.get("removed", []))
+    needed.update(parent["position"] for parent in fold.get("removed_parents", []))
+    for segment in checkpoint["segments"]:
+        _, _, positions, snapshots, *_ = read_commits(root, segment)
+        needed.update(
+            position for position, snapshot in zip(positions, snapshots, strict=True) if snapshot not in removed
+        )
+    return needed
 
 
 def read_commits(root, segment):

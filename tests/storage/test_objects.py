@@ -12,10 +12,12 @@ from tests.object_server import SECRET, ObjectServer
 from tests.storage import crashing_writer
 from tests.storage.children import ROOT, start
 from tests.storage.crashing_writer import NEW, write_new
+from tests.storage.random_logs import RandomLog
 from tests.storage.samples import begin, commit, large_blob_that_goes_once_its_size_is_known, sample
 from tests.storage.test_races import race, racers
 
 from strobe.errors import (
+    LeftBehind,
     LogConflict,
     MissingExtra,
     StoreCorrupt,
@@ -98,6 +100,32 @@ def test_S1_the_last_coordinator_to_start_leads_and_the_one_before_writes_nothin
         with pytest.raises(TakenOver, match="beta pid 2, term 2"):
             work()
     assert isinstance(list(Store.open(store.url).read_log())[-1][1], Term)
+
+
+def test_S1_entries_are_removed_and_a_stopped_writer_cannot_take_their_places(url: str) -> None:
+    """S1: the same rule as on a disk."""
+    every = 4
+    store = Store(Store.create(url).place, checkpoint_every=every)
+    stopped, reader, follower = Store.open(url), Store.open(url), Follower(url)
+
+    def much_happens(step: CommitStep, name: str) -> None:
+        if step == CommitStep.ENTRY_SYNCED:
+            stopped.on_step = None
+            for position, entry in enumerate(RandomLog(1).entries(5 * every)):
+                store.append(entry, position)
+                store.write_checkpoint()
+            assert "log/00000000000000000000.json" in collect(store).names
+
+    assert reader.state().next_position == 0
+    stopped.on_step = much_happens
+    with pytest.raises(LeftBehind):
+        begin_term(stopped, "stopped", 0)
+    expected = store.state().committed.keys()
+    assert expected
+    assert Store.open(url).state().committed.keys() == reader.state().committed.keys() == expected
+    assert follower.advance() == 5 * every
+    assert [one.problem for one in follower.between(0, 5 * every)] == [None] * len(follower.between(0, 5 * every))
+    assert [one for one in store.verify_bytes() if not one.place.startswith("blobs/")] == []
 
 
 def test_S1_of_racing_processes_exactly_one_gets_each_place_of_the_log(store: Store) -> None:

@@ -13,6 +13,8 @@ from tests.storage.samples import begin, commit, sample, sample_id
 from strobe.errors import LogConflict, SnapshotNotFound
 from strobe.protocol.log import Abort, Begin, Commit, Manifest, Pin, Remove
 from strobe.storage import LogState, Store, append_when, collect
+from strobe.storage.checkpoints import checkpoint_position
+from strobe.storage.following import Follower
 from strobe.storage.levels import Level, StoreLevels
 from strobe.storage.manifests import blobs_of
 
@@ -69,6 +71,30 @@ def test_of_racing_commits_and_aborts_the_first_outcome_wins_and_all_see_the_sam
     outcomes = [entry for _, entry in store.read_log() if isinstance(entry, Commit | Abort)]
     assert len(outcomes) == 1 + 30 * 4
     assert store.resolve(str(sample_id(1))) == base
+
+
+def test_S1_racing_writers_of_checkpoints_and_collectors_leave_one_log(tmp_path: Path) -> None:
+    """Two processes write the same checkpoints and remove entries, while two append and this one reads on."""
+    every, rounds = 8, 6
+    url = Store.create(tmp_path / "store").url
+    reader, follower = Store.open(url), Follower(url)
+    with racers(url, 4) as children:
+        for _ in range(rounds):
+            answers = race(children, [f"checkpoint {every}"] * 2 + [f"append_some {every}"] * 2)
+            assert answers[2:] == [str(every)] * 2
+            assert all(answer == "None" or answer.startswith("checkpoints/") for answer in answers[:2])
+            reader.state()
+            follower.advance()
+        race(children, [f"checkpoint {every}"] * 4)
+    end = 2 * every * rounds
+    store = Store.open(url)
+    assert store.state().next_position == reader.state().next_position == follower.advance() == end
+    assert store.state().open == reader.state().open != {}
+    assert 0 < store.positions()[0] <= end
+    positions = [checkpoint_position(name) for name in store.place.names("checkpoints")]
+    found = [position for position in positions if position is not None]
+    assert len(found) == len(set(found)) <= 3
+    assert store.verify_bytes() == []
 
 
 def test_of_racing_creators_one_makes_the_store_and_all_use_it(tmp_path: Path) -> None:

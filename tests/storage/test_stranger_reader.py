@@ -20,7 +20,7 @@ from strobe.causality.proof import verify
 from strobe.declarations import Declared, MessageRule, Waits
 from strobe.protocol.frames import InFlight
 from strobe.protocol.log import Abort, EpochStart, Pin, Remove
-from strobe.storage import Store
+from strobe.storage import Store, collect
 from strobe.storage.keys import create_keys
 
 STRANGER = Path(stranger.__file__)
@@ -84,6 +84,28 @@ def test_the_reader_and_the_store_agree_from_a_checkpoint_on(tmp_path: Path, see
     assert list(Store.open(root).state().committed) == list(expected)
     with pytest.raises(stranger.Wrong, match="missing"):
         stranger.complete_snapshots(root, checkpointed=False)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_reader_and_the_store_agree_when_entries_were_removed(tmp_path: Path, seed: int) -> None:
+    """S1: the reader knows which entries must be there, and names one that is lost."""
+    root = tmp_path / "store"
+    store = Store(Store.create(root).place, checkpoint_every=5)
+    for position, entry in enumerate(RandomLog(seed).entries(48)):
+        store.append(entry, position)
+        store.write_checkpoint()
+    assert stranger.lost_entries(root) == []
+    collect(store)
+    assert store.positions()[0] > 0
+    expected = list(Store.open(root).state().committed)
+    assert list(stranger.complete_snapshots(root)) == expected
+    assert stranger.lost_entries(root) == []
+    for position in (*(at for at in store.state().needed_commits() if at < 39), 41, 45, 46):
+        path = root / "log" / f"{position:020d}.json"
+        raw = path.read_bytes()
+        path.unlink()
+        assert stranger.lost_entries(root) == [position]
+        path.write_bytes(raw)
 
 
 def test_the_worked_example_checks_out(tmp_path: Path) -> None:
