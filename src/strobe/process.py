@@ -197,8 +197,8 @@ class System:
     `sources` and `sinks` join live processes to the outside (R2): a record of a source is received under the source's
     name, as from a channel. `hash` is that of every channel which does not have its own.
 
-    Names of processes, channels, sources and sinks have at most 200 bytes, are printable, have no spaces and no slash,
-    and do not begin with a dot (`strobe.names`).
+    Names of processes, channels, sources and sinks have 1 to 200 bytes, are printable, have no slash, and do not begin
+    with a dot. Single spaces between words are allowed (`strobe.names`).
     """
 
     def __init__(
