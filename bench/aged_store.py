@@ -1,4 +1,4 @@
-"""A store of a system that has run for long: so many complete snapshots, all kept, written in seconds.
+"""A store of a system that has run for long: many complete snapshots, all kept, written in seconds.
 
 The entries are as a coordinator writes them, but nothing is synced, and there are no blobs: a start, a list and a plan
 read none.

@@ -76,7 +76,7 @@ def completion(name: str, frames: int, folder: Path) -> tuple[float, int]:
 
 
 class Burst(Process):
-    """Sends so many messages, each in a frame of its own, and then asks for a snapshot."""
+    """Sends a number of messages, each in a frame of its own, and then asks for a snapshot."""
 
     def __init__(self, frames: int) -> None:
         self.left = frames

@@ -100,7 +100,7 @@ class Pair(AbstractContextManager["Pair"]):
         return turn._replace(source_value=source.value, target_value=target.value)
 
     def watch(self, seconds: float) -> Turn:
-        """Say what the pair does in so many seconds, while it runs."""
+        """Return what the pair does in `seconds`, while it runs."""
         before = self.read()
         time.sleep(seconds)
         self.check()

@@ -11,7 +11,7 @@ from strobe import Channel, Process, System
 
 LOOK_EVERY_S = 0.01
 MESH_EVERY_S = 0.1
-WATCHED = 255  # of so many messages, and one more, the first is looked at
+WATCHED = 255  # the first of every 256 messages is measured
 
 
 class Parcel(msgspec.Struct, array_like=True):

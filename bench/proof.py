@@ -18,7 +18,7 @@ _READ_BYTES = 1 << 20
 
 
 def _snapshot(number: int, in_flight_bytes: int, messages: int) -> Snapshot:
-    """Return a snapshot with this much in flight on one channel, in frames of so many messages of 100 bytes."""
+    """Return a snapshot with this much in flight on one channel, in frames of `messages` messages of 100 bytes."""
     spec = ChannelSpec("a->b", "a", "b", FIFO)
     view = View(1, ("a", "b"), (spec,))
     sender = Outgoing(spec)

@@ -26,7 +26,7 @@ DEGREE = 8
 FRONTIER_BYTES = 24
 POLICY = Policy(interval_us=0, timeout_us=600_000_000)
 LINEAR_MAX = 1.35
-"""A snapshot of twice the channels takes at most so many times as long for each: noise, and memory that is farther."""
+"""Maximum growth of the time for each channel if there are twice as many: noise, and slower memory."""
 
 
 class Quiet(Process):

@@ -2,6 +2,7 @@
 
     StrobeError
     ├── UsageError            you asked for something that cannot be: a wrong topology, file or argument
+    │   ├── TraceDamaged          a segment of a trace is not what was written
     │   └── TraceInvalid          events of a trace do not fit together (strobe.causality)
     ├── UserCodeFailed        code of yours failed while it ran, or was found wrong before
     ├── InconsistentCut       a cut is not closed under happens-before (strobe.causality)
@@ -51,6 +52,7 @@ __all__ = [
     "StoreMissing",
     "StrobeError",
     "TakenOver",
+    "TraceDamaged",
     "TransportError",
     "UsageError",
     "UserCodeFailed",
@@ -87,6 +89,12 @@ class ProtocolViolation(StrobeError):
 
     def __str__(self) -> str:
         return f"channel {self.channel}, at {self.process}: {self.problem}"
+
+
+class TraceDamaged(UsageError):
+    """A segment of a trace is not what was written."""
+
+    exit_code = 1
 
 
 class SnapshotError(StrobeError):

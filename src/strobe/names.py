@@ -25,16 +25,23 @@ NAME_PATTERN = rf"\A(?!\.){_WORD}(?: {_WORD})*\Z"
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX, pattern=NAME_PATTERN)]
 """A name in something that is decoded. How many bytes it has is left to `check_name`."""
 
+RULE = (
+    f"a name has 1 to {NAME_BYTES_MAX} bytes, all of them printable, without slashes and double spaces, and does not "
+    "begin with a dot"
+)
+
 _name = re.compile(NAME_PATTERN)
 
 
 def check_name(what: str, name: str) -> None:
     """Raise UsageError if `name` cannot be the name of a `what`."""
     if not is_name(name):
-        raise UsageError(
-            f"{shown(name)} cannot be the name of a {what}: a name has 1 to {NAME_BYTES_MAX} bytes, all of them "
-            "printable, without slashes and double spaces, and does not begin with a dot; rename it"
-        )
+        raise UsageError(f"{shown(name)} cannot be the name of a {what}: {RULE}; rename it")
+
+
+def in_words(error: Exception) -> str:
+    """Return what is wrong with something that was decoded; the rule for names in words, and not as a pattern."""
+    return str(error).replace(f"Expected `str` matching regex {NAME_PATTERN!r}", f"Expected a name ({RULE})")
 
 
 def is_name(text: str) -> bool:

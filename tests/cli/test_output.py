@@ -90,3 +90,12 @@ def test_output_on_a_full_disk_is_an_error_and_no_bug(tmp_path, options):
     assert done.returncode == 3
     assert "cannot write to standard output" in done.stderr
     assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["snapshot", "--help"], ["up", "--help"], ["--version"], []])
+def test_help_on_a_full_disk_is_an_error_and_no_bug(words):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "strobe.cli", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: cannot write to standard output")

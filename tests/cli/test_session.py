@@ -14,6 +14,7 @@ from strobe.cli import supervisor as supervising
 from strobe.cli.child import Gone
 from strobe.cli.session import Session
 from strobe.cli.supervisor import ChildFailed, Supervisor
+from strobe.cli.watch import condition_summary
 from strobe.errors import TransportError
 from strobe.runtime.client import RequestRefused
 from strobe.runtime.documents import Taken, Trouble
@@ -311,6 +312,11 @@ def test_a_coordinator_that_ended_with_a_halt_while_all_was_stopped_has_its_repo
 
 
 HOLDS, VIOLATED = Verdict("holds", "8", "8"), Verdict("violated", "8", "7")
+
+
+def test_one_snapshot_is_not_written_as_several():
+    one = ConditionStatus("conserved", snapshot="s1", latest=HOLDS, holds=1)
+    assert condition_summary(one) == "conserved ✓ 8 (judged 1 of 1 snapshot)"
 
 
 def judged(started_us, latest, **changes):

@@ -17,6 +17,7 @@ import pytest
 from tests.runtime.fake_nodes import PATIENCE_S, Running, both_alive, committed, running
 
 from strobe.errors import StoreError, TransportError, UsageError
+from strobe.names import RULE
 from strobe.protocol.coordination import CannotRestore, SnapshotWanted, TellView
 from strobe.protocol.rollback import Goal
 from strobe.runtime.api import Guard, _status_of
@@ -168,6 +169,8 @@ def test_errors_are_documents_and_browsers_are_kept_out(tmp_path: Path) -> None:
             refused = await asking("POST", "/v1/stop", body)
             assert (refused.code, "is not what it must be" in refused.document["error"]) == (400, True)
         assert (await asking("POST", "/v1/snapshots", {"initiators": ["x" * (1 << 20)]})).code == 413
+        bad = await asking("POST", "/v1/snapshots", {"initiators": ["a/b"]})
+        assert f"Expected a name ({RULE})" in str(bad.document)
         assert (await asking("POST", "/v1/snapshots", {"timeout_s": -1})).code == 400
         for number in ("0", "-1", "10001", "9" * 5000):
             refused = await asking("GET", f"/v1/snapshots?last={number}")
@@ -387,6 +390,9 @@ def test_commands_find_the_coordinator_by_the_store_and_speak_to_it(tmp_path: Pa
 
     served(scenario, tmp_path / "store")
     with pytest.raises(TransportError, match="no coordinator runs for the store"):
+        Client.of_store(str(tmp_path / "store"))
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    with pytest.raises(TransportError, match=r"there is no store at .* at the moment: it was moved away"):
         Client.of_store(str(tmp_path / "store"))
 
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from strobe.errors import UsageError
-from strobe.names import Name, check_name, is_name
+from strobe.names import RULE, Name, check_name, in_words, is_name
 from strobe.process import Channel, Process, System
-from strobe.protocol import SnapshotId
+from strobe.protocol import ChannelSpec, SnapshotId
 from strobe.protocol.bounds import COUNT_MAX
 
 GOOD = [
@@ -98,3 +98,9 @@ def test_a_system_with_a_name_that_cannot_be_one_is_refused(name: str) -> None:
         System({name: Quiet(), "b": Quiet()}, [Channel("b", "b")])
     with pytest.raises(UsageError, match="cannot be the name of a channel"):
         System({"b": Quiet()}, [Channel("b", "b", id=name)])
+
+
+def test_what_is_wrong_with_a_decoded_name_is_written_in_words() -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.json.decode(b'{"id": "a/b", "source": "a", "target": "b"}', type=ChannelSpec)
+    assert in_words(refused.value) == f"Expected a name ({RULE}) - at `$.id`"

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from strobe import __version__
 from strobe.cli.commands import LazyGroup, new_app
-from strobe.cli.output import flush, is_lost, note_lines, print_error, print_json, say, say_lines
+from strobe.cli.output import flush, is_disk_failure, is_lost, lose, note_lines, print_error, print_json, say, say_lines
 from strobe.errors import StrobeError
 
 EXIT_USAGE = 2
@@ -86,11 +86,13 @@ def _run(words: list[str]) -> int:
         return _fail(words, error, _usage_problem(error), EXIT_USAGE)
     except BrokenPipeError:
         raise
+    except OSError as error:
+        if is_disk_failure(error) and _printed_by_parser(error):  # its help goes straight to stdout
+            lose(sys.stdout)
+            return 0
+        return _fail_as_bug(words, error)
     except Exception as error:  # noqa: BLE001 -- the last resort: whatever arrives here is a bug, and is shown as one
-        note_lines(traceback.format_exc().rstrip())
-        summary = f"{type(error).__name__}: {error}".splitlines()[0]
-        problem = f"this is a bug in Strobe ({summary}); please report it with the lines above"
-        return _fail(words, error, problem, EXIT_BUG)
+        return _fail_as_bug(words, error)
 
 
 def _invoke(words: list[str]) -> int:
@@ -98,6 +100,19 @@ def _invoke(words: list[str]) -> int:
     with command.make_context("strobe", words) as context:
         code = command.invoke(context)
     return code if isinstance(code, int) else 0
+
+
+def _printed_by_parser(error: OSError) -> bool:
+    """Tell whether the option parser was printing."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    return innermost.name == "echo" and "typer" in innermost.filename
+
+
+def _fail_as_bug(words: list[str], error: Exception) -> int:
+    note_lines("".join(traceback.format_exception(error)).rstrip())
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    problem = f"this is a bug in Strobe ({summary}); please report it with the lines above"
+    return _fail(words, error, problem, EXIT_BUG)
 
 
 def _fail(words: list[str], error: Exception, problem: str, exit_code: int) -> int:

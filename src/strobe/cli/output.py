@@ -87,15 +87,25 @@ def is_lost(stream: TextIO) -> bool:
     return stream in _lost
 
 
+def lose(stream: TextIO) -> None:
+    """Note that something that was printed to `stream` could not be written."""
+    _lost.add(stream)
+
+
+def is_disk_failure(error: OSError) -> bool:
+    """Tell whether nothing can be written because the disk is full or broken."""
+    return error.errno in _DISK_FAILS
+
+
 @contextmanager
 def _unless_disk_fails(stream: TextIO) -> Iterator[None]:
     """Drop what cannot be written: a full disk under the output of `strobe up` must not end the system."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _DISK_FAILS:
+        if not is_disk_failure(error):
             raise
-        _lost.add(stream)
+        lose(stream)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from strobe.cli.output import Column, cell_of, note, size_text, table
+from strobe.cli.output import Column, cell_of, count, note, size_text, table
 from strobe.runtime.documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
 from strobe.runtime.verdicts import ConditionStatus, Verdict
 from strobe.storage.levels import HOLDS, VIOLATED
@@ -151,12 +151,14 @@ def judged_text(condition: ConditionStatus) -> str:
 
 def condition_summary(condition: ConditionStatus) -> str:
     """Return what became of a condition, in one line, with the first violation if there is one."""
-    known = [f"{condition_text(condition)} ({judged_text(condition)} snapshots"]
+    known = [f"{condition_text(condition)} (judged {condition.judged:,} of {count(condition.committed, 'snapshot')}"]
     if condition.violation is not None:
         first = f"{condition.violation.found} ≠ {condition.violation.expected}"
         known.append(f"{condition.violated:,} violated, the first {condition.violation_snapshot} with {first}")
     known += [
-        f"{count:,} {name}" for name, count in (("error", condition.error), ("undecided", condition.undecided)) if count
+        f"{number:,} {name}"
+        for name, number in (("error", condition.error), ("undecided", condition.undecided))
+        if number
     ]
     return ", ".join(known) + ")"
 
@@ -173,8 +175,8 @@ def _picture(status: Status, events: list[str]) -> Any:
     from rich.console import Group
 
     head = (
-        f"epoch {status.epoch}, view {status.view} · {status.committed:,} snapshots, {status.aborted:,} aborted · "
-        f"log {status.log_position:,} · {status.api}"
+        f"epoch {status.epoch}, view {status.view} · {count(status.committed, 'snapshot')}, {status.aborted:,} aborted"
+        f" · log {status.log_position:,} · {status.api}"
     )
     lines = [cell_of(event, "") for event in events]
     return Group(

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strobe import __version__
 from strobe.errors import UNREADABLE, SnapshotIncomplete, SnapshotNotFound, StoreError, StrobeError, UsageError
+from strobe.names import in_words
 from strobe.runtime.addresses import is_loopback
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.documents import (
@@ -233,7 +234,7 @@ async def _body(request: Request, kind: type[Document]) -> Document:
     try:
         return msgspec.json.decode(bytes(body) or b"{}", type=kind)
     except UNREADABLE as error:
-        raise UsageError(f"the body is not what it must be: {error}; see /openapi.json") from error
+        raise UsageError(f"the body is not what it must be: {in_words(error)}; see /openapi.json") from error
 
 
 def _answer(document: Any, code: int = 200) -> Response:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from strobe.errors import UNREADABLE, TransportError, UsageError
-from strobe.names import Name, shown
+from strobe.names import Name, in_words, shown
 from strobe.protocol import ChannelSpec, SnapshotId
 from strobe.protocol.bounds import KEYS_MAX, Count, Port, PrintedId, Seconds, ViewNumber, Word
 from strobe.protocol.coordination import (
@@ -265,7 +265,7 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
             message.view.check()
         return message
     except (*UNREADABLE, UsageError) as error:
-        raise TransportError(f"a control message that cannot be read: {error}") from error
+        raise TransportError(f"a control message that cannot be read: {in_words(error)}") from error
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:

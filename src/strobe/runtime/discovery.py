@@ -9,7 +9,8 @@ import msgspec
 
 from strobe.errors import UNREADABLE, StoreError, TransportError
 from strobe.private_files import open_file
-from strobe.storage.locating import make_run_directory, run_directory
+from strobe.storage.layout import HEADER
+from strobe.storage.locating import is_object_url, locate, make_run_directory, run_directory
 
 FILE = "coordinator.json"
 _BYTES_MAX = 64 << 10
@@ -66,6 +67,11 @@ def discover(store: str) -> Discovered:
         with open_file(path) as file:
             return msgspec.json.decode(file.read(_BYTES_MAX), type=Discovered)
     except FileNotFoundError as error:
+        if not is_object_url(store) and not (locate(store) / HEADER).exists():
+            raise TransportError(
+                f"there is no store at {store} at the moment: it was moved away, or its file system is not mounted. "
+                "Bring it back; a coordinator that runs for it waits, and answers at its address: --api HOST:PORT"
+            ) from error
         raise TransportError(f"no coordinator runs for the store {store}; {start}") from error
     except OSError as error:
         raise TransportError(f"{path} cannot be read: {error.strerror or error}; {start}") from error

@@ -147,6 +147,7 @@ class Status(msgspec.Struct):
     processes: list[ProcessStatus]
     channels: list[ChannelStatus]
     open: list[OpenSnapshot]
+    # The newest outcomes that this coordinator knows: after a restart, those since the last checkpoint of the log.
     finished: list[FinishedSnapshot]
     rollbacks: list[RollbackReport]
     troubles: list[Trouble]

@@ -28,7 +28,7 @@ from typing import Any, cast
 import msgspec
 
 from strobe.errors import UNREADABLE, ProtocolViolation, TransportError, UsageError
-from strobe.names import Name
+from strobe.names import Name, in_words
 from strobe.protocol.bounds import Count, Word
 from strobe.protocol.events import Marker
 from strobe.protocol.frames import Frame, body_count
@@ -205,7 +205,7 @@ def read_control(kind: int, body: bytes | bytearray | memoryview) -> Any:
             found[0].check()
         return found
     except (*UNREADABLE, UsageError) as error:
-        raise FrameRejected("wrong body", f"a {KINDS[kind]} frame that cannot be read: {error}") from error
+        raise FrameRejected("wrong body", f"a {KINDS[kind]} frame that cannot be read: {in_words(error)}") from error
 
 
 def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0) -> None:

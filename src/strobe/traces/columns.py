@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND, Columns
-from strobe.errors import UNREADABLE, UsageError
+from strobe.errors import UNREADABLE, TraceDamaged
 from strobe.traces.arrow_columns import Integers, numbers_in, times_in
 from strobe.traces.rows import KINDS, count_up, to_table
 from strobe.traces.sealing import unreadable
@@ -93,7 +93,7 @@ class ProcessLines:
         try:
             return _to_json(_decode(payload))
         except (*UNREADABLE, TypeError, ValueError) as error:  # others: it has no form in JSON
-            raise UsageError(f"a payload in the trace of {self.process} cannot be read: {error}") from error
+            raise TraceDamaged(f"a payload in the trace of {self.process} cannot be read: {error}") from error
 
     def _of(self, kind: int, channel: str) -> npt.NDArray[np.bool_]:
         number = self.channels.index(channel) if channel in self.channels else NOTHING - 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from strobe.errors import UsageError
+from strobe.errors import TraceDamaged
 from strobe.private_files import open_file
 
 KEY = "seal"
@@ -29,7 +29,7 @@ def seal(raw: bytes) -> bytes:
 
 
 def read_sealed(path: Path) -> bytes:
-    """Return the bytes of a segment; UsageError if they do not match its checksum, or if it is no regular file."""
+    """Return the bytes of a segment; TraceDamaged if they do not match its checksum, or if it is no regular file."""
     try:
         raw = _read(path)
     except OSError as error:
@@ -38,7 +38,7 @@ def read_sealed(path: Path) -> bytes:
         raise unreadable(path, "its end is missing: it was cut short, or overwritten")
     start = raw.rfind(_MARK) + len(_MARK)
     if start < len(_MARK) or len(raw) < start + _DIGITS:
-        raise UsageError(
+        raise TraceDamaged(
             f"{path} is not a segment of a trace: it has no checksum; remove it, or give a directory epoch-NNNNNN"
         )
     if raw[start : start + _DIGITS] != _checksum(raw, start):
@@ -46,9 +46,9 @@ def read_sealed(path: Path) -> bytes:
     return raw
 
 
-def unreadable(path: Path, problem: str) -> UsageError:
+def unreadable(path: Path, problem: str) -> TraceDamaged:
     lines = problem.splitlines() or ["no reason was given"]
-    return UsageError(f"{path} cannot be read: {lines[0]}; it is damaged: remove it and those after it")
+    return TraceDamaged(f"{path} cannot be read: {lines[0]}; it is damaged: remove it and those after it")
 
 
 def _checksum(raw: bytes, start: int) -> bytes:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strobe.causality.trace_lines import VERSION
-from strobe.errors import UNREADABLE, UsageError
+from strobe.errors import UNREADABLE, TraceDamaged, UsageError
 from strobe.private_files import open_file
 from strobe.protocol import ChannelSpec
 from strobe.traces.pages import check_pages
@@ -105,7 +105,7 @@ class Segment(msgspec.Struct, frozen=True):
     def _check(self, raw: bytes, file: pq.ParquetFile) -> None:
         """Refuse a file of other columns, or whose rows would take more memory than those of a segment may."""
         if not file.schema_arrow.remove_metadata().equals(SCHEMA):
-            raise UsageError(f"{self.path} does not have the columns of a trace: {', '.join(SCHEMA.names)}")
+            raise TraceDamaged(f"{self.path} does not have the columns of a trace: {', '.join(SCHEMA.names)}")
         if file.metadata.num_rows > self.header.lines:
             raise unreadable(
                 self.path, f"it has {file.metadata.num_rows:,} rows for the {self.header.lines:,} lines of its header"
@@ -171,4 +171,4 @@ def read_segment(path: Path) -> Segment:
             raise UsageError(f"{path} is of version {fields['strobe_trace']}, and this Strobe reads version {VERSION}")
         return Segment(path, msgspec.convert(fields, SegmentHeader))
     except UNREADABLE as error:
-        raise UsageError(f"{path} is not a segment of a trace: {error}; give a directory epoch-NNNNNN") from error
+        raise TraceDamaged(f"{path} is not a segment of a trace: {error}; give a directory epoch-NNNNNN") from error
