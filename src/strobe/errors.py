@@ -23,6 +23,7 @@
     │   └── LogConflict           another writer has created this log entry first
     ├── TakenOver             another coordinator leads the store: this one must stop
     ├── LeftBehind            the log was read too long ago: entries that come next were removed
+    ├── LogReplaced           another copy of the store lies in its place: start again, and read its log
     └── MissingComponent      an extra or a program that this needs is not installed
         └── MissingExtra
 
@@ -37,6 +38,7 @@ __all__ = [
     "EntryUnreadable",
     "LeftBehind",
     "LogConflict",
+    "LogReplaced",
     "MissingComponent",
     "MissingExtra",
     "ProtocolViolation",
@@ -223,6 +225,27 @@ class LeftBehind(StrobeError):
         return (
             f"store {self.url}: the log has gone on, and entry {self.position} and later ones that were not read yet "
             "were removed since; a checkpoint has what they say: start again"
+        )
+
+
+class LogReplaced(StrobeError):
+    """The store at `url` has another log than the one that this coordinator leads, and a longer one (S1).
+
+    It had begun on a copy of the store, or there is one in its place now. Started again, it reads the log that is there
+    now.
+    """
+
+    exit_code = 6
+
+    def __init__(self, url: str, position: int) -> None:
+        super().__init__(url, position)
+        self.url = url
+        self.position = position
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.url}: entry {self.position} of the log is another one than this coordinator has read, and "
+            "the log goes on: this is another copy of the store; the coordinator ends, start it again to read this log"
         )
 
 

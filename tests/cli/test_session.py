@@ -48,6 +48,8 @@ class Children:
         self.failure = failure
         self.store, self.identity = "/no/store", ""
         self.needed = self.needs.append
+        self.seen = []
+        self.saw = self.seen.append
 
     def tick(self):
         self.ticks += 1

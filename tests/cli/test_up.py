@@ -29,7 +29,8 @@ from strobe.cli.supervisor import ChildFailed, Supervisor, _with_options
 from strobe.cli.systems import open_system
 from strobe.cli.up import coordinator_options
 from strobe.cli.watch import Watch, _picture
-from strobe.errors import TransportError
+from strobe.errors import LogReplaced, TransportError
+from strobe.protocol.log import EntryRef
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import Discovered
 from strobe.runtime.documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status
@@ -471,6 +472,21 @@ def test_who_ends_everything(tmp_path, name, code):
         supervisor._judge(supervisor._add(name, []), code)
     assert failed.value.exit_code == code
     assert failed.value.halted is (code == 1)
+
+
+def test_a_coordinator_gets_the_newest_entry_until_the_log_was_replaced(tmp_path):
+    """S1: the next one waits for a store with that entry; one that has found another log is not to wait for it."""
+    with supervising_on(tmp_path, ["b"]) as supervisor:
+        coordinator = supervisor._add("coordinator", ["coordinator"])
+        for position in (7, 9):
+            known = SimpleNamespace(last_entry=EntryRef(position, "a" * 64), pid=coordinator.pid)
+            supervisor.saw(known)
+        assert coordinator.arguments == ["coordinator", "--last-entry", f"9:{'a' * 64}"]
+        supervisor.saw(SimpleNamespace(last_entry=EntryRef(99, "b" * 64), pid=-1))  # of another coordinator
+        assert coordinator.arguments[-1].startswith("9:")
+        supervisor._judge(coordinator, LogReplaced.exit_code)
+        assert not coordinator.ended
+        assert coordinator.arguments == ["coordinator", "--last-entry", ""]
 
 
 def test_a_coordinator_that_has_run_and_cannot_come_back_is_tried_some_times_in_a_row(tmp_path):

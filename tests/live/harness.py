@@ -119,6 +119,7 @@ class Live:
             status = self.client.status()
         except TransportError:
             return None
+        self.supervisor.saw(status)
         for process in status.processes:
             if process.state == "missing":
                 self.supervisor.needed(process.name)
@@ -316,6 +317,22 @@ def moved_away(store, what):
     yield
     assert everything(store) == before
     shutil.rmtree(store, ignore_errors=True)
+    elsewhere.rename(store)
+
+
+@contextmanager
+def older_copy(store, entries):
+    """Put an older copy of the store in its place meanwhile, with fewer entries; nothing may be appended to its log."""
+    elsewhere = store.with_name("elsewhere")
+    store.rename(elsewhere)
+    (store / "log").mkdir(parents=True)
+    shutil.copy(elsewhere / "strobe.json", store)
+    kept = sorted((elsewhere / "log").iterdir())[:-entries]
+    for path in kept:
+        shutil.copy(path, store / "log")
+    yield
+    assert len(list((store / "log").iterdir())) == len(kept)
+    shutil.rmtree(store)
     elsewhere.rename(store)
 
 

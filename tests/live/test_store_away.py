@@ -1,5 +1,6 @@
 """Live: the store is moved away, or not mounted, or another one lies in its place; nothing begins from nothing (E7)."""
 
+import shutil
 import subprocess
 import sys
 
@@ -108,3 +109,45 @@ def test_E7_up_reports_what_it_waits_for_and_goes_on_from_the_newest_snapshot(tm
     assert "the path is empty" in text
     assert "rolled back" not in text
     check_everything(ledger.ledger, store)
+
+
+def test_S1_an_older_copy_of_the_store_is_waited_out(tmp_path):
+    """S1, E7: put in place while the coordinator is killed, it is not continued: the newest entry is known to `up`."""
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(2)
+        shutil.copytree(live.store, tmp_path / "copy")
+        live.wait_committed(5)
+        live.wait("the newest entries to be known", lambda s: s.last_entry is not None)
+        pids = {name: live.supervisor.pid(name) for name in ledger.NAMES}
+        live.store.rename(tmp_path / "real")
+        (tmp_path / "copy").rename(live.store)
+        before = len(list((live.store / "log").iterdir()))
+        live.kill(COORDINATOR)
+        live.wait_ended(COORDINATOR)
+        wait_until("the report", lambda: "holds an older copy of that store" in "".join(store_troubles(live)))
+        assert len(list((live.store / "log").iterdir())) == before
+        live.store.rename(tmp_path / "copy")
+        (tmp_path / "real").rename(live.store)
+        live.wait_committed(2)
+        assert live.epoch() == 1
+        assert {name: live.supervisor.pid(name) for name in ledger.NAMES} == pids
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+def test_S1_a_running_coordinator_reports_an_older_copy_and_goes_on_later(tmp_path):
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
+        live.wait_running()
+        live.wait_committed(2)
+        shutil.copytree(live.store, tmp_path / "copy")
+        live.wait_committed(5)
+        live.store.rename(tmp_path / "real")
+        (tmp_path / "copy").rename(live.store)
+        before = len(list((live.store / "log").iterdir()))
+        wait_until("the report", lambda: "as in an older copy of the store" in "".join(store_troubles(live)))
+        assert len(list((live.store / "log").iterdir())) == before
+        live.store.rename(tmp_path / "copy")
+        (tmp_path / "real").rename(live.store)
+        live.wait_committed(2)
+        assert [name for name, _ in live.gone] == []
+    check_everything(ledger.ledger, tmp_path / "store")

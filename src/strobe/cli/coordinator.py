@@ -15,6 +15,7 @@ from strobe.cli.logs import start_logging
 from strobe.cli.stores import CreateOption, StoreIdOption, way_to_create
 from strobe.cli.systems import open_system
 from strobe.errors import UsageError
+from strobe.protocol.log import EntryRef
 from strobe.runtime.coordinator import Coordinator
 from strobe.runtime.descriptors import raise_limit
 from strobe.runtime.event_log import EventLog
@@ -64,6 +65,8 @@ def coordinator(
             "--set", metavar="TABLE.KEY=VALUE", help="Any setting of system.toml, such as node.window_bytes=65536."
         ),
     ] = None,
+    # From who starts it again when it ends, such as `strobe up`.
+    last_entry: Annotated[str, typer.Option("--last-entry", hidden=True)] = "",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object per line.")] = False,
 ) -> int:
     """Run the coordinator of a system: nodes connect to it, and it takes snapshots and rolls back.
@@ -100,7 +103,18 @@ def coordinator(
         raise UsageError("--create makes a new store, and --store-id waits for an existing one; give only one of them")
     url = store or live.store
     with way_to_create(url, "coordinator", system):
-        return run_loop(_run(live, system, url, store_id or "", create, events))
+        return run_loop(_run(live, system, url, store_id or "", create, _entry(last_entry), events))
+
+
+def _entry(text: str) -> EntryRef | None:
+    """Return the entry that the log must have, as POSITION:CHECKSUM; None: nothing is known of it."""
+    if not text:
+        return None
+    position, _, checksum = text.partition(":")
+    try:
+        return msgspec.convert({"position": int(position), "blake3": checksum}, EntryRef)
+    except ValueError as error:
+        raise UsageError(f"--last-entry {text}: give POSITION:CHECKSUM of an entry of the log") from error
 
 
 def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSystem:
@@ -111,11 +125,15 @@ def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSyste
     return live
 
 
-async def _run(live: LiveSystem, system: str, store: str, store_id: str, create: bool, events: EventLog) -> int:
+async def _run(
+    live: LiveSystem, system: str, store: str, store_id: str, create: bool, known: EntryRef | None, events: EventLog
+) -> int:
     # The web server is imported here: whoever only asks for help does not wait for it.
     from strobe.runtime.service import CoordinatorService
 
-    coordinator = Coordinator(live.system, store, live.coordinator, live.node, live.retention, events, store_id, create)
+    coordinator = Coordinator(
+        live.system, store, live.coordinator, live.node, live.retention, events, store_id, create, known
+    )
     service = CoordinatorService(coordinator, judge=command_of(system, store, live.coordinator.verdict_bytes_max))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, service.end, 0)

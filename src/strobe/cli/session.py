@@ -133,6 +133,7 @@ class Session:
     def _show(self, status: Status) -> None:
         self._status, self._heard_s = status, time.monotonic()
         self._outcomes.see(status)
+        self._supervisor.saw(status)
         self._conditions[status.started_us] = status.conditions
         if self._silent:
             self._silent = False

@@ -5,6 +5,8 @@ however it ends, they end too. A child that was killed or crashed is started aga
 left; one that cannot run at all (bad usage, something missing) stops everything. A coordinator that has run before may
 find its port taken, or its store out of reach, when it is started again: that may pass, so it is tried some more times.
 A coordinator from which another one has taken over ends everything here: started again, it would take over in turn.
+A coordinator that is started again is given the newest entry of the log that the one before has reported, so that it
+waits while an older copy of the store lies in its place.
 """
 
 import contextlib
@@ -18,9 +20,10 @@ from collections.abc import Callable, Sequence
 from strobe.cli.child import COORDINATOR, Child, Gone
 from strobe.cli.child_log import ChildLog
 from strobe.cli.output import note
-from strobe.errors import StoreError, StrobeError, TakenOver, TransportError
+from strobe.errors import LogReplaced, StoreError, StrobeError, TakenOver, TransportError
 from strobe.runtime.client import Client
 from strobe.runtime.discovery import Discovered, discover
+from strobe.runtime.documents import Status
 from strobe.storage import Store
 from strobe.storage.locating import canonical_url, make_run_directory, run_directory
 
@@ -31,6 +34,7 @@ STOP_S_MAX = 15.0
 STOP_ANSWER_S = 3.0
 """Maximum time to wait for a coordinator's answer to a stop request."""
 CLOSE_S_MAX = 1.0
+_LAST_ENTRY = "--last-entry"
 _NOT_RUNNABLE = (2, 3)
 _NOT_NOW = 3
 _HALT = 1
@@ -123,6 +127,18 @@ class Supervisor:
         if child is not None and child.ended and child.process is None:
             child.ended = False
 
+    def saw(self, status: Status) -> None:
+        """Remember how far the log goes that the coordinator has."""
+        coordinator = self._children.get(COORDINATOR)
+        if coordinator is not None and status.last_entry is not None and status.pid == coordinator.pid:
+            last = f"{status.last_entry.position}:{status.last_entry.blake3}"
+            coordinator.arguments = _with_options(coordinator.arguments, {_LAST_ENTRY: last})
+
+    def _forget_log(self) -> None:
+        """There is another log now: the one that was known is not waited for."""
+        coordinator = self._children[COORDINATOR]
+        coordinator.arguments = _with_options(coordinator.arguments, {_LAST_ENTRY: ""})
+
     def pid(self, name: str) -> int | None:
         return self._children[name].pid
 
@@ -207,6 +223,9 @@ class Supervisor:
 
     def _judge(self, child: Child, code: int) -> None:
         """Decide what the end of a child means."""
+        if child.name == COORDINATOR and code == LogReplaced.exit_code:
+            self._forget_log()
+            return
         if self.stopping or self._may_return(child, code) or code < 0:
             return
         if (failure := _final(child, code)) is not None:
@@ -217,7 +236,8 @@ class Supervisor:
 
     def _may_return(self, child: Child, code: int) -> bool:
         """Tell whether a coordinator that could not come back just now is tried again; processes go on without it."""
-        child.failed_returns = child.failed_returns + 1 if code == _NOT_NOW and child.starts > 1 else 0
+        has_served = child.starts > 1 or bool(self.listen)
+        child.failed_returns = child.failed_returns + 1 if code == _NOT_NOW and has_served else 0
         return child.name == COORDINATOR and 0 < child.failed_returns <= RETURNS_MAX
 
     def _await_coordinator(self, child: Child) -> Discovered:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import TakenOver
+from strobe.errors import LogReplaced, TakenOver
 from strobe.process import System
 from strobe.protocol import Lifecycle, SnapshotId
 from strobe.protocol.coordination import (
@@ -33,7 +33,7 @@ from strobe.protocol.coordination import (
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.log import Begin, EpochStart, Manifest, Void
+from strobe.protocol.log import Begin, EntryRef, EpochStart, Manifest, Void
 from strobe.protocol.memory import recall
 from strobe.protocol.rollback import NEWEST, Goal
 from strobe.protocol.systems import first_view, who_must_stay
@@ -62,7 +62,8 @@ class Coordinator:
     """Drives a `Lifecycle` for the nodes that are connected. `start` it on the loop on which it was made.
 
     `ended` gives the exit code. With an `identity`, only the store with that one will do, and it is waited
-    for; else there must be one, or it is made if that is asked for (`create`).
+    for; else there must be one, or it is made if that is asked for (`create`). `known` is an entry that its log has: an
+    older copy of the store, without it, will not do either.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Coordinator:
         log: EventLog | None = None,
         identity: str = "",
         create: bool = False,
+        known: EntryRef | None = None,
     ) -> None:
         self.system = system
         self.store_url = store
@@ -106,6 +108,7 @@ class Coordinator:
         self.origin: Origin | None = None
         self.identity = identity
         self._create = create
+        self._known = known
         self.members = Members(self.settings.silence_s)
         self.progress = Progress()
         self.requests = Requests()
@@ -136,7 +139,7 @@ class Coordinator:
 
     async def open(self) -> None:
         """Open the store and read its log. UsageError: it is not the store of this system."""
-        await self.store.open(self.store_url, self.clock.now_us, self.identity, self._create)
+        await self.store.open(self.store_url, self.clock.now_us, self.identity, self._create, self._known)
         header = self.store.desk.store.header
         self.identity, self.store_url = header.store, self.store.desk.store.url
         if self.state.next_position:
@@ -179,6 +182,8 @@ class Coordinator:
         if isinstance(error, TakenOver):
             self.log.say("taken over", ERROR, term=error.term, coordinator=error.coordinator, own_term=error.own_term)
             self.requests.close(str(error))
+        elif isinstance(error, LogReplaced):
+            self.log.say("the log was replaced", ERROR, problem=str(error))
 
     def now_s(self) -> float:
         return self._loop.time()

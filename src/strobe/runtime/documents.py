@@ -8,6 +8,7 @@ from strobe.errors import UsageError
 from strobe.names import Name
 from strobe.plain_text import shortened
 from strobe.protocol.bounds import TEXT_MAX, PrintedId
+from strobe.protocol.log import EntryRef
 from strobe.runtime.verdicts import ConditionStatus, Verdict
 
 TIMEOUT_S_MAX = 3600.0
@@ -154,6 +155,7 @@ class Status(msgspec.Struct):
     halted: str | None
     left: list[str] = []
     term: int = 0
+    last_entry: EntryRef | None = None
     conditions: list[ConditionStatus] = []
 
 

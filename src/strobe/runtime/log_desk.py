@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import LeftBehind, LogConflict, StoreAway, StoreError, StrobeError, TakenOver
+from strobe.errors import LeftBehind, LogConflict, LogReplaced, StoreAway, StoreError, StrobeError, TakenOver
 from strobe.process import System
 from strobe.protocol.coordination import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
 from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Commit, Entry, EpochStart, Fence, Manifest, Pin, ReadEntry, Remove, Term, Void
+from strobe.protocol.log import Commit, Entry, EntryRef, EpochStart, Fence, Manifest, Pin, ReadEntry, Remove, Term, Void
 from strobe.runtime.choosing import Topology, below_released, choose
 from strobe.runtime.commits import CommitOrder, assemble
 from strobe.runtime.patience import may_pass
@@ -30,8 +30,10 @@ from strobe.runtime.settings import RetentionSettings
 from strobe.storage import Store, checkpointing, collect
 from strobe.storage.appending import begin_term
 from strobe.storage.checkpoints import Loaded, Origin
+from strobe.storage.log_end import require_entry
 from strobe.storage.proving import prove_stored
 from strobe.storage.retention import apply, plan
+from strobe.storage.sealed import UNSEALED
 
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 2.0
@@ -86,6 +88,8 @@ class LogDesk:
         self._url = url
         self._opened = False
         self.position = 0
+        # The newest entry that was read or written.
+        self.last: EntryRef | None = None
         self.foreign = 0
         self._is_begun = False
         self._now_us = now_us
@@ -93,15 +97,19 @@ class LogDesk:
         self._closing = threading.Event()
         self._failures = 0
 
-    def open(self, identity: str = "", create: bool = False) -> None:
+    def open(self, identity: str = "", create: bool = False, known: EntryRef | None = None) -> None:
         """Open the store with this identity, or wait for it. Without one: the store there is, or else StoreMissing.
 
-        `create`: if there is none, make one first.
+        `create`: if there is none, make one first. `known`: its log has this entry; a copy without it is not accepted.
         """
 
         def attempt() -> Store:
             every = checkpointing.EVERY
-            return Store.open(self._url, identity=identity, manifests_kept=MANIFESTS_KEPT, checkpoint_every=every)
+            kept = MANIFESTS_KEPT
+            store = Store.open(self._url, identity=identity, manifests_kept=kept, checkpoint_every=every)
+            if known is not None:
+                require_entry(store.place, identity, known)
+            return store
 
         if create:
             Store.open_or_create(self._url)
@@ -128,6 +136,7 @@ class LogDesk:
             self._is_begun = True
             if loaded is not None:
                 self.position = loaded.checkpoint.position
+                self.last = EntryRef(self.position - 1, loaded.checkpoint.previous)
                 return [Resumed(loaded)]
         told: list[Told] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
         return told
@@ -191,7 +200,7 @@ class LogDesk:
         except LogConflict:
             assert entry is not None, "only the append itself can come into conflict"
             return [*told, *self._patiently(self._read), AppendLost(entry)]
-        except (TakenOver, LeftBehind):
+        except (TakenOver, LeftBehind, LogReplaced):
             raise
         except StrobeError as error:
             found = self._patiently(self._read)
@@ -257,6 +266,8 @@ class LogDesk:
     def _take(self, entry: ReadEntry, foreign: bool) -> Logged:
         """Take in the next entry. StoreError: it is still the next one."""
         logged = Logged(entry, foreign, self.store.origin(entry))
+        if self.store.entry_ref(self.position).blake3 != UNSEALED:
+            self.last = self.store.entry_ref(self.position)
         self.position += 1
         return logged
 

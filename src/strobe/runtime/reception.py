@@ -87,7 +87,8 @@ class Reception:
         if register.term > coordinator.term:
             coordinator.poll()  # another one leads: this one ends as soon as it has read so
             reason = (
-                f"a coordinator of term {register.term} leads the system, and this one is of term {coordinator.term}"
+                f"a coordinator of term {register.term} leads the system, and this one is of term {coordinator.term}; "
+                "if no other one runs, the store here is an older copy: put the newer one back"
             )
             return Refused(reason, False)
         if register.version != VERSION:
@@ -108,7 +109,11 @@ class Reception:
         if brain.epoch == 0:
             return Refused("the coordinator has not started the first epoch yet", False)
         if register.epoch > brain.epoch:
-            return Refused(f"this node is of epoch {register.epoch}, the log has only {brain.epoch} as yet", False)
+            coordinator.poll()
+            reason = f"this node is of epoch {register.epoch}, the log has only {brain.epoch} as yet"
+            return Refused(
+                f"{reason}; if that stays so, the store here is an older copy: put the newer one back", False
+            )
         return self._cannot_join(register) if self._joins(register) else None
 
     def _is_known(self, register: Register) -> bool:

@@ -41,6 +41,7 @@ def describe(watch: Watch, listen: str, api: str) -> Status:
         settled=brain.settled and not brain.recovering,
         rolling_back=brain.rollback.pending and coordinator.halted is None,
         log_position=coordinator.state.next_position,
+        last_entry=coordinator.store.last_entry,
         interval_s=coordinator.settings.interval_s,
         committed=len(coordinator.state.committed),
         aborted=len(coordinator.state.aborted),

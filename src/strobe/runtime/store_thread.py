@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
+from strobe.protocol.log import EntryRef
 from strobe.runtime.event_log import ERROR, EventLog
 from strobe.runtime.log_desk import Closing, LogDesk, Told
 
@@ -39,15 +40,27 @@ class StoreThread:
         assert self._desk is not None, "nothing is ordered before the log was read"
         return self._desk
 
-    async def open(self, url: str, now_us: Callable[[], int], identity: str = "", create: bool = False) -> None:
+    @property
+    def last_entry(self) -> EntryRef | None:
+        """The newest entry of the log that was read or written; None: none was yet."""
+        return self._desk.last if self._desk is not None else None
+
+    async def open(
+        self,
+        url: str,
+        now_us: Callable[[], int],
+        identity: str = "",
+        create: bool = False,
+        known: EntryRef | None = None,
+    ) -> None:
         """Open the store, and take all that its log has. StoreError: it cannot be opened, or is damaged.
 
-        A store with a known `identity` that is not there is waited for.
+        A store with a known `identity` that is not there is waited for, and so is one whose log has the entry `known`.
         """
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         self._desk = LogDesk(url, now_us, self._report)
-        await self._do(self._desk.open, identity, create)
+        await self._do(self._desk.open, identity, create, known)
         self._is_open = True
         while some := await self._do(self._desk.read_some):
             for told in some:

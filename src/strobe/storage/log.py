@@ -18,6 +18,7 @@ from contextlib import suppress
 from strobe.errors import (
     LeftBehind,
     LogConflict,
+    LogReplaced,
     StoreCorrupt,
     StoreError,
     StoreFormatError,
@@ -119,6 +120,7 @@ class Log:
             decoded = self._decoded(position)
         except StoreCorrupt:
             self._require_current(new)
+            self._require_same(position)
             raise
         if decoded is None and (position > new or self._is_to_look()):
             self._require_current(new)
@@ -133,6 +135,21 @@ class Log:
         self._looked_s = time.monotonic()
         if fresher(self._place, self._header_checksum, position) is not None:
             raise self._left_behind(position)
+
+    def _require_same(self, position: int) -> None:
+        """Raise LogReplaced if a coordinator finds entry `position`, and another one before it than it has read."""
+        if self._led is None or not position or position != len(self._checksums) or self._previous(position) is None:
+            return
+        name, url = entry_name(position - 1), self._place.url
+        raw, following = self._place.read(name), self._place.read(entry_name(position))
+        with suppress(StoreCorrupt, StoreFormatError):
+            if raw is None or following is None:
+                return
+            # Only what is sound by itself: else the entry is damaged, and may be put back.
+            there = decode_entry(raw, url, position - 1, None).checksum
+            decode_entry(following, url, position, there)
+            if there != self._previous(position):
+                raise LogReplaced(url, position - 1)
 
     def _left_behind(self, position: int) -> StrobeError:
         if self._led is not None:
@@ -283,7 +300,8 @@ class Log:
         if position and self._previous(position) is not None:
             raw = self._place.read(entry_name(position - 1))
             if raw is None or stated_checksum(raw) != self._before(position):
-                problem = "is missing" if raw is None else "was replaced after it had been read"
+                problem = "is missing" if raw is None else "was replaced"
+                problem = f"{problem} after it had been read, as in an older copy of the store; put the newer one back"
                 raise StoreCorrupt(self._place.url, entry_name(position - 1), problem)
 
     def _sync_predecessors(self, position: int) -> None:

@@ -7,16 +7,20 @@ checkpoint from beyond the end means that entries are missing. A log that is con
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
-from strobe.errors import StoreCorrupt
+from strobe.errors import StoreAway, StoreCorrupt
+from strobe.protocol.log import EntryRef
 from strobe.storage.blobs import blob_directory, directory_begin
 from strobe.storage.checkpoints import checkpoint_position
 from strobe.storage.entries import entry_name
 from strobe.storage.gaps import near, positions
 from strobe.storage.layout import BLOBS, CHECKPOINTS, DIRECTORIES, LOG
 from strobe.storage.place import Place
+from strobe.storage.removed_entries import is_superseded
+from strobe.storage.sealed import check_seal
 
 _PROBES = 32
 _NAMED_MAX = 3
@@ -61,6 +65,23 @@ def require_newest(place: Place, end: int) -> None:
     found = leftovers(place, end)
     if found:
         raise StoreCorrupt(place.url, entry_name(end), _missing_problem(end, found))
+
+
+def require_entry(place: Place, identity: str, entry: EntryRef) -> None:
+    """Raise StoreAway if an older copy of the store is in its place: one without this entry, which the log had before.
+
+    StoreCorrupt: the log has lost its newest entries.
+    """
+    name = entry_name(entry.position)
+    raw = place.read(name)
+    if raw is None and not is_superseded(place, entry.position):
+        require_newest(place, last_position(place) + 1)
+        raise StoreAway(
+            place.url, identity, f"holds an older copy of that store, without {name}, which was there before"
+        )
+    with suppress(StoreCorrupt):  # a damaged one is reported when the log is read
+        if raw is not None and check_seal(raw, place.url, name) != entry.blake3:
+            raise StoreAway(place.url, identity, f"holds another copy of that store, in which {name} is another entry")
 
 
 def require_begun(place: Place) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from tests.storage.samples import begin, commit, sample
 
-from strobe.errors import StoreCorrupt
+from strobe.errors import LogReplaced, StoreAway, StoreCorrupt
 from strobe.protocol.log import Abort, Pin, Remove
 from strobe.storage import CommitStep, Store, collect
 from strobe.storage.appending import begin_term
 from strobe.storage.checkpoints import newest_first
-from strobe.storage.log_end import leftovers
+from strobe.storage.entries import entry_name
+from strobe.storage.log_end import leftovers, require_entry
 from strobe.storage.repair import examine
 
 SNAPSHOTS = 4
@@ -120,3 +121,58 @@ def test_of_many_leftovers_the_first_few_are_named(store: Store) -> None:
     cut(store, 0)
     with pytest.raises(StoreCorrupt, match=r"blobs/0{19}0, blobs/0{19}2, blobs/0{19}4 and 1 more can only"):
         begin_term(Store.open(store.url), "here", 0)
+
+
+def diverged(store: Store, more: int) -> tuple[Store, Path]:
+    """Return a coordinator's store on a copy of `store`, and the real one, which has `more` entries beyond it."""
+    root = Path(store.url)
+    copy = root.with_name("copy")
+    shutil.copytree(root, copy)
+    begin_term(store, "the real one", 0)
+    for _ in range(more):
+        pin(store)
+    root.rename(root.with_name("real"))
+    copy.rename(root)
+    led = Store.open(root)
+    begin_term(led, "on a copy", 0)
+    shutil.rmtree(root)
+    root.with_name("real").rename(root)
+    return led, root
+
+
+def test_S1_a_coordinator_that_finds_another_longer_log_ends(store: Store) -> None:
+    led, root = diverged(store, 3)
+    with pytest.raises(LogReplaced, match="is another one than this coordinator has read"):
+        list(led.read_log(led.known.next_position))
+    assert begin_term(Store.open(root), "again", 0) == 2
+
+
+def test_S1_a_coordinator_waits_where_the_other_log_is_not_longer(store: Store) -> None:
+    led, root = diverged(store, 0)
+    assert list(led.read_log(led.known.next_position)) == []
+    with pytest.raises(StoreCorrupt, match="as in an older copy of the store"):
+        pin(led)
+    assert begin_term(Store.open(root), "again", 0) == 2
+
+
+def test_S1_a_damaged_entry_is_not_taken_for_another_log(store: Store) -> None:
+    begin_term(store, "here", 0)
+    end = store.state().next_position
+    pin(Store.open(store.url))
+    path = Path(store.url) / entry_name(end)
+    path.write_bytes(path.read_bytes().replace(b'"pinned":true', b'"pinned":null'))
+    with pytest.raises(StoreCorrupt, match="do not match"):
+        list(store.read_log(end))
+
+
+def test_S1_a_store_without_an_entry_that_was_known_is_an_older_copy(store: Store) -> None:
+    identity = store.header.store
+    known = store.entry_ref(store.state().next_position - 1)
+    require_entry(store.place, identity, known)
+    cut(store, known.position)
+    shutil.rmtree(Path(store.url) / "blobs")
+    with pytest.raises(StoreAway, match="holds an older copy of that store"):
+        require_entry(store.place, identity, known)
+    pin(Store.open(store.url))
+    with pytest.raises(StoreAway, match="is another entry"):
+        require_entry(store.place, identity, known)
