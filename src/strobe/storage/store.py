@@ -8,7 +8,9 @@ A writer goes through it in this order, and every step survives the next one's f
 One `Store` is for one thread; any number of stores, in any number of processes, may be open on one place.
 """
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -137,8 +139,9 @@ class Store:
         """Begin with the newest checkpoint that can be used, before anything of the log is read; return it, if any."""
         if not self._is_begun:
             problems: list[str] = []
-            found = usable(self.place, self.header.blake3, self.read_manifest, problems)
-            self._begin(next(found, None), problems)
+            with _without_garbage_collection():
+                found = usable(self.place, self.header.blake3, self.read_manifest, problems)
+                self._begin(next(found, None), problems)
             self._is_begun = True
         return self._resumed
 
@@ -325,6 +328,18 @@ class Store:
             if ref.begin != opened.position and ref not in reusable:
                 raise UsageError(f"snapshot {snapshot_id}: {blob_name(ref)} is neither its own blob nor its parent's")
             self.blobs.check_size(ref)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """For making many objects that all stay: the collector would look through them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _check_manifest(snapshot_id: str, manifest: Manifest, opened: Opened) -> None:
