@@ -3,10 +3,12 @@
 import threading
 
 import pytest
-from tests.cli.command_line import run, run_apart
+from tests.cli.command_line import BANK, run, run_apart
 
 from strobe import Process, System
 from strobe.cli import checking
+from strobe.cli.old_output import refuse_old_output
+from strobe.runtime.sinks import FileSink
 
 SYSTEM = """
 import msgspec
@@ -78,3 +80,40 @@ def test_a_check_that_does_not_return_is_reported(monkeypatch):
     monkeypatch.setattr(checking, "note", lambda text: (notes.append(text), reported.set()))
     checking.check_all(System({"a": Waiting()}, []))
     assert notes[0].startswith("still checking the system")
+
+
+OUTPUT = """
+from strobe.runtime import FileSink
+class Till(Branch):
+    def start(self, ctx): ctx.emit("out", 1)
+mine = System({"a": Till()}, [], sinks={"out": FileSink("out.jsonl", process="a")})
+"""
+
+
+def test_R2_output_of_another_store_is_refused_before_anything_is_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SYSTEM + OUTPUT)
+    (tmp_path / "out.jsonl").write_text("1\n" * 600)
+    result = run("up", "mine.py:mine", "--store", "s", "--create")
+    assert result.code == 2
+    assert "sink 'out' has released 1,200 bytes into out.jsonl already, and the store s has no snapshot" in result.error
+    assert "move out.jsonl and out.jsonl.staged away to begin again" in result.error
+    assert not (tmp_path / "s").exists()
+
+
+def test_R2_output_that_follows_from_the_store_is_accepted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out.jsonl").write_text("1\n")
+    system = System({"a": Plain()}, [], sinks={"out": FileSink("out.jsonl", process="a")})
+    assert run("simulate", BANK, "--snapshots", "1", "--faults", "none", "--store", "s").code == 0
+    refuse_old_output(system, "s")
+    (tmp_path / "out.jsonl").unlink()
+    refuse_old_output(system, "absent")
+
+
+class Plain(Process):
+    def capture(self):
+        return b""
+
+    def restore(self, state):
+        pass

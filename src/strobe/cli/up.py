@@ -9,6 +9,7 @@ from strobe.cli.asking import ask
 from strobe.cli.checking import check_all, programs_of
 from strobe.cli.commands import JsonOption, new_app
 from strobe.cli.live import LiveSystem, SystemArgument, check_settings, load_live, with_settings
+from strobe.cli.old_output import refuse_old_output
 from strobe.cli.output import beside_document, print_json
 from strobe.cli.session import Session
 from strobe.cli.stores import CreateOption, live_store
@@ -85,6 +86,7 @@ def up(
     options = coordinator_options(live, interval, trace, settings or [])
     url = store or live.store
     # In a thread, so that Ctrl-C works while the store does not respond.
+    ask(lambda: refuse_old_output(live.system, url)).result()
     identity = ask(lambda: live_store(url, create, "up", system)).result().header.store
     with beside_document(json), Supervisor(system, url, ours, options, identity=identity) as supervisor:
         session = Session(supervisor, programs, quiet=json)
