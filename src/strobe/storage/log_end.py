@@ -68,17 +68,15 @@ def require_newest(place: Place, end: int) -> None:
 
 
 def require_entry(place: Place, identity: str, entry: EntryRef) -> None:
-    """Raise StoreAway if an older copy of the store is in its place: one without this entry, which the log had before.
+    """Raise StoreAway if the log lacks this entry, which it had before: an older copy of the store is in its place.
 
-    StoreCorrupt: the log has lost its newest entries.
+    Blobs and checkpoints show nothing here: nodes may have written to the copy by now.
     """
     name = entry_name(entry.position)
     raw = place.read(name)
     if raw is None and not is_superseded(place, entry.position):
-        require_newest(place, last_position(place) + 1)
-        raise StoreAway(
-            place.url, identity, f"holds an older copy of that store, without {name}, which was there before"
-        )
+        found = f"holds an older copy of that store, or has lost entries of its log: {name} was there before"
+        raise StoreAway(place.url, identity, found)
     with suppress(StoreCorrupt):  # a damaged one is reported when the log is read
         if raw is not None and check_seal(raw, place.url, name) != entry.blake3:
             raise StoreAway(place.url, identity, f"holds another copy of that store, in which {name} is another entry")
