@@ -57,11 +57,14 @@ def gap_at(place: Place, position: int) -> Gap | None:
 
     Entries may be created while names are listed. So a gap is one whose first entry is still missing afterwards.
     """
-    listed = positions(place)
-    index = bisect_left(listed, position)
-    if index == len(listed) or listed[index] == position or place.size(entry_name(position)) is not None:
+    names = place.names(LOG)
+    # They have 20 digits, so they are in the order of their positions: only those from there on are looked at.
+    later = (entry_position(name) for name in names[bisect_left(names, f"{position:020d}") :])
+    following = next((found for found in later if found is not None), None)
+    if following in (None, position) or place.size(entry_name(position)) is not None:
         return None
-    return Gap(position, listed[index])
+    assert following is not None
+    return Gap(position, following)
 
 
 def near(listed: list[int], start: int) -> list[int]:
