@@ -25,7 +25,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.live import fused, ledger
-from tests.live.harness import IN_ITS_PLACE, LEDGER, MANY_ROLLBACKS, ROOT, assert_nothing_left, moved_away, running
+from tests.live.harness import (
+    IN_ITS_PLACE,
+    LEDGER,
+    MANY_ROLLBACKS,
+    ROOT,
+    assert_nothing_left,
+    moved_away,
+    older_copy,
+    running,
+)
 from tests.live.strangers import HALF_OPEN, Crowd, garbage, throw
 
 from strobe.causality.proof import verify
@@ -100,6 +109,7 @@ class Soak:
             self.take_over: (0.5, ["coordinator taken over"]),
             self.fill_disk: (1, ["disks full"]),
             self.take_store_away: (1, ["stores moved away"]),
+            self.put_back_older_copy: (1, ["older copies"]),
             self.restore: (0.5, ["rollbacks asked for"]),
             self.leave_or_join: (2, ["leaves", "joins"]),
             self.damage_blob: (0.5, ["blobs damaged"]),
@@ -223,6 +233,19 @@ class Soak:
                 self._count(kind, self.live.supervisor.kill(victim))
             self._pass_time(self.chance.uniform(0.1, 1.5))
         self._count("stores moved away", 1)
+
+    def put_back_older_copy(self):
+        """Put an older copy of the store in its place for a while; the coordinator is killed meanwhile, or nobody."""
+        status = self.live.status()  # the newest entry is known from it, as to `strobe up`
+        if status is None or status.last_entry is None or self.live.supervisor.pid(COORDINATOR) != status.pid:
+            return
+        newest = max(int(path.stem) for path in (self.live.store / "log").iterdir())
+        newer = newest + 1 - status.last_entry.position
+        with older_copy(self.live.store, newer + self.chance.randint(0, 5)):
+            if self.chance.random() < 0.7:
+                self._count("coordinator killed", self.live.supervisor.kill(COORDINATOR))
+            self._pass_time(self.chance.uniform(0.1, 1.5))
+        self._count("older copies", 1)
 
     def restore(self):
         self._ask("rollbacks asked for", lambda: self.live.client.restore(timeout_s=0.5))
