@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, GreaterThan
 from tests.spark.generate import good_snapshots
 from tests.spark.stores import commit, damage, store_with
 
 from strobe.errors import StoreFormatError
 from strobe.protocol.log import Pin
 from strobe.spark import columns as c
-from strobe.spark.source import StrobeReader
+from strobe.spark.source import FilteringReader, StrobeReader
 from strobe.spark.source_options import SourceOptions
 from strobe.storage import Store, append_when, collect, retention
-from strobe.storage.blobs import blob_name
 from strobe.storage.disk import Disk
 from strobe.storage.entries import entry_name
 
@@ -38,18 +38,17 @@ def test_only_what_is_asked_for_is_read(spark: SparkSession, tmp_path: Path) -> 
     assert [tuple(row) for row in processes] == [("a",)]
 
 
-def test_filters_of_a_query_are_pushed_down_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    """What cannot be read ends a query that reads it: here the blobs of another snapshot."""
+def test_filters_are_pushed_down_if_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     store = store_with(tmp_path / "store", good_snapshots(5, 3))
-    (_, _, other), (_, wanted, _), _ = store.list()
-    blobs = (tmp_path / "store" / blob_name(other.processes["a"].state)).parent
-    shutil.rmtree(blobs)
-    blobs.touch()
+    wanted = store.list()[1][1]
     condition = f"snapshot_id = '{wanted}' AND process = 'a'"
-    pushed = load(spark, store.url, "process_states", verify="read", pushFilters="true").where(condition)
+    pushed = load(spark, store.url, "process_states", pushFilters="true").where(condition)
     assert [(row[c.SNAPSHOT_ID], row[c.PROCESS]) for row in pushed.collect()] == [(wanted, "a")]
-    with pytest.raises(PySparkException, match="cannot read"):
-        load(spark, store.url, "process_states", verify="read").where(condition).collect()
+
+    reader = FilteringReader(SourceOptions.parse({"path": store.url, "table": "process_states"}))
+    later = GreaterThan(("position",), 3)
+    assert list(reader.pushFilters([EqualTo((c.SNAPSHOT_ID,), wanted), EqualTo((c.PROCESS,), "a"), later])) == [later]
+    assert (reader.asked.snapshots, reader.asked.request.process) == ({wanted}, "a")
 
 
 def test_filters_are_not_pushed_down_by_default_so_that_a_table_can_be_asked_twice(
