@@ -1,10 +1,11 @@
-"""Joins the promises (docs/promises.toml) with the tests that show them (tests/claims, tests/live) into docs/claims.md.
+"""Joins the promises (docs/promises.toml) with their code and the tests that show them into docs/claims.md.
 
 A test cites promises by id, first thing in its name (`test_C3_first_marker_...`, `test_E6_E7_...`) or first thing in
-its docstring (`C3: ...`, `E6, E7: ...`). Tests are read as text and never imported.
+its docstring (`C3: ...`, `E6, E7: ...`). A file of tests cites them in its docstring, in parentheses (`(S1, S2)`).
+Tests in tests/claims and tests/live are listed by name, all others by file. They are read as text and never imported.
 
     tools/claims.py            write docs/claims.md
-    tools/claims.py --check    write nothing; fail when it is stale, or a built promise has no test
+    tools/claims.py --check    write nothing; fail when it is stale, a built promise has no test, or a path is wrong
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMISES = Path("docs/promises.toml")
-TESTS = (Path("tests/claims"), Path("tests/live"))
+TESTS = Path("tests")
+SHOWING = ("tests/claims/", "tests/live/")
+SOURCE = Path("src/strobe")
 CLAIMS = Path("docs/claims.md")
 
 STATUSES = ("built", "planned")
-HEADER = ("| id | promise in short | status | tests |", "|---|---|---|---|")
 
 ID = r"[A-Z][0-9]+"
 CITED_IN_NAME = re.compile(rf"test_((?:{ID}_)+)")
 CITED_IN_DOCSTRING = re.compile(rf"({ID}(?:,? (?:and )?{ID})*):")
+CITED_BY_FILE = re.compile(rf"\(({ID}(?:, {ID}| and {ID}|-{ID})*)[);]")
 
 
 class ClaimsError(Exception):
@@ -41,6 +44,7 @@ class Promise:
     short: str
     status: str
     scope: str = ""
+    code: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -79,44 +83,81 @@ def tests_in(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str
             yield f"{prefix}::{node.name}", cited_ids(node.name, ast.get_docstring(node))
 
 
-def tests_by_promise(root: Path, promises: Promises) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {id_: [] for id_ in promises.by_id}
-    for path in sorted(path for place in TESTS for path in (root / place).rglob("test_*.py")):
-        for test, ids in tests_in(ast.parse(path.read_text(encoding="utf-8")), path.relative_to(root).as_posix()):
-            for id_ in ids:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The tests that show a promise, by name; and the files that have other tests of it."""
+
+    tests: list[str]
+    files: list[str]
+
+
+def tests_by_promise(root: Path, promises: Promises) -> dict[str, Shown]:
+    found = {id_: Shown([], []) for id_ in promises.by_id}
+    for path in sorted((root / TESTS).rglob("test_*.py")):
+        file = path.relative_to(root).as_posix()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tests = list(tests_in(tree, file))
+        of_file = cited_by_file(ast.get_docstring(tree), promises)
+        for test, ids in tests:
+            for id_ in dict.fromkeys([*ids, *of_file]):
                 if id_ not in found:
                     raise ClaimsError(f"{test} cites {id_}, which is no promise in {PROMISES.as_posix()}")
-                found[id_].append(test)
+                if id_ in ids and file.startswith(SHOWING):
+                    found[id_].tests.append(test)
+                elif file not in found[id_].files:
+                    found[id_].files.append(file)
     return found
 
 
-def render(promises: Promises, tests: dict[str, list[str]]) -> str:
+def cited_by_file(docstring: str | None, promises: Promises) -> list[str]:
+    """The promises that a file of tests is about."""
+    cited = " ".join(match[1] for match in CITED_BY_FILE.finditer(docstring or ""))
+    return [id_ for id_ in dict.fromkeys(re.findall(ID, cited)) if id_ in promises.by_id]
+
+
+def render(promises: Promises, tests: dict[str, Shown]) -> str:
     built = sum(promise.status == "built" for promise in promises.by_id.values())
     lines = [
-        "<!-- Written by `make claims` from docs/promises.toml and tests/claims; change those instead. -->",
-        "# What is promised, and the tests that show it",
+        "<!-- Written by `make claims` from docs/promises.toml and the tests; change those instead. -->",
+        "# What is promised, the code that does it, and the tests that show it",
         "",
-        f"{len(promises.by_id)} promises, {built} built. Run one with `.venv/bin/python -m pytest <test>`.",
+        f"{len(promises.by_id)} promises, {built} built. Code is below `{SOURCE.as_posix()}`. Run a test with",
+        "`.venv/bin/python -m pytest TEST`.",
     ]
     for letter, title in promises.groups.items():
-        rows = [_row(promise, tests[id_]) for id_, promise in promises.by_id.items() if id_[0] == letter]
-        lines += ["", f"## {letter}: {title}", "", *HEADER, *rows]
+        lines += ["", f"## {letter}: {title}"]
+        for id_, promise in promises.by_id.items():
+            if id_[0] == letter:
+                lines += ["", *_section(promise, tests[id_])]
     return "\n".join(lines) + "\n"
 
 
-def _row(promise: Promise, tests: list[str]) -> str:
-    status = f"{promise.status}, {promise.scope}" if promise.scope else promise.status
-    cited = "<br>".join(f"`{test}`" for test in tests)
-    return f"| {promise.id} | {promise.short} | {status} | {cited} |"
+def _section(promise: Promise, shown: Shown) -> list[str]:
+    status = "" if promise.status == "built" else f" *({promise.status})*"
+    lines = [f"**{promise.id}** {promise.short}{status}", ""]
+    if promise.scope:
+        lines.append(f"- holds for: {promise.scope}")
+    if promise.code:
+        lines.append(f"- code: {', '.join(f'`{file}`' for file in promise.code)}")
+    lines += [f"- `{test}`" for test in shown.tests]
+    if shown.files:
+        lines.append(f"- also: {', '.join(f'`{file}`' for file in shown.files)}")
+    return lines if lines[-1] else lines[:-1]
 
 
-def problems(root: Path, promises: Promises, tests: dict[str, list[str]]) -> list[str]:
+def problems(root: Path, promises: Promises, tests: dict[str, Shown]) -> list[str]:
     """Why the claims cannot stand as they are; empty when they can."""
-    found = [
-        f"{id_} is built, but no test in {' or '.join(map(str, TESTS))} cites it: {promise.short}"
-        for id_, promise in promises.by_id.items()
-        if promise.status == "built" and not tests[id_]
-    ]
+    found = []
+    for id_, promise in promises.by_id.items():
+        if promise.status == "built" and not tests[id_].tests:
+            found.append(f"{id_} is built, but no test in {' or '.join(SHOWING)} cites it: {promise.short}")
+        if promise.status == "built" and not promise.code:
+            found.append(f"{id_} is built, but {PROMISES.as_posix()} names no code of it")
+        found += [
+            f"{id_}: {SOURCE.as_posix()}/{file} does not exist; correct {PROMISES.as_posix()}"
+            for file in promise.code
+            if not (root / SOURCE / file).is_file()
+        ]
     claims = root / CLAIMS
     if not claims.exists() or claims.read_text(encoding="utf-8") != render(promises, tests):
         found.append(f"{CLAIMS.as_posix()} is stale: run `make claims`")

@@ -15,6 +15,7 @@ C = "the algorithm"
 [promises.C1]
 short = "Any process may initiate."
 status = "built"
+code = ["marker.py"]
 [promises.C2]
 short = "Markers come first."
 status = "planned"
@@ -42,6 +43,8 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/promises.toml").write_text(PROMISES)
     (tmp_path / "tests/claims").mkdir(parents=True)
+    (tmp_path / "src/strobe").mkdir(parents=True)
+    (tmp_path / "src/strobe/marker.py").touch()
     return tmp_path
 
 
@@ -92,3 +95,19 @@ def test_an_unknown_id_is_refused(project: Path, capsys: pytest.CaptureFixture[s
     write_test(project, "def test_C9_unheard_of(): ...\n")
     assert claims.main([], project) == 1
     assert "test_C9_unheard_of cites C9, which is no promise" in capsys.readouterr().err
+
+
+def test_tests_elsewhere_are_indexed_by_file(project: Path) -> None:
+    write_test(project, "def test_C1_anyone(): ...\n")
+    (project / "tests/test_more.py").write_text("def test_C1_two(): ...\ndef test_other(): ...\n")
+    (project / "tests/test_file.py").write_text('"""All of initiating (C1)."""\ndef test_a(): ...\ndef test_b(): ...\n')
+    claims.main([], project)
+    assert "- also: `tests/test_file.py`, `tests/test_more.py`\n" in (project / "docs/claims.md").read_text()
+
+
+def test_check_names_code_that_does_not_exist(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_test(project, "def test_C1_anyone(): ...\n")
+    claims.main([], project)
+    (project / "src/strobe/marker.py").unlink()
+    assert claims.main(["--check"], project) == 1
+    assert "C1: src/strobe/marker.py does not exist" in capsys.readouterr().err
