@@ -19,7 +19,7 @@ test: ## run every test; a skipped test fails the run
 
 unit: ## run the unit tests: half a minute
 	@tools/setup test
-	@$(PYTEST) tests/unit
+	@$(PYTEST) --unit
 
 soak: ## ten minutes of faults: kills, stops, resets, full disks, garbage, members that come and go
 	@tools/setup test

@@ -7,7 +7,7 @@ read none.
 from pathlib import Path
 
 from strobe.protocol import FIFO, ChannelSpec, SnapshotId, View
-from strobe.protocol.log import (
+from strobe.protocol.values.log_entries import (
     Begin,
     BlobRef,
     Commit,
@@ -19,7 +19,7 @@ from strobe.protocol.log import (
     Section,
 )
 from strobe.storage import Store
-from strobe.storage.entries import encode_entry, entry_name
+from strobe.storage.entries.log_file import encode_entry, entry_name
 
 PROTOCOL = "chandy-lamport"
 PROCESSES = ("a", "b", "c")

@@ -15,9 +15,9 @@ from unittest.mock import patch
 from bench.barrier_systems import FRAMES, GATE, SENT, SERVICE_S
 from bench.figures import Figure, at_most, shown
 from strobe import Channel, Process, System
-from strobe.cli.supervisor import Supervisor
+from strobe.cli.live.supervisor import Supervisor
 from strobe.protocol import Policy, Snapshot
-from strobe.runtime.documents import COMMITTED
+from strobe.runtime.messages.api_documents import COMMITTED
 from strobe.simulation.world import World
 from strobe.storage import Store
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from bench.gauge import VARIABLE, Gate, Gauge, Reading
-from strobe.cli.supervisor import Supervisor
+from strobe.cli.live.supervisor import Supervisor
 from strobe.storage import Store
 
 START_S_MAX = 60.0

@@ -19,7 +19,7 @@ from bench.contest import await_, check, supervise
 from bench.figures import Figure, at_least, at_most, interleaved, shown, wall_s
 from bench.gauge import VARIABLE, Gate, Gauge
 from bench.keeper import CHANGE, ENTRIES, ENTRIES_SMALL, VALUE_BYTES
-from strobe.runtime.documents import COMMITTED, Part
+from strobe.runtime.messages.api_documents import COMMITTED, Part
 
 COMMAND = "python -m bench keyed"
 _CAPTURES = 3

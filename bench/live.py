@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bench.contest import Pair, PeerPair, StrobePair, Turn, Turns, others_cores, take_turns
 from bench.figures import Figure, at_least, at_most, shown
-from strobe.runtime.client import Client
-from strobe.runtime.documents import COMMITTED
+from strobe.runtime.api.client import Client
+from strobe.runtime.messages.api_documents import COMMITTED
 
 COMMAND = "python -m bench live"
 _CLOSE_ROUNDS, _CLOSE_TURN_S = 30, 0.3

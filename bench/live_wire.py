@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 import uvloop
 
-from strobe.protocol.channels import Incoming, Outgoing
-from strobe.protocol.events import Marker
-from strobe.protocol.frames import Frame
-from strobe.protocol.view import ChannelSpec, View
-from strobe.runtime.inlet import Inlet
-from strobe.runtime.listener import Listener
-from strobe.runtime.open_frame import OpenFrame
-from strobe.runtime.outlet import Outlet
+from strobe.protocol.process.channels import Incoming, Outgoing
+from strobe.protocol.process.events import Marker
+from strobe.protocol.values.frames import Frame
+from strobe.protocol.values.view import ChannelSpec, View
+from strobe.runtime.links.codec import Hello, Refusal, messages_frame
+from strobe.runtime.links.frame_builder import OpenFrame
+from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.listener import Listener
+from strobe.runtime.links.outgoing_link import Outlet
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.wire import Hello, Refusal, messages_frame
 
 SPEC = ChannelSpec("a->b", "a", "b")
 HELLO = Hello(system="bench", epoch=1, source="a", channel=SPEC.id, incarnation=1)

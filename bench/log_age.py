@@ -14,12 +14,13 @@ from pathlib import Path
 from bench.aged_store import PROCESSES, make_store
 from bench.figures import Figure, at_most, interleaved, shown, wall_s
 from strobe import Channel, Process, System
-from strobe.runtime.coordinator import Coordinator
+from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.settings import CoordinatorSettings
-from strobe.storage import Store, checkpointing
-from strobe.storage.following import Follower
-from strobe.storage.layout import CHECKPOINTS
+from strobe.storage import Store
+from strobe.storage.checkpoints import checkpoint_writer
+from strobe.storage.files.layout import CHECKPOINTS
+from strobe.storage.log.follower import Follower
 
 COMMAND = "python -m bench log_age"
 COMMITS = (1_000, 10_000, 100_000)
@@ -104,7 +105,7 @@ def _measure(folder: Path, commits: int) -> list[Figure]:
     # The first start reads all entries, and writes the checkpoint that the others start from.
     without["coordinator's start"] = _start(path)
     shutil.rmtree(path / CHECKPOINTS)
-    store = Store.open(path, checkpoint_every=checkpointing.EVERY, manifests_kept=16)
+    store = Store.open(path, checkpoint_every=checkpoint_writer.EVERY, manifests_kept=16)
     store.state()
     figures.append(
         shown(f"writing the first checkpoint of {commits:,} commits", wall_s(store.write_checkpoint), "s", COMMAND)

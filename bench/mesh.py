@@ -12,9 +12,9 @@ from typing import NamedTuple
 from bench.contest import await_, check, supervise
 from bench.figures import Figure, at_most, shown
 from bench.live_systems import MESH_EVERY_S
-from strobe.cli.supervisor import Supervisor
+from strobe.cli.live.supervisor import Supervisor
 from strobe.errors import TransportError
-from strobe.runtime.documents import COMMITTED, Status
+from strobe.runtime.messages.api_documents import COMMITTED, Status
 
 COMMAND = "python -m bench mesh"
 _SIZES = (2, 8, 32)

@@ -24,7 +24,7 @@ import uvloop
 
 from bench.gauge import Gate, Gauge, given_folder
 from bench.live_systems import LOOK_EVERY_S, PARCEL, SMALL, Parcel, Pump
-from strobe.runtime.wire import ARRAY_HEADER_BYTES, HEADER_BYTES
+from strobe.runtime.links.codec import ARRAY_HEADER_BYTES, HEADER_BYTES
 
 BATCH = 256
 WRITTEN_EVERY = Pump.written_every

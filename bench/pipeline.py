@@ -13,18 +13,18 @@ import msgspec
 from bench.figures import Figure, at_least, at_most, cpu_of_tree_s, shown, wall_s
 from bench.spark_stores import unsynced
 from strobe.causality import verify
-from strobe.protocol.fragment import MSGPACK, Fragment, LocalState, Snapshot
-from strobe.protocol.frames import Frame, Frontier, InFlight, extend_fifo, seed_hash
-from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.log import Begin
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.values.fragment import MSGPACK, Fragment, LocalState, Snapshot
+from strobe.protocol.values.frames import Frame, Frontier, InFlight, extend_fifo, seed_hash
+from strobe.protocol.values.ids import COORDINATOR, SnapshotId
+from strobe.protocol.values.log_entries import Begin
+from strobe.protocol.values.view import ChannelSpec, View
 from strobe.spark import Options, Pipeline, local_session, stop_local_session
-from strobe.spark import columns as c
-from strobe.spark.outputs import VERDICTS, Outputs
-from strobe.spark.pipeline import Watch
+from strobe.spark.pipeline.output_tables import VERDICTS, Outputs
+from strobe.spark.pipeline.query import Watch
+from strobe.spark.schema import columns as c
 from strobe.storage import Store
-from strobe.storage.manifests import blobs_of
-from strobe.storage.proving import prove
+from strobe.storage.content.manifests import blobs_of
+from strobe.storage.inspection.fast_proof import prove
 
 COMMAND = "python -m bench pipeline"
 _PEERS, _FRAME_MESSAGES = 8, 4

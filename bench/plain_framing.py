@@ -5,9 +5,9 @@ is imported, and takes no snapshots.
 """
 
 from strobe.protocol import ChandyLamport, Frame
-from strobe.protocol.effects import Effect
-from strobe.protocol.events import Event, FrameReceived, MessagesSent
-from strobe.protocol.registry import PROTOCOLS
+from strobe.protocol.process.effects import Effect
+from strobe.protocol.process.events import Event, FrameReceived, MessagesSent
+from strobe.protocol.process.registry import PROTOCOLS
 
 
 class PlainFraming(ChandyLamport):

@@ -5,11 +5,11 @@ import random
 import msgspec
 
 from strobe.declarations import Declared, MessageRule, Waits
-from strobe.protocol.channels import Outgoing
-from strobe.protocol.fragment import Fragment, LocalState, Snapshot
-from strobe.protocol.frames import Frontier, InFlight
-from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.process.channels import Outgoing
+from strobe.protocol.values.fragment import Fragment, LocalState, Snapshot
+from strobe.protocol.values.frames import Frontier, InFlight
+from strobe.protocol.values.ids import COORDINATOR, SnapshotId
+from strobe.protocol.values.view import ChannelSpec, View
 
 RULES = (MessageRule("type", "Grant", grants=True), MessageRule("type", "Share", references=("name",)))
 _REFERENCES, _OBJECTS, _KNOT = 2, 3, 20

@@ -7,8 +7,8 @@ from pathlib import Path
 from bench.figures import Figure, at_most, cpu_s, interleaved, shown
 from strobe.causality.proof import verify
 from strobe.protocol import FIFO, ChannelSpec, Fragment, Frontier, InFlight, LocalState, Snapshot, SnapshotId, View
-from strobe.protocol.channels import Outgoing
-from strobe.protocol.log import Begin
+from strobe.protocol.process.channels import Outgoing
+from strobe.protocol.values.log_entries import Begin
 from strobe.storage import Store
 
 COMMAND = "python -m bench proof"

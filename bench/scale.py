@@ -17,7 +17,7 @@ import msgspec
 from bench.figures import Figure, at_most, shown
 from strobe import Channel, Process, System
 from strobe.protocol import PROTOCOLS, Policy
-from strobe.protocol.events import MarkerReceived
+from strobe.protocol.process.events import MarkerReceived
 from strobe.simulation.queues import Overtaking
 from strobe.simulation.world import World
 

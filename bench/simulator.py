@@ -9,7 +9,7 @@ from examples.bank import Branch, Transfer, names, total
 
 from bench.figures import Figure, at_least, cpu_s, interleaved, shown
 from strobe import Channel, System
-from strobe.protocol.systems import first_view
+from strobe.protocol.process.first_view import first_view
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder

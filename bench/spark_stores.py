@@ -9,11 +9,11 @@ import msgspec
 
 from strobe.causality.trace_lines import VERSION, Line, Receive, Send, TraceHeader, encode_header, encode_lines
 from strobe.keyed_state.segments import pack_header, pack_part
-from strobe.protocol.fragment import KEYED, MSGPACK, Fragment, LocalState, Snapshot
-from strobe.protocol.frames import Frame, Frontier, InFlight, seed_hash
-from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.log import Begin
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.values.fragment import KEYED, MSGPACK, Fragment, LocalState, Snapshot
+from strobe.protocol.values.frames import Frame, Frontier, InFlight, seed_hash
+from strobe.protocol.values.ids import COORDINATOR, SnapshotId
+from strobe.protocol.values.log_entries import Begin
+from strobe.protocol.values.view import ChannelSpec, View
 from strobe.storage import Store
 
 

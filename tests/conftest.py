@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tests import object_server
+from tests.support import object_server
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
@@ -30,6 +30,22 @@ settings.load_profile("repeatable")
 # For every Java that a test starts, wherever it does: to check the byte code of all of Spark is a fifth of what each of
 # them does, and shows nothing of Strobe.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote")
+
+
+# A unit test needs no socket, process, Spark, browser or clock, and computes for moments only. Any other test lies in a
+# folder that says which of these it needs, whatever package it belongs to.
+KINDS = {"sockets", "processes", "browser", "long"}
+OTHER_TREES = {"spark", "live", "claims"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--unit", action="store_true", help="Only the unit tests: leave out folders of other kinds.")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    folders = collection_path.relative_to(ROOT / "tests").parts
+    other = KINDS & set(folders) or OTHER_TREES & set(folders[:1])
+    return True if config.getoption("--unit") and other else None
 
 
 @pytest.hookimpl(optionalhook=True)

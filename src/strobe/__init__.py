@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from strobe.declarations import Declares, Waits
     from strobe.keyed_state import KeyedState
     from strobe.process import Channel, Context, Process, System
-    from strobe.runtime.node import Node
+    from strobe.runtime.node.own_loop import Node
 
 __all__ = [
     "Channel",
@@ -27,7 +27,7 @@ __all__ = [
 _ELSEWHERE = {
     "Declares": "strobe.declarations",
     "KeyedState": "strobe.keyed_state",
-    "Node": "strobe.runtime.node",
+    "Node": "strobe.runtime.node.own_loop",
     "Waits": "strobe.declarations",
 }
 

@@ -19,7 +19,7 @@ from strobe.handlers import call, handler_finished
 from strobe.keyed_state import KeyedState
 from strobe.known_fields import decode_known
 from strobe.process import Context, Process, Waits, check_process
-from strobe.protocol.dijkstra_scholten import (
+from strobe.protocol.process.dijkstra_scholten import (
     AnnounceTermination,
     DetectionEvent,
     DijkstraScholten,

@@ -22,8 +22,8 @@ from strobe.declarations import declare
 from strobe.errors import UserCodeFailed
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
-from strobe.storage.round_trip import round_trip
-from strobe.storage.states import decode_captured, encode_captured
+from strobe.storage.content.state_codec import decode_captured, encode_captured
+from strobe.storage.inspection.round_trip import round_trip
 from strobe.user_code import RAISED, explain, is_failure, place_of_code
 
 Result = TypeVar("Result")

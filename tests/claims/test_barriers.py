@@ -10,7 +10,7 @@ from strobe.simulation.checkers import all_checkers
 from strobe.simulation.explorer import explore, scenario
 from strobe.simulation.faults import Faults
 from strobe.simulation.matrix import Payer, caught_by
-from strobe.simulation.mutants import mutant
+from strobe.simulation.mutants.protocol_mutants import mutant
 from strobe.simulation.world import World
 
 BARRIERS = ("aligned", "unaligned", "aligned-then-unaligned")

@@ -4,15 +4,15 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.unit.causality.brute_force import channel_state, events_in, events_of, happens_before, is_closed
-from tests.unit.causality.strategies import cuts, inconsistent_cuts, traces
+from tests.causality.brute_force import channel_state, events_in, events_of, happens_before, is_closed
+from tests.causality.strategies import cuts, inconsistent_cuts, traces
 
 from strobe.causality.clocks import HybridTime, vector_clocks
 from strobe.causality.cuts import InconsistentCut, channel_contents, is_consistent, latest_consistent_cut
 from strobe.causality.reordering import reorder
 from strobe.causality.trace import EventRef, Trace, TraceInvalid
 from strobe.causality.trace_lines import Internal, Line, Receive, Send, header_of
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.values.view import ChannelSpec, View
 
 FIFO_AB = header_of(View(1, ("a", "b"), (ChannelSpec("ab", "a", "b"),)))
 

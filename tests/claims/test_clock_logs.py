@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from tests.unit.causality.small_lattices import all_states, random_trace
-from tests.unit.traces.clock_rules import broken_rules, change, clocks_of_some_run, named_for
+from tests.causality.small_lattices import all_states, random_trace
+from tests.traces.clock_rules import broken_rules, change, clocks_of_some_run, named_for
 
 from strobe.causality.lattice.run import Run
 from strobe.causality.trace import Trace

@@ -14,11 +14,11 @@ from tests.spark.stores import damage
 from tests.storage.samples import commit, declaring, sample
 
 from strobe.declarations import Declared, Waits
-from strobe.spark.invariants import read_invariants
+from strobe.spark.pipeline.invariants import read_invariants
 from strobe.storage import Store
-from strobe.storage.blobs import blob_name
-from strobe.storage.keys import create_keys
-from strobe.storage.manifests import blobs_of
+from strobe.storage.content.blobs import blob_name
+from strobe.storage.content.manifests import blobs_of
+from strobe.storage.inspection.keys import create_keys
 
 spark = conftest.spark
 

@@ -1,4 +1,4 @@
-"""The promises about state kept key by key. The thorough tests are in tests/unit/test_keyed_state.py."""
+"""The promises about state kept key by key. The thorough tests are in tests/keyed_state/test_keyed_state.py."""
 
 import tracemalloc
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.storage.keyed_samples import KeyedWriter, accounts
 from strobe import KeyedState
 from strobe.keyed_state import Frozen
 from strobe.storage import Store
-from strobe.storage.segments import keyed_items
+from strobe.storage.content.keyed_state_blobs import keyed_items
 
 
 class Account(msgspec.Struct):

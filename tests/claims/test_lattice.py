@@ -1,7 +1,7 @@
 """G3: possibly and definitely over the lattice of consistent cuts, quickly for conjunctions, and honestly undecided."""
 
 from bench.lattice_traces import replicated_log, strangers, told
-from tests.unit.causality.small_lattices import (
+from tests.causality.small_lattices import (
     OneOf,
     all_states,
     avoidable,
@@ -16,7 +16,7 @@ from strobe.causality.lattice import conjunctive, count_cuts, definitely, possib
 from strobe.causality.lattice.run import Run
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, header_of
-from strobe.protocol.view import View
+from strobe.protocol.values.view import View
 
 
 def test_M3_the_lattice_is_exactly_the_consistent_cuts() -> None:

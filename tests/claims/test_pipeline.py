@@ -9,10 +9,10 @@ from tests.spark.pipelines import judge_once, reasons, verdicts
 from tests.spark.stores import damage
 from tests.storage.samples import commit, sample
 
-from strobe.spark.invariants import read_invariants
+from strobe.spark.pipeline.invariants import read_invariants
 from strobe.storage import Store
-from strobe.storage.blobs import blob_name
-from strobe.storage.manifests import blobs_of
+from strobe.storage.content.blobs import blob_name
+from strobe.storage.content.manifests import blobs_of
 
 spark = conftest.spark
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.simulation.long.test_detection import ForgetsAnAnswer, SignalsTooEarly
+from tests.simulation.long.test_detection import run as detect
+from tests.simulation.long.test_predicates import RARELY, eat_again, reached_again, steps_since
 from tests.simulation.predicate_runs import NO_CHANNELS, ONE_AFTER_THE_OTHER, SNAPSHOT, example, run
-from tests.simulation.test_detection import ForgetsAnAnswer, SignalsTooEarly
-from tests.simulation.test_detection import run as detect
-from tests.simulation.test_predicates import RARELY, eat_again, reached_again, steps_since
 from tests.spark import conftest
 from tests.spark.pipelines import judge_once, verdicts
 from tests.spark.stores import store_with
 
 from strobe.causality.pictures import picture_of
 from strobe.causality.predicates import deadlock, garbage, termination
-from strobe.protocol.fragment import Snapshot
+from strobe.protocol.values.fragment import Snapshot
 from strobe.simulation import World
 from strobe.spark import deadlocked, tables_from_snapshots
 

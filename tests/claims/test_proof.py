@@ -4,18 +4,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.protocol.network import Network
+from tests.protocol.playbook import body, view
 from tests.storage.samples import BLAKE3_VIEW, VIEW, begin, sample
 from tests.storage.signing import commit_signed, sign
-from tests.unit.protocol.network import Network
-from tests.unit.protocol.playbook import body, view
 
 from strobe.causality.proof import verify
 from strobe.protocol import FIFO, UNORDERED, ChannelSpec, Frame, InFlight, Snapshot, View
-from strobe.protocol.frames import BLAKE3, XXH3, extend_all, seed_hash
-from strobe.protocol.log import Manifest
+from strobe.protocol.values.frames import BLAKE3, XXH3, extend_all, seed_hash
+from strobe.protocol.values.log_entries import Manifest
 from strobe.storage import Store
-from strobe.storage.keys import create_keys, read_public_keys
-from strobe.storage.levels import Level, Signers, StoreLevels
+from strobe.storage.inspection.keys import create_keys, read_public_keys
+from strobe.storage.inspection.verification import Level, Signers, StoreLevels
 
 replace = msgspec.structs.replace
 

@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
-from tests.unit.protocol.cluster import Cluster
-from tests.unit.protocol.desk import Desk, those
-from tests.unit.protocol.network import Network
-from tests.unit.protocol.playbook import (
+from tests.protocol.cluster import Cluster
+from tests.protocol.desk import Desk, those
+from tests.protocol.network import Network
+from tests.protocol.playbook import (
     Playbook,
     deliver,
     frame,
@@ -19,12 +19,12 @@ from tests.unit.protocol.playbook import (
     snapshot_id,
     view,
 )
-from tests.unit.protocol.test_random_runs import check_all
+from tests.protocol.test_random_runs import check_all
 
 from strobe.causality.proof import verify
 from strobe.errors import ProtocolViolation
 from strobe.protocol import UNORDERED, ChandyLamport, LaiYang, Policy, Snapshot, SnapshotId, advise_interval_s
-from strobe.protocol.coordination import (
+from strobe.protocol.coordinator.messages import (
     AskToRecord,
     Halt,
     JoinWanted,
@@ -36,10 +36,10 @@ from strobe.protocol.coordination import (
     TellOutcome,
     TellRestore,
 )
-from strobe.protocol.effects import DropRecording, RecordState, ReportSentCounts, SendView
-from strobe.protocol.events import SentCountRelayed, SnapshotAborted, ViewInstalled
-from strobe.protocol.log import Abort, Begin, Commit, EpochStart
-from strobe.protocol.view import ChannelSpec
+from strobe.protocol.process.effects import DropRecording, RecordState, ReportSentCounts, SendView
+from strobe.protocol.process.events import SentCountRelayed, SnapshotAborted, ViewInstalled
+from strobe.protocol.values.log_entries import Abort, Begin, Commit, EpochStart
+from strobe.protocol.values.view import ChannelSpec
 
 S1, S2 = snapshot_id(1), snapshot_id(2)
 BOTH_WAYS = view("p>q", "q>p", "p>r", "r>p")

@@ -4,13 +4,13 @@ import pytest
 from tests.simulation.systems import players
 
 from strobe.causality.trace import parse_trace
-from strobe.protocol.systems import first_view
+from strobe.protocol.process.first_view import first_view
 from strobe.simulation.checkers import all_checkers
-from strobe.simulation.explanations import explain
+from strobe.simulation.explain.explanations import explain
 from strobe.simulation.explorer import explore, scenario
 from strobe.simulation.faults import Faults
 from strobe.simulation.matrix import caught_by
-from strobe.simulation.mutants import MUTANTS
+from strobe.simulation.mutants.protocol_mutants import MUTANTS
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.replay import Replay
 from strobe.simulation.world import World

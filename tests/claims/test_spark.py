@@ -16,11 +16,11 @@ from tests.spark.recording_mutations import forgotten_channel_state, inconsisten
 from tests.spark.stores import store_with
 
 from strobe.causality.proof import verify
-from strobe.protocol.fragment import MSGPACK, Fragment
-from strobe.spark import columns as c
+from strobe.protocol.values.fragment import MSGPACK, Fragment
 from strobe.spark import tables as read_tables
 from strobe.spark import verdicts
-from strobe.spark.variants import to_variant
+from strobe.spark.schema import columns as c
+from strobe.spark.schema.variant_encoding import to_variant
 
 spark = conftest.spark
 

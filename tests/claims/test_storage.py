@@ -1,4 +1,4 @@
-"""The promises about the store. The thorough tests are in tests/storage and tests/unit/storage."""
+"""The promises about the store. The thorough tests are in tests/storage."""
 
 import re
 import signal
@@ -11,7 +11,7 @@ from tests.storage.children import start
 from tests.storage.samples import begin, commit, files_of, sample, unchecked_commit
 
 from strobe.errors import LogConflict, SnapshotIncomplete, StoreFormatError
-from strobe.protocol.log import Abort, EpochStart, Remove
+from strobe.protocol.values.log_entries import Abort, EpochStart, Remove
 from strobe.storage import CommitStep, Store, collect
 
 

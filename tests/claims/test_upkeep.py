@@ -5,18 +5,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runtime.recovery.test_trial_restore import bank, taken
+from tests.runtime.recovery.test_trial_restore import commit as commit_bank
 from tests.storage import stranger, stranger_signatures
 from tests.storage.samples import begin, commit, sample
 from tests.storage.signing import commit_signed
-from tests.unit.runtime.test_trial import bank, taken
-from tests.unit.runtime.test_trial import commit as commit_bank
-from tests.unit.storage.test_retention import fold, logs
+from tests.storage.store.test_retention import fold, logs
 
-from strobe.protocol.log import Abort, Entry, Pin, Remove
-from strobe.runtime.trial import TrialLevels
-from strobe.storage import Store, collect, retention
-from strobe.storage.keys import create_keys, read_public_keys
-from strobe.storage.levels import Level, Signers, StoreLevels
+from strobe.protocol.values.log_entries import Abort, Entry, Pin, Remove
+from strobe.runtime.recovery.trial_restore import TrialLevels
+from strobe.storage import Store, collect
+from strobe.storage.inspection.keys import create_keys, read_public_keys
+from strobe.storage.inspection.verification import Level, Signers, StoreLevels
+from strobe.storage.store import retention
 
 
 @pytest.fixture

@@ -13,8 +13,10 @@ import threading
 from pathlib import Path
 
 from strobe.cli import main
-from strobe.runtime import staging
-from strobe.storage import checkpointing, disk, log
+from strobe.runtime.connectors import sink_staging
+from strobe.storage.checkpoints import checkpoint_writer
+from strobe.storage.files import disk
+from strobe.storage.log import log
 
 VARIABLE = "STROBE_TEST_FUSE"
 EVERY = "STROBE_TEST_CHECKPOINT_EVERY"
@@ -45,7 +47,7 @@ class Fuse:
 
     def fit(self):
         """Be told of every step from here on."""
-        append, stage = log.Log.append, staging.Staging.__init__
+        append, stage = log.Log.append, sink_staging.Staging.__init__
 
         def append_noted(this, entry, position):
             self.entry = type(entry).__name__
@@ -55,7 +57,7 @@ class Fuse:
             stage(this, path, self.burn)
 
         log.Log.append = append_noted
-        staging.Staging.__init__ = stage_noted
+        sink_staging.Staging.__init__ = stage_noted
         disk.Disk.step = lambda this, step, name: self.burn(step)
 
 
@@ -67,5 +69,5 @@ def name_of(arguments):
 if __name__ == "__main__":
     if VARIABLE in os.environ:
         Fuse(name_of(sys.argv[1:]), Path(os.environ[VARIABLE])).fit()
-    checkpointing.EVERY = int(os.environ.get(EVERY, checkpointing.EVERY))
+    checkpoint_writer.EVERY = int(os.environ.get(EVERY, checkpoint_writer.EVERY))
     sys.exit(main())

@@ -15,18 +15,18 @@ import msgspec
 from tests.live import fused
 from tests.live import ledger as clerks
 from tests.live.proxy import Proxy
-from tests.unit.storage.test_guard import everything
+from tests.storage.files.test_guard import everything
 
 from strobe.causality.proof import verify
-from strobe.cli import child as children
-from strobe.cli import judge_worker
-from strobe.cli.child import COORDINATOR, Child
-from strobe.cli.child_log import ChildLog
-from strobe.cli.supervisor import PROGRAM, ChildFailed, Supervisor, _with_options
+from strobe.cli.live import child as children
+from strobe.cli.live import judge_worker
+from strobe.cli.live.child import COORDINATOR, Child
+from strobe.cli.live.child_log import ChildLog
+from strobe.cli.live.supervisor import PROGRAM, ChildFailed, Supervisor, _with_options
 from strobe.errors import StrobeError, TakenOver, TransportError
-from strobe.runtime.client import Client
+from strobe.runtime.api.client import Client
 from strobe.storage import Store, collect
-from strobe.storage.blobs import blob_name
+from strobe.storage.content.blobs import blob_name
 
 LEDGER = Path(__file__).parent / "ledger.py"
 ROOT = Path(__file__).parents[2]

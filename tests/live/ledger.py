@@ -16,7 +16,7 @@ import msgspec
 
 from strobe import Channel, KeyedState, Process, System
 from strobe.runtime import FileSink
-from strobe.storage.states import decode_state
+from strobe.storage.content.state_codec import decode_state
 
 NAMES = ("a", "b", "c")
 DIAMOND = ("a", "b", "c", "d")

@@ -15,8 +15,8 @@ import threading
 import msgspec
 
 from strobe.errors import TransportError
-from strobe.runtime.control import FROM_NODE, LENGTH, pack, unpack
-from strobe.runtime.wire import HEADER, HEADER_BYTES, HELLO, read_control
+from strobe.runtime.links.codec import HEADER, HEADER_BYTES, HELLO, read_control
+from strobe.runtime.messages.control import FROM_NODE, LENGTH, pack, unpack
 
 CHUNK_BYTES = 64 << 10
 CONNECT_S_MAX = 5.0

@@ -38,13 +38,13 @@ from tests.live.harness import (
 from tests.live.strangers import HALF_OPEN, Crowd, garbage, throw
 
 from strobe.causality.proof import verify
-from strobe.cli.child import COORDINATOR
+from strobe.cli.live.child import COORDINATOR
 from strobe.errors import SnapshotError, StoreCorrupt, StrobeError
-from strobe.protocol.log import Pin
+from strobe.protocol.values.log_entries import Pin
 from strobe.storage import Store, append_when
-from strobe.storage.blobs import blob_name
-from strobe.storage.levels import Level, StoreLevels
-from strobe.storage.manifests import blobs_of
+from strobe.storage.content.blobs import blob_name
+from strobe.storage.content.manifests import blobs_of
+from strobe.storage.inspection.verification import Level, StoreLevels
 
 NAMES = ("a", "b", "c", "d")
 LINKS = [f"{p}->{q}" for p in NAMES for q in NAMES if p != q]

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from strobe.runtime.control import LENGTH, VERSION, Register, pack
-from strobe.runtime.wire import HEADER, HELLO, MAGIC, MESSAGES, Hello, handshake_frame
+from strobe.runtime.links.codec import HEADER, HELLO, MAGIC, MESSAGES, Hello, handshake_frame
+from strobe.runtime.messages.control import LENGTH, VERSION, Register, pack
 
 _HELLO = bytes(handshake_frame(Hello(system="other", epoch=1, source="a", channel="a->b", incarnation=1)))
 _KINDS = [

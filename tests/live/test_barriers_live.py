@@ -6,8 +6,8 @@ import pytest
 from tests.live import ledger
 from tests.live.harness import LEDGER, check_everything, complete_snapshots, running, verify_all, wait_until
 
-from strobe.cli.systems import open_system
-from strobe.storage.states import decode_snapshot
+from strobe.cli.arguments.systems import open_system
+from strobe.storage.content.state_codec import decode_snapshot
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "wordcount.py"
 NAMES = ("read", "split-1", "split-2", "count-1", "count-2", "sum")

@@ -6,7 +6,7 @@ from tests.live.harness import running, wait_until
 
 from strobe.process import Random
 from strobe.storage import Store
-from strobe.storage.states import decode_snapshot
+from strobe.storage.content.state_codec import decode_snapshot
 
 ORDERS = 100
 SHOP = """

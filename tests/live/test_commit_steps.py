@@ -10,9 +10,9 @@ import pytest
 from tests.live import fused, ledger
 from tests.live.harness import check_everything, running_with_fuse, wait_until
 
-from strobe.cli.child import COORDINATOR
+from strobe.cli.live.child import COORDINATOR
 from strobe.errors import TransportError
-from strobe.runtime.staging import SinkStep
+from strobe.runtime.connectors.sink_staging import SinkStep
 from strobe.storage import CommitStep
 
 ENTRY_STEPS = [step.name for step in CommitStep if step.name.startswith("ENTRY")]

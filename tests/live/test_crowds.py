@@ -7,7 +7,7 @@ from tests.live import ledger
 from tests.live.harness import LEDGER, check_everything, running, wait_until
 from tests.live.strangers import HALF_OPEN, crowd
 
-from strobe.cli.supervisor import PROGRAM
+from strobe.cli.live.supervisor import PROGRAM
 
 DESCRIPTORS = 256
 """Fewer than there are connections: on a machine that allows more, more connections would do the same."""

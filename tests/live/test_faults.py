@@ -21,8 +21,8 @@ from tests.live.harness import (
     wait_until,
 )
 
-from strobe.cli.child import COORDINATOR
-from strobe.cli.supervisor import PROGRAM
+from strobe.cli.live.child import COORDINATOR
+from strobe.cli.live.supervisor import PROGRAM
 from strobe.errors import StrobeError
 from strobe.storage import Store
 
@@ -416,7 +416,7 @@ def test_E9_a_program_that_cannot_go_on_from_a_snapshot_stops_all_at_once_and_sa
 
 
 def test_hundreds_of_snapshots_and_dozens_of_resets_leave_nothing_behind(tmp_path):
-    """No memory, no descriptors, no threads, no files. What nodes keep is counted in tests/runtime/test_leaks.py."""
+    """No memory, no descriptors, no threads, no files. What nodes keep is counted in runtime/sockets/test_leaks.py."""
     output = tmp_path / "output"
     output.mkdir()
     with running(

@@ -5,7 +5,7 @@ import pytest
 from tests.live import ledger
 from tests.live.harness import LEDGER, check_everything, running, running_with_fuse, wait_until
 
-from strobe.cli.child import COORDINATOR
+from strobe.cli.live.child import COORDINATOR
 
 # Its output is half written; durable, and nobody knows; half released; released, and nobody knows.
 STEPS = ("FILE_WRITTEN", "FILE_DURABLE", "OUTPUT_WRITTEN", "SEGMENT_REMOVED")

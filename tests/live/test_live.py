@@ -18,7 +18,7 @@ from tests.live.harness import (
     working_on,
 )
 
-from strobe.cli.child import COORDINATOR
+from strobe.cli.live.child import COORDINATOR
 from strobe.runtime.addresses import parse_address
 from strobe.storage import Store
 

@@ -5,7 +5,7 @@ from tests.live.harness import LEDGER, running, verify_all
 
 from strobe.cli import main
 from strobe.storage import Store, collect
-from strobe.storage.objects import RETRIES_MAX
+from strobe.storage.files.object_store import RETRIES_MAX
 
 
 def test_S1_R1_a_live_system_keeps_its_snapshots_in_an_object_store(tmp_path, objects):

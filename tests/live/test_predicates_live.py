@@ -10,7 +10,7 @@ from tests.simulation.predicate_runs import EXAMPLES
 
 from strobe.causality.pictures import picture_of
 from strobe.causality.predicates import deadlock, garbage, termination
-from strobe.runtime.client import RequestRefused
+from strobe.runtime.api.client import RequestRefused
 
 PHILOSOPHERS = ("p0", "p1", "p2", "p3", "p4")
 

@@ -11,7 +11,7 @@ from tests.cli.command_line import REPOSITORY, run
 from tests.live.harness import verify_all, wait_until
 
 from strobe.errors import TransportError
-from strobe.runtime.client import Client
+from strobe.runtime.api.client import Client
 
 TEXT = (REPOSITORY / "docs" / "operations" / "running.md").read_text(encoding="utf-8")
 SECTION = TEXT.partition("## Several hosts\n")[2].partition("\n## ")[0]

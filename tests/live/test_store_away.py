@@ -8,9 +8,9 @@ import pytest
 from tests.live import ledger
 from tests.live.harness import DEADLINE_S, IN_ITS_PLACE, LEDGER, check_everything, moved_away, running, wait_until
 
-from strobe.cli.child import COORDINATOR
+from strobe.cli.live.child import COORDINATOR
 from strobe.errors import TransportError
-from strobe.runtime.client import Client
+from strobe.runtime.api.client import Client
 from strobe.storage import Store
 
 

@@ -19,11 +19,11 @@ from tests.live.harness import (
 )
 
 from strobe.errors import StrobeError, TakenOver
-from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Commit, Pin, Term
-from strobe.runtime.client import Client
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import Abort, Commit, Pin, Term
+from strobe.runtime.api.client import Client
 from strobe.storage import Store, append_when, collect
-from strobe.storage.entries import decode_entry, entry_name
+from strobe.storage.entries.log_file import decode_entry, entry_name
 
 
 class Up:

@@ -16,10 +16,10 @@ from tests.runtime.modelled_station import Station
 from tests.runtime.stepped_coordinator import SteppedCoordinator
 
 from strobe.errors import UsageError
-from strobe.protocol.coordination import LeaveWanted, RestoreWanted, SnapshotWanted
-from strobe.protocol.log import EpochStart
-from strobe.storage.entries import encode_entry, entry_name
-from strobe.storage.steps import ENTRY_STEPS
+from strobe.protocol.coordinator.messages import LeaveWanted, RestoreWanted, SnapshotWanted
+from strobe.protocol.values.log_entries import EpochStart
+from strobe.storage.entries.log_file import encode_entry, entry_name
+from strobe.storage.files.commit_steps import ENTRY_STEPS
 
 STEP_US_MAX = 20_000
 QUIET_US = 1_500_000

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from strobe.runtime.sinks import FileSink
-from strobe.runtime.staging import SinkStep
+from strobe.runtime.connectors.file_sink import FileSink
+from strobe.runtime.connectors.sink_staging import SinkStep
 
 RECORDS = 12
 SNAPSHOT_EVERY = 3

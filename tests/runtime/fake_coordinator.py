@@ -15,11 +15,10 @@ import msgspec
 
 from strobe.process import System
 from strobe.protocol import LocalState, SnapshotId, View
-from strobe.protocol.coordination import AskToRecord, Drained, TellOutcome, TellRestore
-from strobe.protocol.log import Begin, Manifest, ProcessRecord
-from strobe.protocol.systems import first_view
-from strobe.runtime.application import Application, ProcessApplication
-from strobe.runtime.control import (
+from strobe.protocol.coordinator.messages import AskToRecord, Drained, TellOutcome, TellRestore
+from strobe.protocol.process.first_view import first_view
+from strobe.protocol.values.log_entries import Begin, Manifest, ProcessRecord
+from strobe.runtime.messages.control import (
     FROM_NODE,
     LENGTH,
     AddressBook,
@@ -32,9 +31,10 @@ from strobe.runtime.control import (
     pack,
     unpack,
 )
-from strobe.runtime.host import Host
+from strobe.runtime.node.application import Application, ProcessApplication
+from strobe.runtime.node.host import Host
+from strobe.runtime.node.timeline import Timeline
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.timeline import Timeline
 from strobe.storage import Store
 
 PATIENCE_S = 20.0

@@ -12,11 +12,14 @@ import msgspec
 
 from strobe.process import Channel, Process, System
 from strobe.protocol import ChannelSpec, SnapshotId, View
-from strobe.protocol.coordination import Drained, SnapshotWanted, TellOutcome, TellRestore
-from strobe.protocol.frames import seed_hash
-from strobe.protocol.log import FrontierRecord, ProcessRecord, Section
-from strobe.protocol.systems import first_view
-from strobe.runtime.control import (
+from strobe.protocol.coordinator.messages import Drained, SnapshotWanted, TellOutcome, TellRestore
+from strobe.protocol.process.first_view import first_view
+from strobe.protocol.values.frames import seed_hash
+from strobe.protocol.values.log_entries import FrontierRecord, ProcessRecord, Section
+from strobe.runtime.api.service import CoordinatorService
+from strobe.runtime.coordinator.coordinator import Coordinator
+from strobe.runtime.event_log import EventLog
+from strobe.runtime.messages.control import (
     FROM_COORDINATOR,
     LENGTH,
     VERSION,
@@ -29,9 +32,6 @@ from strobe.runtime.control import (
     pack,
     unpack,
 )
-from strobe.runtime.coordinator import Coordinator
-from strobe.runtime.event_log import EventLog
-from strobe.runtime.service import CoordinatorService
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
 from strobe.storage import Store
 

@@ -10,14 +10,14 @@ import msgspec
 import uvloop
 
 from strobe.protocol import ChannelSpec, Frame, SnapshotId, View
-from strobe.protocol.channels import Incoming, Outgoing
-from strobe.protocol.events import Marker
-from strobe.runtime.inlet import Inlet
-from strobe.runtime.links import refuse_hello
-from strobe.runtime.open_frame import OpenFrame
-from strobe.runtime.outlet import Outlet
+from strobe.protocol.process.channels import Incoming, Outgoing
+from strobe.protocol.process.events import Marker
+from strobe.runtime.links.codec import Hello, Refusal, marker_frame, messages_frame, view_frame
+from strobe.runtime.links.frame_builder import OpenFrame
+from strobe.runtime.links.handshake import refuse_hello
+from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.outgoing_link import Outlet
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.wire import Hello, Refusal, marker_frame, messages_frame, view_frame
 
 SPEC = ChannelSpec("a->b", "a", "b")
 VIEW = View(1, ("a", "b"), (SPEC,))

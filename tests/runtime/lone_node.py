@@ -11,13 +11,13 @@ from tests.runtime.scripted import Scripted, pair, scripted
 
 from strobe.process import Context, System
 from strobe.protocol import SnapshotId
-from strobe.protocol.coordination import AskToRecord
-from strobe.runtime.application import Application
-from strobe.runtime.control import SnapshotBegun
-from strobe.runtime.host import Host
+from strobe.protocol.coordinator.messages import AskToRecord
+from strobe.runtime.links.codec import Hello
+from strobe.runtime.messages.control import SnapshotBegun
+from strobe.runtime.node.application import Application
+from strobe.runtime.node.host import Host
+from strobe.runtime.node.timeline import Timeline
 from strobe.runtime.settings import NodeSettings
-from strobe.runtime.timeline import Timeline
-from strobe.runtime.wire import Hello
 
 
 class LoneNode:

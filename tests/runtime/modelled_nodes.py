@@ -11,7 +11,7 @@ from tests.runtime.fake_nodes import record_of
 from tests.runtime.modelled_outside import WITH_OUTPUT, Line, Outside, Wrong
 
 from strobe.protocol import SnapshotId, View
-from strobe.protocol.coordination import (
+from strobe.protocol.coordinator.messages import (
     AskToRecord,
     Drained,
     LetGo,
@@ -21,9 +21,9 @@ from strobe.protocol.coordination import (
     TellRestore,
     TellView,
 )
-from strobe.protocol.log import ProcessRecord
-from strobe.protocol.systems import first_view
-from strobe.runtime.control import VERSION, FragmentStored, Refused, Register, SnapshotBegun, Welcome
+from strobe.protocol.process.first_view import first_view
+from strobe.protocol.values.log_entries import ProcessRecord
+from strobe.runtime.messages.control import VERSION, FragmentStored, Refused, Register, SnapshotBegun, Welcome
 
 
 class State(msgspec.Struct):

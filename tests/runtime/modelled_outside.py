@@ -9,8 +9,8 @@ from tests.runtime.fake_nodes import Quiet
 
 from strobe.process import Channel, System
 from strobe.protocol import SnapshotId, View
-from strobe.runtime.members import Member
-from strobe.runtime.sinks import FileSink
+from strobe.runtime.connectors.file_sink import FileSink
+from strobe.runtime.coordinator.node_registry import Member
 from strobe.storage import Store
 
 NAMES = ("a", "b", "c", "d")

@@ -8,11 +8,11 @@ from tests.runtime.modelled_outside import Line, Outside, Wrong
 from tests.runtime.stepped_coordinator import SteppedCoordinator
 
 from strobe.errors import TakenOver
-from strobe.protocol.coordination import TimePassed
-from strobe.protocol.log import Term
-from strobe.runtime.control import Refused, Register
-from strobe.runtime.log_desk import Logged, Told
-from strobe.runtime.reception import Reception
+from strobe.protocol.coordinator.messages import TimePassed
+from strobe.protocol.values.log_entries import Term
+from strobe.runtime.coordinator.log_writer import Logged, Told
+from strobe.runtime.coordinator.node_sessions import Reception
+from strobe.runtime.messages.control import Refused, Register
 
 
 class Station:

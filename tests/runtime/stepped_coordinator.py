@@ -11,12 +11,12 @@ from typing import Any
 from tests.runtime.modelled_outside import Outside, Wrong
 from tests.runtime.unremoved import keep_removed, whole_log
 
-from strobe.protocol.coordination import EntryLogged, Recovered
-from strobe.protocol.lifecycle import Lifecycle
-from strobe.protocol.log import Commit, EpochStart, Void
-from strobe.runtime.coordinator import Coordinator
+from strobe.protocol.coordinator.lifecycle import Lifecycle
+from strobe.protocol.coordinator.messages import EntryLogged, Recovered
+from strobe.protocol.values.log_entries import Commit, EpochStart, Void
+from strobe.runtime.coordinator.coordinator import Coordinator
+from strobe.runtime.coordinator.log_writer import LogDesk, Logged, Told
 from strobe.runtime.event_log import EventLog
-from strobe.runtime.log_desk import LogDesk, Logged, Told
 from strobe.runtime.settings import CoordinatorSettings
 
 # Nothing is silent for too long here, and nobody is blamed for how often the world has it crash.

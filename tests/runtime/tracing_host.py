@@ -14,8 +14,8 @@ from strobe.causality.trace import Trace, TracedEvent
 from strobe.causality.trace_lines import Receive, Record, Sight
 from strobe.process import System
 from strobe.protocol import ChannelSpec
-from strobe.runtime.trace_writer import TraceWriter
-from strobe.runtime.tracing import Tracer
+from strobe.runtime.tracing.recorder import Tracer
+from strobe.runtime.tracing.segment_writer import TraceWriter
 from strobe.simulation.replay import Replay
 
 _encode = msgspec.msgpack.encode

@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from strobe.storage import Store
-from strobe.storage.layout import HEADER, LOG
-from strobe.storage.place import Place
+from strobe.storage.files.backend import Place
+from strobe.storage.files.layout import HEADER, LOG
 
 
 def keep_removed(place: Place) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.simulation.systems import players
 
-from strobe.protocol.systems import first_view
+from strobe.protocol.process.first_view import first_view
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.world import World

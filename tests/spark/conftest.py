@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.object_server import ObjectServer
+from tests.support.object_server import ObjectServer
 
 from strobe.spark import local_session, stop_local_session
 

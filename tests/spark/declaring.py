@@ -8,10 +8,10 @@ import msgspec
 from tests.spark.generate import Execution
 
 from strobe.declarations import Declared, MessageRule, Waits
-from strobe.protocol.fragment import LocalState, Snapshot
-from strobe.protocol.frames import Frame
-from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.view import ChannelSpec
+from strobe.protocol.values.fragment import LocalState, Snapshot
+from strobe.protocol.values.frames import Frame
+from strobe.protocol.values.ids import COORDINATOR, SnapshotId
+from strobe.protocol.values.view import ChannelSpec
 
 RULES = (
     MessageRule("type", "Grant", grants=True),

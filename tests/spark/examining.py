@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from strobe.spark.examine import COMMITS, Examination, Examiner
+from strobe.spark.checks.snapshot_checker import COMMITS, Examination, Examiner
 from strobe.storage import Store
-from strobe.storage.following import Followed, Follower
+from strobe.storage.log.follower import Followed, Follower
 
 DRIFT_WINDOW = 3
 

@@ -15,8 +15,8 @@ from tests.spark.spoiling import (
     with_frames,
 )
 
-from strobe.protocol.fragment import Snapshot
-from strobe.protocol.frames import FIFO, Frame, InFlight
+from strobe.protocol.values.fragment import Snapshot
+from strobe.protocol.values.frames import FIFO, Frame, InFlight
 
 
 def wrong_byte(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:

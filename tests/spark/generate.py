@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from strobe.protocol.channels import Incoming, Outgoing
-from strobe.protocol.events import Breakpoint
-from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
-from strobe.protocol.frames import BLAKE3, FIFO, UNORDERED, XXH3, Frame, InFlight
-from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.process.channels import Incoming, Outgoing
+from strobe.protocol.process.events import Breakpoint
+from strobe.protocol.values.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
+from strobe.protocol.values.frames import BLAKE3, FIFO, UNORDERED, XXH3, Frame, InFlight
+from strobe.protocol.values.ids import COORDINATOR, SnapshotId
+from strobe.protocol.values.view import ChannelSpec, View
 
 FRAMES_MAX = 24
 SEND = 0.6

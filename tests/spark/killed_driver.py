@@ -11,10 +11,11 @@ import signal
 import sys
 import threading
 
-from strobe.spark import Options, Pipeline, local_session, outputs
-from strobe.spark.alerts import AlertHooks
-from strobe.spark.invariants import read_invariants
-from strobe.spark.judging import Step
+from strobe.spark import Options, Pipeline, local_session
+from strobe.spark.pipeline import output_tables
+from strobe.spark.pipeline.alerts import AlertHooks
+from strobe.spark.pipeline.batch import Step
+from strobe.spark.pipeline.invariants import read_invariants
 
 BATCH_SNAPSHOTS = 3
 IN_JOB, IN_WRITE = "in-job", "in-write"
@@ -33,7 +34,7 @@ def main(store: str, to: str, invariants: str, alerts: str, *kill_at: str) -> No
         if kill_at[0] == IN_JOB and step == Step.BEGUN:
             threading.Timer(0.1, kill).start()
         if kill_at[0] == IN_WRITE and step == Step.EVALUATED:
-            outputs._sync = kill
+            output_tables._sync = kill
 
     options = Options(
         invariants=tuple(read_invariants(invariants)),

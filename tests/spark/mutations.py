@@ -11,9 +11,9 @@ from tests.spark import frame_mutations, recording_mutations
 from tests.spark.generate import Execution
 from tests.spark.spoiling import Frames, Mutation, changed_frame, recorded_otherwise, replace, with_changed_frames
 
-from strobe.protocol.fragment import Snapshot
-from strobe.protocol.frames import UNORDERED
-from strobe.protocol.ids import SnapshotId
+from strobe.protocol.values.fragment import Snapshot
+from strobe.protocol.values.frames import UNORDERED
+from strobe.protocol.values.ids import SnapshotId
 
 
 def mutants(mutation: Mutation, seed: str, count: int, first_counter: int) -> Iterator[Snapshot]:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from strobe.spark.outputs import TABLES
-from strobe.spark.pipeline import Options, Pipeline, Watch
+from strobe.spark.pipeline.output_tables import TABLES
+from strobe.spark.pipeline.query import Options, Pipeline, Watch
 
 CONSERVATION = """-- name: conservation
 -- description: The balances of a sample are 150 in all.

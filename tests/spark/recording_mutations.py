@@ -6,8 +6,8 @@ from collections.abc import Callable
 import msgspec
 from tests.spark.spoiling import channel_with_frames, recorded_otherwise, replace, with_channel, without
 
-from strobe.protocol.fragment import Fragment, Snapshot
-from strobe.protocol.frames import BLAKE3, FIFO, HASH_BYTES, UNORDERED, XXH3, Frame, Frontier, InFlight
+from strobe.protocol.values.fragment import Fragment, Snapshot
+from strobe.protocol.values.frames import BLAKE3, FIFO, HASH_BYTES, UNORDERED, XXH3, Frame, Frontier, InFlight
 
 
 def forgotten_sender(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:

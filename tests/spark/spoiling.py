@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from strobe.protocol.fragment import Snapshot
-from strobe.protocol.frames import InFlight
-from strobe.protocol.view import ChannelSpec
+from strobe.protocol.values.fragment import Snapshot
+from strobe.protocol.values.frames import InFlight
+from strobe.protocol.values.view import ChannelSpec
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from strobe.errors import SnapshotError
-from strobe.protocol.fragment import Snapshot
-from strobe.protocol.log import Begin
+from strobe.protocol.values.fragment import Snapshot
+from strobe.protocol.values.log_entries import Begin
 from strobe.storage import Store
 
 

@@ -5,10 +5,10 @@ import shutil
 
 import msgspec
 from blake3 import blake3
-from tests.mutating import json_text
+from tests.support.mutating import json_text
 
-from strobe.storage.checkpoints import checkpoint_name
-from strobe.storage.sealed import UNSEALED, seal
+from strobe.storage.checkpoints.checkpoint_files import checkpoint_name
+from strobe.storage.files.checksummed_json import UNSEALED, seal
 
 ENTRY = "log/{:020d}.json"
 

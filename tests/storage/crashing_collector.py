@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 
 from strobe.storage import Store, collect
-from strobe.storage.disk import Disk
+from strobe.storage.files.disk import Disk
 
 
 def main(url: str, every: int, fatal: int) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 from tests.storage.samples import commit, frame, sample_id, snapshot_of
 
-from strobe.protocol.fragment import MSGPACK, OPAQUE, LocalState, Snapshot
-from strobe.protocol.frames import Frontier, InFlight, extend_fifo, seed_hash
-from strobe.protocol.log import BlobRef, Manifest, Term
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.values.fragment import MSGPACK, OPAQUE, LocalState, Snapshot
+from strobe.protocol.values.frames import Frontier, InFlight, extend_fifo, seed_hash
+from strobe.protocol.values.log_entries import BlobRef, Manifest, Term
+from strobe.protocol.values.view import ChannelSpec, View
 from strobe.storage import Store
 
 TITLE = "## A worked example"

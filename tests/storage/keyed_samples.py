@@ -7,10 +7,10 @@ from tests.storage.samples import begin, sample
 
 from strobe import KeyedState
 from strobe.keyed_state import Frozen
-from strobe.protocol.fragment import KEYED
-from strobe.protocol.log import BlobRef, ProcessRecord
+from strobe.protocol.values.fragment import KEYED
+from strobe.protocol.values.log_entries import BlobRef, ProcessRecord
 from strobe.storage import Store
-from strobe.storage.segments import takes_delta
+from strobe.storage.content.keyed_state_blobs import takes_delta
 
 
 class KeyedWriter:

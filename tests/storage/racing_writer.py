@@ -15,9 +15,10 @@ Reads one order a line, and answers each with one line:
 import sys
 
 from strobe.errors import LogConflict
-from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import Abort, Begin, Commit, Entry, Pin
-from strobe.storage import Store, append_when, collect, retention
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import Abort, Begin, Commit, Entry, Pin
+from strobe.storage import Store, append_when, collect
+from strobe.storage.store import retention
 
 
 def append(store: Store, name: str, position: int) -> str:

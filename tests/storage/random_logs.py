@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.storage.samples import VIEW, sample_id
 
-from strobe.protocol.log import (
+from strobe.protocol.values.log_entries import (
     Abort,
     Begin,
     BlobRef,
@@ -30,7 +30,7 @@ from strobe.protocol.log import (
     Term,
     ViewChange,
 )
-from strobe.protocol.view import View
+from strobe.protocol.values.view import View
 from strobe.storage import Store
 
 

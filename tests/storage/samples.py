@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from strobe.declarations import Declared
-from strobe.protocol.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
-from strobe.protocol.frames import BLAKE3, FIFO, UNORDERED, Frame, Frontier, InFlight, extend_all, seed_hash
-from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.log import Begin, BlobRef, Commit, Manifest
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.values.fragment import MSGPACK, OPAQUE, Fragment, LocalState, Snapshot
+from strobe.protocol.values.frames import BLAKE3, FIFO, UNORDERED, Frame, Frontier, InFlight, extend_all, seed_hash
+from strobe.protocol.values.ids import COORDINATOR, SnapshotId
+from strobe.protocol.values.log_entries import Begin, BlobRef, Commit, Manifest
+from strobe.protocol.values.view import ChannelSpec, View
 from strobe.storage import Store
-from strobe.storage.blobs import blob_name
-from strobe.storage.place import MAPPED_BYTES_MIN
-from strobe.storage.retention import HOUR_US
+from strobe.storage.content.blobs import blob_name
+from strobe.storage.files.backend import MAPPED_BYTES_MIN
+from strobe.storage.store.retention import HOUR_US
 
 replace = msgspec.structs.replace
 

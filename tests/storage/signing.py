@@ -6,10 +6,10 @@ import msgspec
 from tests.storage.samples import begin
 
 from strobe.causality.signatures import sign_record
-from strobe.protocol.fragment import Snapshot
-from strobe.protocol.log import Manifest
+from strobe.protocol.values.fragment import Snapshot
+from strobe.protocol.values.log_entries import Manifest
 from strobe.storage import Store
-from strobe.storage.keys import private_path, read_private_key
+from strobe.storage.inspection.keys import private_path, read_private_key
 
 
 def sign(name: str, manifest: Manifest, keys: Path) -> Manifest:

@@ -12,9 +12,9 @@ import msgspec
 
 from strobe.declarations import NOTHING, Declared, MessageRule, Place, field_of
 from strobe.errors import UNREADABLE, SnapshotCorrupt
-from strobe.protocol.fragment import Snapshot
-from strobe.protocol.frames import InFlight
-from strobe.protocol.view import View
+from strobe.protocol.values.fragment import Snapshot
+from strobe.protocol.values.frames import InFlight
+from strobe.protocol.values.view import View
 
 _decode_body = msgspec.msgpack.Decoder(list[Any]).decode
 

@@ -23,7 +23,7 @@ import msgspec
 
 from strobe.causality.pictures import Picture
 from strobe.causality.waiting import Waiting
-from strobe.protocol.view import finishing_order
+from strobe.protocol.values.view import finishing_order
 
 NAMED_MAX = 10
 """Of the names that a sentence has, so many are written out."""

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 import msgspec
 
 from strobe.errors import SnapshotInconsistent
-from strobe.protocol.fragment import Fragment, Snapshot
-from strobe.protocol.frames import (
+from strobe.protocol.values.fragment import Fragment, Snapshot
+from strobe.protocol.values.frames import (
     CHAINS,
     FIFO,
     Frontier,
@@ -30,7 +30,7 @@ from strobe.protocol.frames import (
     extend_unordered,
     seed_hash,
 )
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.values.view import ChannelSpec, View
 
 ORDINAL_MAX = (1 << 64) - 1
 """An ordinal is hashed as an unsigned integer of eight bytes."""

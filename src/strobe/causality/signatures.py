@@ -17,10 +17,10 @@ from blake3 import blake3
 from strobe.causality.proof import Finding
 from strobe.declarations import Declared, Waits
 from strobe.errors import MissingExtra
-from strobe.protocol.frames import XXH3
-from strobe.protocol.ids import SnapshotId
-from strobe.protocol.log import BlobRef, FrontierRecord, Manifest, ProcessRecord
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.values.frames import XXH3
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import BlobRef, FrontierRecord, Manifest, ProcessRecord
+from strobe.protocol.values.view import ChannelSpec, View
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

@@ -21,7 +21,7 @@ from strobe.causality.trace_lines import Internal, Line, Receive, Record, Send, 
 from strobe.causality.trace_order import causal_order
 from strobe.causality.trace_tables import Columns, FindPlace, Tables
 from strobe.errors import UsageError
-from strobe.protocol.view import ChannelSpec
+from strobe.protocol.values.view import ChannelSpec
 
 _VIOLATIONS_PRINTED_MAX = 20
 

@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.protocol.frames import FIFO
-from strobe.protocol.view import ChannelSpec, View
+from strobe.protocol.values.frames import FIFO
+from strobe.protocol.values.view import ChannelSpec, View
 
 VERSION = 1
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from strobe.causality.trace_lines import NO_PAYLOAD, Internal, Line, Receive, Record, Run, Send, TraceHeader
-from strobe.protocol.frames import FIFO
+from strobe.protocol.values.frames import FIFO
 
 SEND, RECEIVE, INTERNAL, RECORD = range(4)
 

@@ -16,8 +16,18 @@ import typer
 from typer.main import get_command
 
 from strobe import __version__
-from strobe.cli.commands import LazyGroup, new_app
-from strobe.cli.output import flush, is_disk_failure, is_lost, lose, note_lines, print_error, print_json, say, say_lines
+from strobe.cli.shell.commands import LazyGroup, new_app
+from strobe.cli.shell.output import (
+    flush,
+    is_disk_failure,
+    is_lost,
+    lose,
+    note_lines,
+    print_error,
+    print_json,
+    say,
+    say_lines,
+)
 from strobe.errors import StrobeError
 
 EXIT_USAGE = 2

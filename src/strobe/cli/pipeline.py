@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strobe.causality.predicates import Predicate
-from strobe.cli.commands import JsonOption, KeysOption, StoreOption, ViewOption, new_app
-from strobe.cli.interrupts import interruptible
-from strobe.cli.logs import Noted
-from strobe.cli.output import Column, Progress, beside_document, count, note, print_json, print_table, say, say_wrapped
-from strobe.cli.verification import read_view
+from strobe.cli.shell.commands import JsonOption, KeysOption, StoreOption, ViewOption, new_app
+from strobe.cli.shell.logging_setup import Noted
+from strobe.cli.shell.output import (
+    Column,
+    Progress,
+    beside_document,
+    count,
+    note,
+    print_json,
+    print_table,
+    say,
+    say_wrapped,
+)
+from strobe.cli.shell.signals import interruptible
+from strobe.cli.snapshots.verify import read_view
 from strobe.errors import UsageError
 
 if TYPE_CHECKING:
-    from strobe.spark.examine import ExpectedSigners
-    from strobe.spark.pipeline import Pipeline
-    from strobe.spark.results import Results
+    from strobe.spark.checks.snapshot_checker import ExpectedSigners
+    from strobe.spark.pipeline.query import Pipeline
+    from strobe.spark.pipeline.results import Results
 
 app = new_app("Judge the snapshots of a store on Spark, as they commit.")
 
@@ -97,12 +107,12 @@ def run(
       echo "SELECT * FROM process_states WHERE state:balance::bigint < 0" > invariants/no-debt.sql
       strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts --once
     """
-    from strobe.spark.alerts import alert_hooks
-    from strobe.spark.clusters import session_for
-    from strobe.spark.invariants import read_invariants
-    from strobe.spark.outputs import Outputs
-    from strobe.spark.pipeline import SNAPSHOTS_PER_BATCH, Options, Pipeline, identity_of
-    from strobe.storage.locating import is_object_url, place_at
+    from strobe.spark.pipeline.alerts import alert_hooks
+    from strobe.spark.pipeline.invariants import read_invariants
+    from strobe.spark.pipeline.output_tables import Outputs
+    from strobe.spark.pipeline.query import SNAPSHOTS_PER_BATCH, Options, Pipeline, identity_of
+    from strobe.spark.tables.clusters import session_for
+    from strobe.storage.files.urls import is_object_url, place_at
 
     # Everything that can be refused is, before Spark takes its seconds to start.
     if drift_window == 1:
@@ -150,8 +160,8 @@ def _settings(conf: list[str]) -> dict[str, str]:
 
 
 def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Progress) -> "Results":
-    from strobe.spark.pipeline import Watch
-    from strobe.spark.results import Results
+    from strobe.spark.pipeline.query import Watch
+    from strobe.spark.pipeline.results import Results
 
     results = Results(pipeline.outputs)
 
@@ -182,15 +192,15 @@ def _signers(keys: Path | None, view: Path | None) -> "ExpectedSigners | None":
         if view is not None:
             raise UsageError("--view is the view that was signed: give the public keys as well, with --keys DIR")
         return None
-    from strobe.spark.examine import ExpectedSigners
-    from strobe.storage.keys import read_public_keys
+    from strobe.spark.checks.snapshot_checker import ExpectedSigners
+    from strobe.storage.inspection.keys import read_public_keys
 
     raw = {process: key.public_bytes_raw() for process, key in read_public_keys(keys).items()}
     return ExpectedSigners(raw, read_view(view) if view is not None else None)
 
 
 def _print(results: "Results", described: dict[str, str], to: str) -> None:
-    from strobe.spark import columns as c
+    from strobe.spark.schema import columns as c
 
     names = (c.HOLDS, c.VIOLATED, c.UNDECIDED, c.ERROR)
     rows = [[check, *(f"{found.get(name, 0):,}" for name in names)] for check, found in results.checks.items()]

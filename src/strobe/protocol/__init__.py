@@ -35,19 +35,19 @@ The duties of a host, which is whatever drives these machines (simulator, explor
             ...
 """
 
-from strobe.protocol.aligned import Aligned
-from strobe.protocol.aligned_then_unaligned import AlignedThenUnaligned
-from strobe.protocol.chandy_lamport import ChandyLamport
-from strobe.protocol.endpoint import Endpoint
-from strobe.protocol.fragment import Fragment, LocalState, Snapshot
-from strobe.protocol.frames import FIFO, UNORDERED, Frame, Frontier, InFlight
-from strobe.protocol.ids import COORDINATOR, SnapshotId
-from strobe.protocol.lai_yang import LaiYang
-from strobe.protocol.lifecycle import Lifecycle
-from strobe.protocol.policy import Policy, advise_interval_s
-from strobe.protocol.registry import PROTOCOLS, check_channels
-from strobe.protocol.unaligned import Unaligned
-from strobe.protocol.view import ChannelSpec, View, initiators
+from strobe.protocol.coordinator.lifecycle import Lifecycle
+from strobe.protocol.coordinator.policy import Policy, advise_interval_s
+from strobe.protocol.process.aligned import Aligned
+from strobe.protocol.process.aligned_then_unaligned import AlignedThenUnaligned
+from strobe.protocol.process.chandy_lamport import ChandyLamport
+from strobe.protocol.process.endpoint import Endpoint
+from strobe.protocol.process.lai_yang import LaiYang
+from strobe.protocol.process.registry import PROTOCOLS, check_channels
+from strobe.protocol.process.unaligned import Unaligned
+from strobe.protocol.values.fragment import Fragment, LocalState, Snapshot
+from strobe.protocol.values.frames import FIFO, UNORDERED, Frame, Frontier, InFlight
+from strobe.protocol.values.ids import COORDINATOR, SnapshotId
+from strobe.protocol.values.view import ChannelSpec, View, initiators
 
 __all__ = [
     "COORDINATOR",

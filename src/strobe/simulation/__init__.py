@@ -2,7 +2,7 @@
 replay.
 """
 
-from strobe.protocol.systems import first_view
+from strobe.protocol.process.first_view import first_view
 from strobe.simulation.checkers import Checker, all_checkers
 from strobe.simulation.faults import Faults
 from strobe.simulation.recorder import Recorder

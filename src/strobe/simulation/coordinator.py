@@ -10,7 +10,7 @@ import msgspec
 
 from strobe.errors import LogConflict
 from strobe.protocol import Fragment, Lifecycle, Policy, Snapshot, SnapshotId, View
-from strobe.protocol.coordination import (
+from strobe.protocol.coordinator.messages import (
     Append,
     AppendLost,
     ChooseSnapshot,
@@ -28,7 +28,7 @@ from strobe.protocol.coordination import (
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.log import Commit, Entry, EpochStart, Manifest, ReadEntry
+from strobe.protocol.values.log_entries import Commit, Entry, EpochStart, Manifest, ReadEntry
 from strobe.storage import Store
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.process import Process
 from strobe.protocol import COORDINATOR
-from strobe.protocol.coordination import JoinWanted, LeaveWanted, RestoreWanted
+from strobe.protocol.coordinator.messages import JoinWanted, LeaveWanted, RestoreWanted
 from strobe.simulation.coordinator import CoordinatorCrashed, MemoryLog, StoreLog
 from strobe.simulation.network import Link
 

@@ -6,7 +6,7 @@ from strobe.process import Channel, Context, Process, System
 from strobe.protocol import PROTOCOLS
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
-from strobe.simulation.mutants import Mutant
+from strobe.simulation.mutants.protocol_mutants import Mutant
 from strobe.simulation.world import DEFAULT_POLICY, World
 
 SEEDS = range(6)

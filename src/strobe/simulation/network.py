@@ -10,7 +10,7 @@ from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
 from strobe.protocol import COORDINATOR, FIFO, Fragment, View
-from strobe.protocol.coordination import CoordinatorEffect, CoordinatorEvent
+from strobe.protocol.coordinator.messages import CoordinatorEffect, CoordinatorEvent
 from strobe.simulation.coordinator import Registered
 
 if TYPE_CHECKING:

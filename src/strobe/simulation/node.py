@@ -15,7 +15,7 @@ from strobe.errors import ProtocolViolation
 from strobe.handlers import handler_finished
 from strobe.process import Process, Random
 from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
-from strobe.protocol.coordination import (
+from strobe.protocol.coordinator.messages import (
     AskToRecord,
     CoordinatorEffect,
     Drained,
@@ -28,7 +28,7 @@ from strobe.protocol.coordination import (
     TellSettled,
     TellView,
 )
-from strobe.protocol.effects import (
+from strobe.protocol.process.effects import (
     DeliverFrame,
     DropRecording,
     Effect,
@@ -45,7 +45,7 @@ from strobe.protocol.effects import (
     SendView,
     SetAlignmentTimer,
 )
-from strobe.protocol.events import (
+from strobe.protocol.process.events import (
     AlignmentTimedOut,
     Breakpoint,
     DepartureReady,
@@ -64,7 +64,7 @@ from strobe.protocol.events import (
 from strobe.simulation.context import SimulatedContext
 from strobe.simulation.journal import ChannelJournal
 from strobe.simulation.queues import Item, Queues
-from strobe.storage.states import encode_state
+from strobe.storage.content.state_codec import encode_state
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World

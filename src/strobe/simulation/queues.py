@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from strobe.protocol import Frame, InFlight
-from strobe.protocol.events import BarrierArrived, FrameReceived, Marker, MarkerReceived, ViewReceived
+from strobe.protocol.process.events import BarrierArrived, FrameReceived, Marker, MarkerReceived, ViewReceived
 
 if TYPE_CHECKING:
     from strobe.simulation.node import Node

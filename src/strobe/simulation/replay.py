@@ -23,7 +23,7 @@ from strobe.process import Context, Random, System
 from strobe.protocol import ChannelSpec, LocalState, Snapshot
 from strobe.simulation.checkers.channels_exact import recorded_messages
 from strobe.simulation.node import frame_body
-from strobe.storage.states import decode_state, encode_state, is_captured
+from strobe.storage.content.state_codec import decode_state, encode_state, is_captured
 
 _to_json = msgspec.json.encode
 _decode = msgspec.msgpack.decode

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from strobe.handlers import call
 from strobe.process import Process, Random
 from strobe.protocol import Fragment, InFlight, LocalState, View
-from strobe.protocol.coordination import CoordinatorEffect, Drained, LetGo, TellBlank, TellRestore
-from strobe.protocol.events import FrameReceived
+from strobe.protocol.coordinator.messages import CoordinatorEffect, Drained, LetGo, TellBlank, TellRestore
+from strobe.protocol.process.events import FrameReceived
 from strobe.simulation.node import Node
 from strobe.simulation.queues import Item
-from strobe.storage.states import decode_state
+from strobe.storage.content.state_codec import decode_state
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World

@@ -13,14 +13,14 @@ from strobe.errors import UsageError
 from strobe.handlers import call
 from strobe.process import Process, Random
 from strobe.protocol import Snapshot, SnapshotId, View
-from strobe.protocol.coordination import RestoreRefused, SnapshotChosen, TellRestore
-from strobe.protocol.log import Abort, EpochStart
+from strobe.protocol.coordinator.messages import RestoreRefused, SnapshotChosen, TellRestore
+from strobe.protocol.values.log_entries import Abort, EpochStart
 from strobe.simulation.coordinator import Registered
 from strobe.simulation.journal import Journal
 from strobe.simulation.node import Applied
 from strobe.simulation.restorable import RestorableNode
 from strobe.storage import Store
-from strobe.storage.states import decode_state
+from strobe.storage.content.state_codec import decode_state
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World

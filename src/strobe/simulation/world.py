@@ -24,7 +24,7 @@ from strobe.protocol import (
     SnapshotId,
     View,
 )
-from strobe.protocol.coordination import (
+from strobe.protocol.coordinator.messages import (
     CoordinatorEffect,
     CoordinatorEvent,
     ProcessFailed,
@@ -33,8 +33,8 @@ from strobe.protocol.coordination import (
     TellSettled,
     TellView,
 )
-from strobe.protocol.log import Abort, Begin, Commit, EpochStart, ReadEntry, ViewChange
-from strobe.protocol.systems import first_view
+from strobe.protocol.process.first_view import first_view
+from strobe.protocol.values.log_entries import Abort, Begin, Commit, EpochStart, ReadEntry, ViewChange
 from strobe.simulation.coordinator import Coordinator, MemoryLog, StoreLog
 from strobe.simulation.faults import Faults
 from strobe.simulation.injector import Injector

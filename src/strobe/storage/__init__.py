@@ -1,11 +1,11 @@
 """The store: one documented, versioned format (docs/format.md), one log that decides everything."""
 
-from strobe.storage.appending import append_when
-from strobe.storage.collection import Collected, collect
-from strobe.storage.integrity import Problem
-from strobe.storage.log_state import Committed, LogState, Opened
-from strobe.storage.steps import CommitStep, OnStep
-from strobe.storage.store import Store
+from strobe.storage.entries.log_state import Committed, LogState, Opened
+from strobe.storage.files.commit_steps import CommitStep, OnStep
+from strobe.storage.store.garbage_collection import Collected, collect
+from strobe.storage.store.integrity import Problem
+from strobe.storage.store.optimistic_append import append_when
+from strobe.storage.store.store import Store
 
 __all__ = [
     "Collected",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from strobe.process import System
 from strobe.protocol import Snapshot
 from strobe.simulation.checkers.base import Checker
-from strobe.storage.states import decode_snapshot
+from strobe.storage.content.state_codec import decode_snapshot
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World

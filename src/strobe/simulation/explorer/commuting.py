@@ -16,12 +16,12 @@ that is kept by swaps of such steps alone. There are, by what a process has stil
   it, and it is received whenever its receiver likes.
 
 All but the first are for barriers that overtake, where neither a crash nor a rollback can come: either makes processes
-record anew. That nothing is hidden is tested by comparing with the whole (`tests/simulation/test_explorer.py`).
+record anew. That nothing is hidden is tested by comparing with the whole (`tests/simulation/long/test_explorer.py`).
 """
 
 from typing import TYPE_CHECKING
 
-from strobe.protocol.events import FrameReceived, SentCountRelayed
+from strobe.protocol.process.events import FrameReceived, SentCountRelayed
 
 if TYPE_CHECKING:
     from strobe.simulation.explorer.space import Action, Global, Space

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from strobe.protocol import Fragment
-from strobe.protocol.events import FrameReceived
+from strobe.protocol.process.events import FrameReceived
 
 if TYPE_CHECKING:
     from strobe.simulation.explorer.space import Global, Local, Seen, Space

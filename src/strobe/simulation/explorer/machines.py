@@ -7,8 +7,8 @@ depends on the order in which they were recorded.
 
 from typing import Any
 
-from strobe.protocol.channels import Incoming, Outgoing
-from strobe.protocol.endpoint import Endpoint, Recording
+from strobe.protocol.process.channels import Incoming, Outgoing
+from strobe.protocol.process.endpoint import Endpoint, Recording
 
 _CONSTANT = frozenset(
     {"announced", "epoch", "extend", "fifo", "hash_before_last", "id", "last", "process", "seed", "spec", "view"}

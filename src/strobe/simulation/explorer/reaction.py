@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from strobe.protocol import Fragment, Frame
-from strobe.protocol.effects import (
+from strobe.protocol.process.effects import (
     DeliverFrame,
     DropRecording,
     Effect,
@@ -18,7 +18,7 @@ from strobe.protocol.effects import (
     SendMarker,
     SetAlignmentTimer,
 )
-from strobe.protocol.events import BarrierArrived, Event, FrameReceived, MarkerReceived, SentCountRelayed
+from strobe.protocol.process.events import BarrierArrived, Event, FrameReceived, MarkerReceived, SentCountRelayed
 
 if TYPE_CHECKING:
     from strobe.simulation.explorer.space import Local, Space

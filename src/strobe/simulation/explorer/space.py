@@ -16,10 +16,10 @@ import msgspec
 
 from strobe.errors import ProtocolViolation
 from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, LaiYang, SnapshotId, View
-from strobe.protocol.effects import (
+from strobe.protocol.process.effects import (
     DeliverFrame,
 )
-from strobe.protocol.events import (
+from strobe.protocol.process.events import (
     AlignmentTimedOut,
     BarrierArrived,
     Event,
@@ -29,10 +29,10 @@ from strobe.protocol.events import (
     SnapshotAborted,
     SnapshotRequested,
 )
+from strobe.simulation.explorer.barrier_queues import overtaking, takeable
 from strobe.simulation.explorer.commuting import taken_first
 from strobe.simulation.explorer.going_back import gone_back
 from strobe.simulation.explorer.machines import canonical, copy_of
-from strobe.simulation.explorer.queues import overtaking, takeable
 from strobe.simulation.explorer.reaction import Reaction
 from strobe.simulation.explorer.scenarios import Scenario
 

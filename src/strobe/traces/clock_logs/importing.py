@@ -14,7 +14,7 @@ from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import VERSION, Internal, Line, Receive, Send, TraceHeader, check_header
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
-from strobe.protocol.frames import UNORDERED
+from strobe.protocol.values.frames import UNORDERED
 from strobe.traces.clock_logs.checking import ClockLogInvalid, check, read_clocks
 from strobe.traces.clock_logs.events import Event, counted_alone
 from strobe.traces.clock_logs.parsing import Execution

@@ -1,0 +1,21 @@
+"""Commands that speak to a running system find its coordinator by its store, or by its address."""
+
+from typing import Annotated
+
+import typer
+
+from strobe.errors import UsageError
+from strobe.runtime.api.client import Client
+
+RunningStore = Annotated[str | None, typer.Option("--store", metavar="STORE", help="The store of the running system.")]
+ApiOption = Annotated[
+    str | None, typer.Option("--api", metavar="HOST:PORT", help="Address of the coordinator's API, instead of --store.")
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Maximum time to wait.")]
+
+
+def find_coordinator(store: str | None, api: str | None) -> Client:
+    """Return a client for the coordinator that is meant."""
+    if (store is None) == (api is None):
+        raise UsageError("name the system: --store DIR, or --api HOST:PORT")
+    return Client(api) if api is not None else Client.of_store(store or "")

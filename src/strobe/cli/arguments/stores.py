@@ -1,0 +1,102 @@
+"""Stores as commands use them: made for a run, and opened for a live system."""
+
+import secrets
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from strobe.cli.shell.printed_commands import program
+from strobe.errors import StoreAway, StoreError, StoreMissing, StrobeError, UsageError
+from strobe.runtime.api.client import running_for
+from strobe.storage import Store
+from strobe.storage.files.backend import Place
+from strobe.storage.files.header import may_create
+from strobe.storage.files.layout import BLOBS, DIRECTORIES, HEADER, RUN
+from strobe.storage.files.urls import is_object_url, locate, place_at, run_directory
+
+CreateOption = Annotated[
+    bool, typer.Option("--create", help="Create the store if there is none: for the first start of a system.")
+]
+StoreIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store-id",
+        metavar="ID",
+        help="Use only the store with this identity (`store` in its strobe.json), and wait for it.",
+    ),
+]
+
+
+@contextmanager
+def way_to_create(url: str, command: str, system: str) -> Iterator[None]:
+    """Where there is no store for `command` to run `system` on, say how to have one made.
+
+    It is made only if that is asked for. Anything else would begin from nothing whenever the store cannot be seen: its
+    file system is not mounted, or it was moved away, or the path is wrong.
+    """
+    try:
+        yield
+    except StoreAway:
+        raise
+    except StoreMissing as error:
+        if not may_create(place_at(url)):
+            raise
+        there, _, advice = error.problem.partition(";")
+        mount = ", or mount the file system" if "mount" in advice else ""
+        words = [program("strobe"), command, shlex.quote(system), "--store", shlex.quote(url), "--create"]
+        raise StoreMissing(
+            error.url,
+            f"{there}; check the path{mount}. If this is the first start of the system, create the store:\n"
+            f"    {' '.join(words)}",
+        ) from None
+
+
+def live_store(url: str, create: bool, command: str, system: str) -> Store:
+    """Open the store that `command` runs `system` on; it is made if there is none, and that is asked for."""
+    with way_to_create(url, command, system):
+        return Store.open_or_create(url) if create else Store.open(url)
+
+
+def fresh_store(url: str, maker: str) -> Store:
+    """Make a store at `url` for the command `maker`, in place of one that the same command has left there.
+
+    Anything else at `url` is not touched.
+    """
+    place = place_at(url)
+    if place.unusable(creating=False) is None and place.size(HEADER) is not None:
+        _remove_leftover(place, url, maker)
+    try:
+        return Store.create(place.url, identity=f"{maker}-{secrets.token_hex(12)}")
+    except StoreError as error:
+        if error.exit_code == UsageError.exit_code:
+            raise UsageError(f"{error}, with --store") from error
+        raise
+
+
+def _remove_leftover(place: Place, url: str, maker: str) -> None:
+    refusal = (
+        f"{url} is not the store of an earlier `strobe {maker}`, and is not changed; choose another: --store STORE"
+    )
+    try:
+        store = Store(place)
+    except StrobeError as error:
+        raise UsageError(f"{refusal} ({error})") from error
+    foreign = [name for name in place.names("") if name not in (HEADER, *DIRECTORIES, RUN)]
+    linked = not is_object_url(url) and locate(url).is_symlink()
+    if not store.header.store.startswith(f"{maker}-") or foreign or linked:
+        raise UsageError(refusal)
+    if running_for(url) is not None:
+        raise UsageError(f"a system is running on the store {url}; stop it first, or choose another: --store STORE")
+    # The header last: until it goes, a removal that was interrupted can be taken up again.
+    if is_object_url(url):
+        for directory in (*(f"{BLOBS}/{name}" for name in place.names(BLOBS)), *DIRECTORIES):
+            place.remove(f"{directory}/{name}" for name in place.names(directory))
+    else:
+        for directory in DIRECTORIES:
+            shutil.rmtree(locate(url) / directory, ignore_errors=True)
+    shutil.rmtree(run_directory(url), ignore_errors=True)
+    place.remove([HEADER])

@@ -1,0 +1,129 @@
+"""Finds the system that a command line names: `file.py:name`, `module:name` or `system.toml`.
+
+A run changes the processes of its system, so each run needs a system of its own: the user's code is run again for each.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from strobe.errors import UsageError
+from strobe.process import System
+from strobe.protocol.process.first_view import first_view
+from strobe.runtime.connectors.system_file import read_system_file
+from strobe.user_code import is_users, loading
+
+_FORMS = "write it as file.py:name, module:name or system.toml"
+
+
+class SystemSource:
+    """Where a system comes from. `protocol` takes the place of the one it names."""
+
+    def __init__(self, spec: str, protocol: str | None = None) -> None:
+        self.spec = spec
+        self.protocol = protocol
+        self._modules: set[str] = set()
+
+    def load(self) -> System:
+        """Return a new system, checked; raise UsageError that says what is wrong with it, and where."""
+        self.forget_modules()
+        known = set(sys.modules)
+        try:
+            system = self._read()
+        finally:
+            self._modules = {name for name in set(sys.modules) - known if is_users(_file_of(name))}
+        if self.protocol is not None:
+            system.protocol = self.protocol
+        self._check(system)
+        return system
+
+    def forget_modules(self) -> None:
+        """Let the user's modules be run again when they are next imported."""
+        for name in self._modules:
+            sys.modules.pop(name, None)
+
+    def _read(self) -> System:
+        if self.spec.endswith(".toml"):
+            return read_system_file(Path(self.spec))
+        place, colon, name = self.spec.rpartition(":")
+        if not colon:
+            raise UsageError(_incomplete(self.spec))
+        if not place or not name:
+            raise UsageError(f"{self.spec!r} is not a system; {_FORMS}")
+        return _pick(_run_file(Path(place)) if _is_file(place) else _run_module(place), place, name)
+
+    def _check(self, system: System) -> None:
+        try:
+            if not system.processes:
+                raise UsageError("the system has no processes; give it at least one")
+            first_view(system)
+        except UsageError as error:
+            raise UsageError(f"{self.spec}: {error}") from error
+
+
+@contextmanager
+def open_system(spec: str, protocol: str | None = None) -> Iterator[SystemSource]:
+    """Give access to the system `spec`; its modules are importable meanwhile, and are gone afterwards."""
+    path = list(sys.path)
+    place = spec if spec.endswith(".toml") else spec.rpartition(":")[0]
+    sys.path.insert(0, str(Path(place).absolute().parent) if _is_file(place) else str(Path.cwd()))
+    source = SystemSource(spec, protocol)
+    try:
+        yield source
+    finally:
+        sys.path[:] = path
+        source.forget_modules()
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith((".py", ".toml")) or "/" in place or Path(place).is_file()
+
+
+def _run_file(path: Path) -> ModuleType:
+    """Run the Python file `path` as a module of its own."""
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; {_FORMS}") from error
+    module = ModuleType(f"strobe_system_{path.stem}")
+    module.__file__ = str(path.absolute())
+    # Types are looked up by the name of their module, for example by msgspec.
+    sys.modules[module.__name__] = module
+    with loading(f"cannot run {path}"):
+        exec(compile(source, module.__file__, "exec"), module.__dict__)
+    return module
+
+
+def _run_module(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{name!r} is neither a Python file nor the name of a module; {_FORMS}")
+    sys.modules.pop(name, None)
+    with loading(f"the module {name!r} cannot be imported"):
+        return import_module(name)
+
+
+def _pick(module: ModuleType, place: str, name: str) -> System:
+    found = getattr(module, name, None)
+    if isinstance(found, System):
+        return found
+    problem = f"is of type {type(found).__name__}, not a strobe.System" if hasattr(module, name) else "does not exist"
+    systems = [f"{place}:{known}" for known, value in vars(module).items() if isinstance(value, System)]
+    instead = (
+        f"choose: {', '.join(systems)}" if systems else "make one: name = strobe.System(processes=..., channels=...)"
+    )
+    raise UsageError(f"{name!r} in {place} {problem}; {instead}")
+
+
+def _incomplete(spec: str) -> str:
+    if Path(spec).is_file() or spec.endswith(".py"):
+        return f"{spec!r} does not name a system in the file: write {spec}:name"
+    return f"{spec!r} is not a system; {_FORMS}"
+
+
+def _file_of(module: str) -> str | None:
+    file: Any = getattr(sys.modules.get(module), "__file__", None)
+    return file if isinstance(file, str) else None

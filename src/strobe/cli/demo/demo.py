@@ -1,0 +1,245 @@
+"""`strobe demo`: a bank of real processes, photographed and judged while it runs, one of them killed."""
+
+import logging
+import shlex
+import time
+from typing import Annotated
+
+import msgspec
+import typer
+
+from strobe.causality.proof import verify
+from strobe.cli.arguments.stores import fresh_store
+from strobe.cli.demo.bank import BRANCHES, TOTAL, make_bank, total
+from strobe.cli.demo.judge import MONEY, Judging
+from strobe.cli.live.supervisor import Supervisor
+from strobe.cli.live.up_display import rollback_text
+from strobe.cli.live.up_session import LOOK_EVERY_S, TICK_S
+from strobe.cli.shell.commands import JsonOption, new_app
+from strobe.cli.shell.output import Column, Progress, beside_document, count, print_json, print_table, say, say_wrapped
+from strobe.cli.shell.printed_commands import program, python
+from strobe.cli.shell.signals import interruptible
+from strobe.errors import TransportError
+from strobe.protocol import Snapshot
+from strobe.runtime.messages.api_documents import Status
+from strobe.storage import Store
+from strobe.storage.content.state_codec import decode_snapshot
+
+app = new_app()
+
+STORE = "./strobe-demo"
+SYSTEM = "strobe.cli.demo.bank:bank"
+VICTIM = "c"
+"""The branch that is killed, when a third of the snapshots has been taken and Spark judges them."""
+PATIENCE_S = 120.0
+AFTERWARDS = 2
+"""Minimum number of snapshots after the rollback, to show that the bank continues."""
+
+AUDIT = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY 1 ORDER BY 1"
+
+
+class Row(msgspec.Struct):
+    """One snapshot of the bank. `balances` lacks the branches that had left."""
+
+    snapshot: str
+    balances: dict[str, int]
+    in_flight: int
+    total: int
+    proof: str
+    ms: float
+    verdict: str = ""
+    reason: str | None = None
+
+
+class Demo(msgspec.Struct):
+    """What the demo has found."""
+
+    store: str
+    snapshots: list[Row] = []
+    transfers_per_s: int = 0
+    killed: str = ""
+    rolled_back: str = ""
+    aborted: int = 0
+
+    @property
+    def proofs_hold(self) -> int:
+        return sum(row.proof == "holds" for row in self.snapshots)
+
+    @property
+    def holds(self) -> bool:
+        rows = self.snapshots
+        verdicts = all(row.verdict == "holds" and row.total == TOTAL for row in rows)
+        return verdicts and self.proofs_hold == len(rows) > 0
+
+
+@app.command()
+def demo(
+    snapshots: Annotated[int, typer.Option(metavar="N", min=3, help="Minimum number of snapshots to take.")] = 10,
+    store: Annotated[
+        str, typer.Option(metavar="DIR", help="The store for the snapshots; one of an earlier demo is replaced.")
+    ] = STORE,
+    json: JsonOption = False,
+) -> int:
+    """Run a bank of four branches as real processes, kill one, and let Spark judge every snapshot as it commits.
+
+    The branches send each other money over TCP all the time, and a snapshot is taken every second. A snapshot is right
+    only if it has every branch and every transfer in flight: then the total is always the same. One branch is killed
+    with SIGKILL. The system rolls back to its newest snapshot by itself; nothing is lost or applied twice. Meanwhile a
+    streaming query judges each snapshot: its proof, and that the total has not changed.
+
+    \b
+    Example:
+      strobe demo --snapshots 20
+    """
+    from strobe.spark.session.java import require_java
+
+    require_java()  # before the bank runs, not after
+    with Progress() as progress, beside_document(json):
+        found = Demo(fresh_store(store, "demo").url)
+        # An interrupt breaks into py4j's socket, and py4j logs a traceback for what is no fault.
+        logging.getLogger().addHandler(logging.NullHandler())
+        with Judging(found.store) as judging:
+            with progress.ticking("Spark starts"):
+                judging.wait_started(PATIENCE_S)
+            say(f"a bank of {len(BRANCHES)} branches, each an operating-system process, and a snapshot every second")
+            _run(found, snapshots, judging, progress)
+            found.snapshots = _rows(found.store)
+            with progress.ticking(
+                f"{count(len(found.snapshots), 'snapshot')} stored; Spark is judging the last of them"
+            ):
+                _judge(found, judging)
+        found.store = store
+    if json:
+        print_json({**msgspec.structs.asdict(found), "holds": found.holds})
+    else:
+        _print(found)
+    return 0 if found.holds else 1
+
+
+def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> None:
+    """Run the bank until it has so many snapshots, and kill a branch on the way, while they are being judged."""
+    options = ["--interval", "1", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    with interruptible() as interrupted, Supervisor(SYSTEM, found.store, BRANCHES, options) as bank:
+        bank.start()
+        deadline, goal = time.monotonic() + PATIENCE_S, snapshots
+        while True:
+            status = _look(bank)
+            if interrupted:
+                raise KeyboardInterrupt
+            if time.monotonic() > deadline:
+                raise TransportError(f"the bank took too long; see its logs in {found.store}/run/log")
+            if status is None:
+                continue
+            due = not found.killed and status.committed >= max(2, snapshots // 3)
+            until = "; a branch will be killed when Spark has judged the first of them" if due else f" of {goal}"
+            progress.show(f"{count(status.committed, 'snapshot')}{until}", now=True)
+            _note(found, status)
+            if due and judging.has_judged and bank.kill(VICTIM):
+                found.killed = f"branch {VICTIM} was killed with SIGKILL after {count(status.committed, 'snapshot')}"
+                say(found.killed)
+            if not found.rolled_back:
+                goal = max(snapshots, status.committed + AFTERWARDS)
+            elif status.committed >= goal:
+                break
+        bank.stop()
+
+
+def _look(bank: Supervisor) -> Status | None:
+    """Keep the bank running, and return how it is; None while its coordinator does not answer."""
+    until_s = time.monotonic() + LOOK_EVERY_S
+    while time.monotonic() < until_s:
+        bank.tick()
+        time.sleep(TICK_S)
+    try:
+        return bank.client.status()
+    except TransportError:
+        return None
+
+
+def _note(found: Demo, status: Status) -> None:
+    found.aborted = status.aborted
+    if not found.killed:
+        found.transfers_per_s = round(sum(process.events_per_s for process in status.processes))
+    if status.rollbacks and not found.rolled_back:
+        found.rolled_back = rollback_text(status.rollbacks[-1])
+        say_wrapped(found.rolled_back)
+
+
+def _rows(store: str) -> list[Row]:
+    opened = Store.open(store)
+    return [_row(opened.load(name)) for _, name, _ in opened.list()]
+
+
+def _row(snapshot: Snapshot) -> Row:
+    accounts, transfers = decode_snapshot(make_bank(), snapshot)
+    balances = {name: account.balance for name, account in accounts.items()}
+    in_flight = sum(transfer.amount for transfer in transfers)
+    proof = "holds" if verify(snapshot).holds else "violated"
+    ms = (snapshot.completed_us - snapshot.started_us) / 1000
+    return Row(str(snapshot.id), balances, in_flight, total(accounts, transfers), proof, ms)
+
+
+def _judge(found: Demo, judging: Judging) -> None:
+    """Write Spark's verdicts into the rows, when all are there."""
+    verdicts = judging.wait({row.snapshot for row in found.snapshots}, PATIENCE_S)
+    for row in found.snapshots:
+        row.verdict, row.reason = verdicts.get(row.snapshot, ("", None))
+
+
+def _print(found: Demo) -> None:
+    say()
+    print_table(_columns(), [_cells(row) for row in found.snapshots])
+    for row in found.snapshots:
+        if row.reason and row.verdict != "holds":
+            say_wrapped(f"{row.snapshot}: {row.reason}")
+    say()
+    say(f"about {found.transfers_per_s:,} events per second; {count(found.aborted, 'snapshot')} aborted")
+    say(_last_line(found))
+    if found.holds:
+        _print_next_steps(found.store)
+
+
+def _columns() -> list[Column]:
+    numbers = (*BRANCHES, "in flight", "total")
+    middle = [Column(title, number=True) for title in numbers]
+    return [
+        Column("snapshot", name=True),
+        *middle,
+        Column("proof", name=True),
+        Column("verdict", name=True),
+        Column("ms", number=True),
+    ]
+
+
+def _cells(row: Row) -> list[str]:
+    balances = [str(row.balances.get(branch, "gone")) for branch in BRANCHES]
+    numbers = [*balances, str(row.in_flight), str(row.total)]
+    return [row.snapshot, *numbers, row.proof, row.verdict or "missing", f"{row.ms:.1f}"]
+
+
+def _last_line(found: Demo) -> str:
+    proofs = found.proofs_hold
+    wrong = next((row.total for row in found.snapshots if row.total != TOTAL), None)
+    total = f"total {TOTAL} = {TOTAL}" if wrong is None else f"total {wrong} instead of {TOTAL}"
+    return f"{count(len(found.snapshots), 'snapshot')}, {count(proofs, 'proof')} hold{'s' * (proofs == 1)}, {total}"
+
+
+def _print_next_steps(store: str) -> None:
+    directory = shlex.quote(store)
+    say()
+    say("Show a snapshot, with every process and every message in flight:")
+    say(f"  {program('strobe')} snapshot show latest --store {directory}")
+    say("Query the snapshots in SQL:")
+    say(f"  {_query(store)}")
+
+
+def _query(store: str) -> str:
+    """Return a command that asks Spark for the audit of the bank: all its money, snapshot by snapshot."""
+    directory = msgspec.json.encode(store).decode()
+    steps = (
+        "from strobe.spark import *",
+        "spark = local_session()",
+        f"tables(spark, {directory})",
+        f'spark.sql("{AUDIT}").show(99, False)',
+    )
+    return f"{python()} -c {shlex.quote('; '.join(steps))}"

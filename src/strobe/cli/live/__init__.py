@@ -1,0 +1,1 @@
+"""The commands of a live system: `up`, `coordinator`, `node`, `leave`, `restore`."""

@@ -1,0 +1,124 @@
+"""One program that `strobe up` has started, and what its log says of its end."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from strobe.cli.live.child_log import ChildLog
+from strobe.cli.live.lifeline import VARIABLE
+
+COORDINATOR = "coordinator"
+RESTART_S_MIN = 0.05
+RESTART_S_MAX = 2.0
+_LINES_SHOWN = 12
+_HALTED = 'halted report="'
+_ERROR = re.compile(r"(\S+ )?error: ")
+"""How a line begins that tells of an error: with the time in a log, without in what a command ends with."""
+_LAST_WORDS = "error: "
+_LOGGED = re.compile(r"\d\d:\d\d:\d\d\.\d{3} ")
+_WRAPPED = re.compile(r"\n  (?=\S)")
+
+
+class Gone(NamedTuple):
+    """A child that has ended: by itself with `code`, or by a signal (negative); `error` is the last that it logged."""
+
+    name: str
+    code: int
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.code < 0:
+            return f"{self.name} was killed by {signal.Signals(-self.code).name}"
+        if self.code == 0 and self.name != COORDINATOR:
+            return f"{self.name} has left"
+        why = f": {self.error}" if self.code and self.error else ""
+        return f"{self.name} ended with exit code {self.code}{why}"
+
+
+class Child:
+    """One program, and how often it was started."""
+
+    def __init__(self, name: str, program: Sequence[str], arguments: Sequence[str], log: ChildLog) -> None:
+        self.name = name
+        self.program = list(program)
+        self.arguments = list(arguments)
+        self.log = log
+        self.starts = 0
+        self.failed_returns = 0
+        self.ended = False
+        self.code: int | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.restart_at_s = 0.0
+        self._started_s = 0.0
+        self._wait_s = RESTART_S_MIN
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process is not None else None
+
+    def start(self, lifeline: int) -> None:
+        environment = os.environ | {VARIABLE: str(lifeline), "PYTHONUNBUFFERED": "1"}
+        log = self.log.begin()
+        self.process = subprocess.Popen(
+            [*self.program, *self.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            pass_fds=(lifeline,),
+            start_new_session=True,
+        )
+        self.starts += 1
+        self.code = None
+        self._started_s = time.monotonic()
+
+    def poll(self) -> int | None:
+        """Return the code that it has just ended with, once; None as long as it runs."""
+        code = self.process.poll() if self.process is not None else None
+        if code is not None:
+            self.process, self.code = None, code
+            lived_s = time.monotonic() - self._started_s
+            self._wait_s = RESTART_S_MIN if lived_s > 5 * RESTART_S_MAX else min(RESTART_S_MAX, self._wait_s * 2)
+            self.restart_at_s = time.monotonic() + self._wait_s
+        return code
+
+    def tail(self) -> str:
+        """Return the end of what it has logged since it was last started."""
+        return "\n".join(self.log.lines()[-_LINES_SHOWN:])
+
+    def last_error(self) -> str:
+        """Return the last error it has logged, or has ended with, since it was last started; empty if there is none."""
+        wrapped: list[str] = []
+        for line in reversed(self.log.lines()):
+            found = _ERROR.match(line)
+            if found:
+                first, traced, _ = line[found.end() :].partition(" traceback=")
+                first = first.removesuffix(f" process={self.name}").removeprefix(f"process {self.name} ends: ")
+                return first if traced else " ".join([first, *reversed(wrapped)])
+            # What a command ends with is a paragraph: its further lines are set in.
+            wrapped = [*wrapped, line.strip()] if line.startswith("  ") else []
+        return ""
+
+    def last_words(self) -> str:
+        """Return what its command has ended with; else the end of its log.
+
+        A coordinator of somebody else may run for the same store and log to the same file, but it does not end there.
+        """
+        lines = self.log.lines()
+        begins = [place for place, line in enumerate(lines) if line.startswith(_LAST_WORDS)]
+        if not begins:
+            return self.tail()
+        words = takewhile(lambda line: not _LOGGED.match(line), lines[begins[-1] :])
+        return _WRAPPED.sub(" ", "\n".join(words)).removeprefix(_LAST_WORDS)
+
+    def report(self) -> str:
+        """Return why it has stopped the whole system, as it has logged that; else the end of its log."""
+        last = self.last_error()
+        if not last.startswith(_HALTED):
+            return self.tail()
+        return last.removeprefix(_HALTED).removesuffix('"').replace('\\"', '"')

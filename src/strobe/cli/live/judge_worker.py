@@ -1,0 +1,79 @@
+"""The judge's process: loads the system as nodes do, and answers the coordinator's questions (`judge_process.py`).
+
+    python -m strobe.cli.live.judge_worker SYSTEM STORE BYTES_MAX
+
+Questions come as lines of JSON on the standard input, and answers go to the standard output. The user's functions have
+neither: they read nothing, and what they print goes to the log. The process ends when its input does, whatever it is
+doing by then, so it never outlives its coordinator.
+"""
+
+import os
+import resource
+import signal
+import sys
+import threading
+from functools import partial
+from queue import SimpleQueue
+from typing import BinaryIO
+
+import msgspec
+
+from strobe.cli.arguments.systems import open_system
+from strobe.protocol import Snapshot
+from strobe.runtime.judging.evaluation import CONSERVED, Answer, Conservation, Question, Ready, conditions_of
+from strobe.storage.content.manifests import to_snapshot
+from strobe.storage.log.follower import CommitReader
+
+NICENESS = 10
+"""Processes of the system come first."""
+
+
+def command_of(system: str, store: str, bytes_max: int) -> list[str]:
+    """Return the command that starts the judge's process for a store."""
+    return [sys.executable, "-m", __name__, system, store, str(bytes_max)]
+
+
+def main(system: str, store: str, bytes_max: str) -> None:
+    questions, answers = _take_pipes()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever presses Ctrl-C ends the coordinator, and that ends this
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_AS, (int(bytes_max), resource.RLIM_INFINITY))
+    waiting: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read, args=(questions, waiting), daemon=True).start()
+    with open_system(system) as source:
+        loaded = source.load()
+        conservation = Conservation(loaded, partial(_load, CommitReader(store)))
+        _write(answers, Ready(conditions_of(loaded)))
+        while True:
+            question = msgspec.json.decode(waiting.get(), type=Question)
+            _write(answers, Answer(question.snapshot, {CONSERVED: conservation.judge(question)}))
+
+
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Keep the pipes to the coordinator; give the user's code nothing to read, and the log to print to."""
+    questions, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    return os.fdopen(questions, "rb"), os.fdopen(answers, "wb")
+
+
+def _read(questions: BinaryIO, waiting: "SimpleQueue[bytes]") -> None:
+    for line in questions:
+        waiting.put(line)
+    os._exit(0)  # the coordinator is gone; the user's function may run for ever
+
+
+def _write(answers: BinaryIO, document: msgspec.Struct) -> None:
+    answers.write(msgspec.json.encode(document) + b"\n")
+    answers.flush()
+
+
+def _load(reader: CommitReader, snapshot: str, position: int) -> Snapshot:
+    commit = reader.read_commit_of(snapshot, position)
+    return to_snapshot(snapshot, commit.manifest, reader.read_blob)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

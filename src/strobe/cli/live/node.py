@@ -1,0 +1,137 @@
+"""`strobe node`: run one process of a live system on this machine."""
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strobe.causality.signatures import sign_record
+from strobe.cli.arguments.live_options import LiveSystem, SystemArgument, load_live
+from strobe.cli.arguments.start_check import check_one
+from strobe.cli.arguments.stores import StoreIdOption
+from strobe.cli.arguments.systems import open_system
+from strobe.cli.live.lifeline import follow_lifeline
+from strobe.cli.shell.commands import new_app
+from strobe.cli.shell.logging_setup import start_logging
+from strobe.errors import UsageError
+from strobe.runtime.addresses import is_anywhere, parse_address
+from strobe.runtime.connectors.system_file import ProgramWithOwnLoop
+from strobe.runtime.event_loop import run_loop
+from strobe.runtime.file_descriptors import raise_limit
+from strobe.runtime.node.application import ProcessApplication
+from strobe.runtime.node.host import Host, Signer
+from strobe.storage.inspection.keys import read_private_key
+
+app = new_app()
+
+EXIT_INTERRUPTED = 130
+
+logger = logging.getLogger("strobe.node")
+
+
+@app.command()
+def node(
+    system: SystemArgument,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Which process of the system to run.")],
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address of the coordinator (default: that of system.toml)."),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address for peers; port 0 is any free one.")
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Host name for peers, if it differs from that of --listen."),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="STORE", help="The store's path on this host, if it differs from the coordinator's."),
+    ] = None,
+    store_id: StoreIdOption = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Sign this process's part of every snapshot with this key.")
+    ] = None,
+    # From who starts it again when it ends, such as `strobe up`.
+    run: Annotated[str, typer.Option("--run", hidden=True)] = "",
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object per line.")] = False,
+) -> int:
+    """Run one process of a system: connect to its coordinator, and run until the system is stopped.
+
+    If the process is killed, start it again with the same command, on this host or another: the whole system then rolls
+    back to its newest snapshot and continues. A process that is not a member yet joins the system.
+
+    \b
+    Example, on two hosts that share a directory:
+      strobe coordinator system.toml --listen 10.0.0.1:7400
+      strobe node system.toml --name a --coordinator 10.0.0.1:7400 --listen 10.0.0.2:0
+    """
+    raise_limit()
+    start_logging(json_logs, name)
+    with open_system(system) as source:
+        live = load_live(source)
+        host = _make_host(live, name, coordinator, listen, advertise, store, store_id, key, run)
+        return run_loop(_run(host))
+
+
+def _make_host(
+    live: LiveSystem,
+    name: str,
+    coordinator: str | None,
+    listen: str | None,
+    advertise: str | None,
+    store: str | None,
+    store_id: str | None,
+    key: Path | None,
+    run: str,
+) -> Host:
+    process = live.system.processes.get(name)
+    if process is None:
+        raise UsageError(f"the system has no process {name!r}; its processes are: {', '.join(live.system.processes)}")
+    if isinstance(process, ProgramWithOwnLoop):
+        raise UsageError(f"process {name!r} has no class: it is a program with its own event loop; start that program")
+    if not run:  # `strobe up` has checked all of them
+        check_one(live.system, name)
+    application = ProcessApplication(name, process, live.system.decoder.decode, live.system.message_rules)
+    return Host(
+        name,
+        live.system,
+        application,
+        _coordinator_at(coordinator, live.coordinator.listen),
+        listen=parse_address(listen or live.listens.get(name, "127.0.0.1:0"), "--listen"),
+        advertise=advertise,
+        store=store,
+        store_id=store_id or "",
+        sign=_signer(key) if key is not None else None,
+        run=run,
+    )
+
+
+def _coordinator_at(given: str | None, listens: str) -> tuple[str, int]:
+    """Return the coordinator's address: the given one, else that of the system."""
+    host, port = parse_address(given or listens, "--coordinator")
+    if given is None and is_anywhere(host):
+        logger.warning(
+            "the coordinator listens on every interface (%s), so its host is not known; trying this host; on any "
+            "other host, give --coordinator HOST:%d",
+            listens,
+            port,
+        )
+    return host, port
+
+
+def _signer(path: Path) -> Signer:
+    key = read_private_key(path)
+    return lambda snapshot, view, process, record: sign_record(snapshot, view, process, record, key)
+
+
+async def _run(host: Host) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(host.unhandled)
+    loop.add_signal_handler(signal.SIGTERM, host.end, 0)
+    loop.add_signal_handler(signal.SIGINT, host.end, EXIT_INTERRUPTED)
+    follow_lifeline(lambda: host.end(0))
+    return await host.run()

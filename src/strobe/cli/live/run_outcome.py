@@ -1,0 +1,52 @@
+"""What became of the snapshots of one `strobe up`: whether the run can be gone on from at all.
+
+A run in which snapshots are tried and none completes has saved nothing, however well its processes ran. So the end of
+`strobe up` reports it, with the reason of the last abort, and its exit code is 1: if none of the last `LAST` snapshots
+that the run has tried was completed (or none at all, if it has tried fewer).
+"""
+
+from collections import deque
+
+from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, Status, Taken
+
+LAST = 10
+_SEEN_MAX = 1000
+
+
+class Outcomes:
+    """The snapshots that were begun from `since_us` on, as the coordinator reports their ends."""
+
+    def __init__(self, since_us: int) -> None:
+        self._since_us = since_us
+        self._seen: deque[str] = deque(maxlen=_SEEN_MAX)
+        self._committed: deque[bool] = deque(maxlen=LAST)
+        self._tried = 0
+        self._last_abort = ""
+
+    def see(self, status: Status) -> None:
+        """Take note of what has ended since the last time."""
+        for finished in status.finished:
+            if finished.started_us >= self._since_us:
+                self._add(finished.id, finished.outcome, finished.reason)
+
+    def take(self, taken: Taken) -> None:
+        """Take note of a snapshot that was asked for."""
+        if taken.id is not None and taken.outcome in (COMMITTED, ABORTED):
+            self._add(taken.id, taken.outcome, taken.reason)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the run has failed; None if a snapshot was completed lately, or none was tried."""
+        if not self._committed or any(self._committed):
+            return None
+        which = f"none of the last {LAST} snapshots" if self._tried > LAST else "no snapshot"
+        return f"{which} completed ({self._tried:,} tried); the last one: {self._last_abort}"
+
+    def _add(self, name: str, outcome: str, reason: str) -> None:
+        if name in self._seen:
+            return
+        self._seen.append(name)
+        self._tried += 1
+        self._committed.append(outcome == COMMITTED)
+        if outcome != COMMITTED:
+            self._last_abort = f"{name} was aborted: {reason}"

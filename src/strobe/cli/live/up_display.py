@@ -1,0 +1,220 @@
+"""What `strobe up` shows: a table that is drawn again on a terminal, a line for each thing that happened elsewhere."""
+
+import re
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from strobe.cli.shell.output import Column, cell_of, count, note, size_text, table
+from strobe.runtime.messages.api_documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
+from strobe.runtime.messages.verdicts import ConditionStatus, Verdict
+from strobe.storage.inspection.verification import HOLDS, VIOLATED
+
+EVENTS_SHOWN = 6
+SNAPSHOTS_SHOWN = 5
+SEEN_MAX = 1024
+"""Number of snapshots and epochs remembered as reported; more than a status lists."""
+STARTING_US = 5_000_000
+"""Missing processes are not reported during this time after the start."""
+_WORDS = ("process", "state", "outcome", "snapshot")
+_SECONDS = re.compile(r"\d+\.\d+ s\b")
+_STATE_STYLES = {"running": "green", "missing": "bold red", "waiting": "yellow"}
+
+
+class Watch:
+    """Follows the status of a system; `quiet` shows nothing."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
+        self._seen: deque[str] = deque(maxlen=SEEN_MAX)
+        self._troubles: set[str] = set()
+        self._verdicts: dict[str, Verdict] = {}
+        self._since_us: int | None = None
+        self._live: Any = None
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stdout.isatty() and not self._quiet:
+            from rich.live import Live
+
+            self._live = Live(refresh_per_second=4, transient=False)
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+            self._live = None
+
+    def tell(self, event: str) -> None:
+        """Show that something has happened."""
+        if self._events and self._events[-1] == event:
+            return
+        self._events.append(event)
+        if self._live is None and not self._quiet:
+            note(event)
+        self._draw()
+
+    def show(self, status: Status) -> None:
+        """Show how things stand, and what is new since the last time."""
+        self._status = status
+        if self._since_us is None:
+            self._since_us = status.started_us  # a coordinator that has read its log also knows of what was before
+        for rollback in status.rollbacks:
+            if rollback.at_us >= self._since_us and self._is_new(f"epoch {rollback.epoch}"):
+                self.tell(rollback_text(rollback))
+        for finished in status.finished:
+            told = self._live is None or finished.outcome == "aborted"  # the table shows the others
+            late = finished.started_us + finished.duration_us >= self._since_us
+            if told and late and self._is_new(finished.id):
+                self.tell(snapshot_text(finished))
+        for condition in status.conditions:
+            self._show_condition(condition)
+        starting = status.now_us - status.started_us < STARTING_US
+        self._show_troubles([one for one in status.troubles if not (starting and one.kind == "missing")])
+        self._draw()
+
+    def _show_condition(self, condition: ConditionStatus) -> None:
+        """Tell when a condition gets another verdict, and not of each snapshot that has the same."""
+        latest = condition.latest
+        if latest is None:
+            return
+        before = self._verdicts.get(condition.name)
+        self._verdicts[condition.name] = latest
+        if before is None or before.verdict != latest.verdict:
+            where = f"snapshot {condition.snapshot}: {condition_text(condition)}"
+            if latest.verdict != HOLDS or self._live is None:  # the table shows what holds
+                self.tell(where)
+
+    def _is_new(self, name: str) -> bool:
+        if name in self._seen:
+            return False
+        self._seen.append(name)
+        return True
+
+    def _show_troubles(self, troubles: list[Trouble]) -> None:
+        """Tell of each trouble once while it lasts; for how long it has lasted changes all the time."""
+        lasting = {_lasting(trouble): trouble for trouble in troubles}
+        for problem, trouble in lasting.items():
+            if problem not in self._troubles:
+                self.tell(f"{trouble.kind}: {trouble.problem}")
+        self._troubles = set(lasting)
+
+    def _draw(self) -> None:
+        if self._live is not None and self._status is not None:
+            self._live.update(_picture(self._status, list(self._events)))
+
+
+def _lasting(trouble: Trouble) -> str:
+    """Return what stays the same of a trouble while it lasts."""
+    return trouble.kind if trouble.kind == "snapshots" else _SECONDS.sub("", trouble.problem)
+
+
+def rollback_text(rollback: RollbackReport) -> str:
+    """Return what a rollback came to, in one line."""
+    undone = ", ".join(f"{process} {events:,}" for process, events in rollback.undone.items() if events)
+    lost = f"; undone events: {undone}" if undone else ""
+    return f"rolled back to {rollback.restored or 'the beginning'}, epoch {rollback.epoch}: {rollback.reason}{lost}"
+
+
+def snapshot_text(finished: FinishedSnapshot) -> str:
+    if finished.outcome == "aborted":
+        return f"snapshot {finished.id} aborted: {finished.reason}"
+    size = size_text(finished.state_bytes + finished.in_flight_bytes)
+    flight = f"{finished.in_flight_messages:,} in flight"
+    return f"snapshot {finished.id} committed in {finished.duration_us / 1000:.0f} ms, {size}, {flight}"
+
+
+def condition_text(condition: ConditionStatus) -> str:
+    """Return what the newest verdict on a condition is, in one line: `conserved ✓ 800`."""
+    latest = condition.latest
+    if latest is None:
+        return f"{condition.name}: not judged yet"
+    match latest.verdict:
+        case "holds":
+            return f"{condition.name} ✓ {latest.found}"
+        case "violated":
+            return f"{condition.name} ✗ {latest.found} ≠ {latest.expected}"
+        case _:
+            return f"{condition.name} {latest.verdict}: {latest.problem}"
+
+
+def judged_text(condition: ConditionStatus) -> str:
+    """Return how many snapshots a condition was judged on, in a few words."""
+    return f"judged {condition.judged:,} of {condition.committed:,}"
+
+
+def condition_summary(condition: ConditionStatus) -> str:
+    """Return what became of a condition, in one line, with the first violation if there is one."""
+    known = [f"{condition_text(condition)} (judged {condition.judged:,} of {count(condition.committed, 'snapshot')}"]
+    if condition.violation is not None:
+        first = f"{condition.violation.found} ≠ {condition.violation.expected}"
+        known.append(f"{condition.violated:,} violated, the first {condition.violation_snapshot} with {first}")
+    known += [
+        f"{number:,} {name}"
+        for name, number in (("error", condition.error), ("undecided", condition.undecided))
+        if number
+    ]
+    return ", ".join(known) + ")"
+
+
+def _conditions(conditions: list[ConditionStatus]) -> list[Any]:
+    styles = {HOLDS: "green", VIOLATED: "bold red"}
+    return [
+        cell_of(f"{condition_text(one)} ({judged_text(one)})", styles.get(one.latest.verdict if one.latest else "", ""))
+        for one in conditions
+    ]
+
+
+def _picture(status: Status, events: list[str]) -> Any:
+    from rich.console import Group
+
+    head = (
+        f"epoch {status.epoch}, view {status.view} · {count(status.committed, 'snapshot')}, {status.aborted:,} aborted"
+        f" · log {status.log_position:,} · {status.api}"
+    )
+    lines = [cell_of(event, "") for event in events]
+    return Group(
+        cell_of(head, "bold"), _processes(status.processes), _snapshots(status), *_conditions(status.conditions), *lines
+    )
+
+
+def _processes(processes: list[ProcessStatus]) -> Any:
+    def cells(one: ProcessStatus) -> Iterator[str]:
+        yield str(one.pid or "")
+        yield f"{one.events_per_s:,.0f}"
+        yield f"{one.position:,}"
+        yield size_text(one.backlog_bytes)
+        yield size_text(one.memory_bytes)
+        yield f"{one.cpu_s:,.1f}"
+
+    titles = ("process", "state", "pid", "events/s", "events", "backlog", "memory", "cpu s")
+    states = (cell_of(one.state, _STATE_STYLES.get(one.state, "")) for one in processes)
+    rows = zip(processes, states, strict=True)
+    return _table(titles, [[cell_of(one.name, ""), state, *map(cell_of, cells(one))] for one, state in rows])
+
+
+def _snapshots(status: Status) -> Any:
+    def cells(one: FinishedSnapshot) -> Iterator[str]:
+        stored = [part for part in one.parts if part.stored]
+        slowest = max(stored, key=lambda part: part.duration_us, default=None)
+        yield one.id
+        yield one.outcome
+        yield f"{one.duration_us / 1000:,.0f}"
+        yield size_text(one.state_bytes)
+        yield size_text(one.in_flight_bytes)
+        yield f"{one.in_flight_messages:,}"
+        yield f"{slowest.process} {slowest.duration_us / 1000:,.0f} ms" if slowest else ""
+
+    titles = ("snapshot", "outcome", "ms", "state", "in flight", "messages", "slowest")
+    rows = status.finished[-SNAPSHOTS_SHOWN:]
+    return _table(titles, [[cell_of(cell, "") for cell in cells(one)] for one in rows])
+
+
+def _table(titles: Sequence[str], rows: list[list[Any]]) -> Any:
+    return table([Column(title, number=title not in _WORDS, name=title in _WORDS) for title in titles], rows)

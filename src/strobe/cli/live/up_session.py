@@ -1,0 +1,256 @@
+"""One `strobe up`, from start to stop: keeps its children running, shows how they are, and ends them in good order.
+
+A coordinator may hang, or be gone for a while. It is asked in threads that nobody waits for: what was killed is started
+again, and whoever interrupts is obeyed, all the same.
+"""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from strobe.cli.live.child import COORDINATOR, Gone
+from strobe.cli.live.run_outcome import Outcomes
+from strobe.cli.live.supervisor import ChildFailed, Supervisor
+from strobe.cli.live.up_display import Watch, condition_summary
+from strobe.cli.shell.background_call import ask
+from strobe.cli.shell.output import count, note, say
+from strobe.cli.shell.signals import interruptible
+from strobe.errors import StoreError, TransportError
+from strobe.runtime.api.client import RequestRefused
+from strobe.runtime.messages.api_documents import COMMITTED, Status, Taken
+from strobe.runtime.messages.verdicts import ConditionStatus, merged
+from strobe.storage import Store
+
+LOOK_EVERY_S = 0.5
+TICK_S = 0.05
+SILENT_S = 3.0
+"""A coordinator that does not answer for this long is reported."""
+LAST_SNAPSHOT_S = 10.0
+ANSWER_S = 2.0
+"""Extra time for a responsive coordinator to report the outcome of the last snapshot."""
+LAST_VERDICTS_S = 5.0
+"""How long the end waits for the verdicts on the last snapshot."""
+
+
+class Session:
+    """One `strobe up`."""
+
+    def __init__(self, supervisor: Supervisor, programs: Sequence[str] = (), quiet: bool = False) -> None:
+        self._supervisor = supervisor
+        self._programs = programs
+        self._watch = Watch(quiet)
+        self._status: Status | None = None
+        self._asked: Future[Status] | None = None
+        self._asked_s = 0.0
+        self._heard_s = time.monotonic()
+        self._silent = False
+        self._outcomes = Outcomes(time.time_ns() // 1000)
+        # What the system declares, as each coordinator that has run has judged it, by when it started.
+        self._conditions: dict[int, list[ConditionStatus]] = {}
+        # Who has failed by itself, and was not told of yet: where all is stopped for that, the report says so.
+        self._untold: list[Gone] = []
+
+    def run(self, seconds: float | None, restore: str | None = None, fork: bool = False) -> Status | None:
+        """Run until the time is over or somebody interrupts; return how things stood at the end.
+
+        `restore`: from this snapshot on. It is asked for once, while there is nobody who would go on from another one.
+        """
+        # Whoever interrupts before all is started need not wait for anything.
+        self._supervisor.start(lambda client: client.restore(restore, fork) if restore is not None else None)
+        with interruptible() as interrupted:
+            note(f"running; logs are in {self._supervisor.logs}, the API is at http://{self._supervisor.client.api}")
+            self._tell_others(self._supervisor.left, self._supervisor.listen)
+            self._heard_s = time.monotonic()
+            deadline_s = time.monotonic() + seconds if seconds is not None else None
+            with self._watch:
+                self._follow(interrupted, deadline_s)
+                if not self._is_halted:
+                    again = "; press Ctrl-C again to end everything at once" if interrupted else ""
+                    note(f"stopping: taking a last snapshot, for {LAST_SNAPSHOT_S:g} s at most{again}")
+                    self._take_last()
+            self._stop()
+        return self._status
+
+    @property
+    def problem(self) -> str | None:
+        """Why the run counts as failed although it was not halted: it has saved nothing lately."""
+        return self._outcomes.problem
+
+    @property
+    def _is_halted(self) -> bool:
+        return self._status is not None and self._status.halted is not None
+
+    def _tell_others(self, left: Sequence[str], listen: str) -> None:
+        """Tell of those who are not started."""
+        for name in left:
+            note(
+                f"{name} has left, and is not started; to let it join again: "
+                f"strobe node SYSTEM --name {name} --coordinator {listen}"
+            )
+        for name in self._programs:
+            if name not in left:
+                note(f"{name} is a program with its own event loop: start it yourself; its coordinator is {listen}")
+
+    # While it runs
+
+    def _follow(self, interrupted: list[int], deadline_s: float | None) -> None:
+        while not interrupted and (deadline_s is None or time.monotonic() < deadline_s):
+            self._keep_running()
+            if self._is_halted:
+                return
+            time.sleep(TICK_S)
+
+    def _keep_running(self) -> None:
+        """Start again what has ended, and see how things stand."""
+        for gone in self._supervisor.tick():
+            if gone.name == COORDINATOR:
+                self._heard_s, self._silent = time.monotonic(), False  # the next one has its own time to begin
+            if gone.code > 0 and gone.name != COORDINATOR:
+                self._untold.append(gone)
+            else:
+                self._tell_gone(gone)
+        self._look()
+
+    def _tell_gone(self, gone: Gone) -> None:
+        if gone.name == COORDINATOR:
+            self._watch.tell(f"{gone}; it is started again, and processes continue meanwhile")
+        else:
+            self._watch.tell(f"{gone}{'; it is started again' if gone.code else ''}")
+
+    def _look(self) -> None:
+        """Ask how things stand if it is time to, or take note of the answer if it has come."""
+        if self._asked is None and time.monotonic() - self._asked_s >= LOOK_EVERY_S:
+            self._asked, self._asked_s = ask(self._supervisor.client.status), time.monotonic()
+        elif self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            # While there is no coordinator, its end was told of, or is by the next tick, which knows what it means.
+            with contextlib.suppress(TransportError):
+                self._show(asked.result())
+        if time.monotonic() - self._heard_s >= SILENT_S:
+            self._tell_silence()
+
+    def _show(self, status: Status) -> None:
+        self._status, self._heard_s = status, time.monotonic()
+        self._outcomes.see(status)
+        self._supervisor.saw(status)
+        self._conditions[status.started_us] = status.conditions
+        if self._silent:
+            self._silent = False
+            self._watch.tell("the coordinator answers again")
+        if status.halted is None:
+            self._tell_untold()
+        self._watch.show(status)
+        for process in status.processes:
+            if process.state == "missing":
+                self._supervisor.needed(process.name)
+
+    def _tell_untold(self) -> None:
+        untold, self._untold = self._untold, []
+        for gone in untold:
+            self._tell_gone(gone)
+
+    def _tell_silence(self) -> None:
+        """Tell once that the coordinator is there and does not answer: nobody ends it, for it may only be slow."""
+        self._tell_untold()
+        pid = self._supervisor.pid(COORDINATOR)
+        if not self._silent and pid is not None:
+            self._silent = True
+            self._watch.tell(
+                f"the coordinator has not answered for {SILENT_S:g} s, and its process {pid} is still there; processes "
+                f"continue, but no snapshots are taken; if it hangs, kill it (kill -9 {pid}): a new one is started at "
+                "once"
+            )
+
+    # In the end
+
+    def _take_last(self) -> None:
+        """Take a last snapshot, so that nothing is undone when the system is started again; say what came of it.
+
+        What ends meanwhile, or has ended right before, is started again. Processes outlive their coordinator, and for
+        want of the next one, which is there in a second, all that they have done would be undone. And where a process
+        is gone, everybody goes back first; without that, who asks for a snapshot would wait in vain.
+        """
+        deadline_s = time.monotonic() + LAST_SNAPSHOT_S
+        taking: Future[Taken] | None = None
+        asked_s = 0.0
+        why = "the coordinator does not answer"
+        while (left_s := deadline_s - time.monotonic()) > 0 or (taking and not self._silent and left_s > -ANSWER_S):
+            self._keep_running()
+            if self._is_halted:
+                return
+            if taking is not None and taking.done():
+                try:
+                    self._tell_last(taking.result())
+                    return
+                except (TransportError, RequestRefused) as error:  # where all was halted, that is seen next
+                    taking, why = None, str(error)
+            elif taking is None and left_s > 0 and time.monotonic() - asked_s >= LOOK_EVERY_S:
+                taking, asked_s = self._ask_last(left_s), time.monotonic()
+            time.sleep(TICK_S)
+        self._tell_none(why)
+
+    def _ask_last(self, left_s: float) -> "Future[Taken]":
+        client, timeout_s = self._supervisor.client, max(0.1, round(left_s, 1))
+        return ask(lambda: client.take(wait=True, timeout_s=timeout_s))
+
+    def _tell_last(self, taken: Taken) -> None:
+        self._outcomes.take(taken)
+        if taken.outcome == COMMITTED:
+            note(f"last snapshot: {taken.id}, {taken.outcome}")
+        else:
+            self._tell_none(f"{taken.id} was {taken.outcome}: {taken.reason}")
+
+    def _tell_none(self, why: str) -> None:
+        complete = self._complete()
+        if complete == 0:
+            undone = "the store has no other one: the next start is from the initial state"
+        else:
+            newest = "its newest one" if complete else "its newest one, if there is one"
+            undone = f"the next start continues from {newest}, and everything after that is undone"
+        note(f"no last snapshot could be taken ({why}); {undone}")
+
+    def _stop(self) -> None:
+        """Stop everything. What is halted by then was stopped for a reason, which is shown."""
+        was_halted = self._is_halted
+        if not self._silent and not was_halted:
+            with contextlib.suppress(TransportError, TimeoutError):
+                self._await_verdicts()
+        self._supervisor.stop(asks=not self._silent)
+        report = self._status.halted if self._status is not None else None
+        failure = ChildFailed(COORDINATOR, 1, report, halted=True) if report else self._supervisor.failure
+        if failure is not None and not was_halted:
+            raise failure
+        if self._status is not None:
+            # Snapshots may have been committed while everything was stopping.
+            self._status.committed = self._complete() or 0
+            self._outcomes.see(self._status)
+            self._status.conditions = merged(self._conditions.values())
+            for condition in self._status.conditions:
+                say(condition_summary(condition))
+            say(self._summary(self._status))
+        if self.problem is not None:
+            note(self.problem)
+
+    def _await_verdicts(self) -> None:
+        """Take the last status, with the verdicts on the last snapshot if these come soon."""
+        deadline_s = time.monotonic() + LAST_VERDICTS_S
+        while True:
+            self._status = status = ask(self._supervisor.client.status).result(ANSWER_S)
+            self._conditions[status.started_us] = status.conditions
+            if time.monotonic() > deadline_s or not any(condition.pending for condition in status.conditions):
+                return
+            time.sleep(TICK_S)
+
+    def _complete(self) -> int | None:
+        """Count the snapshots in the store, which knows better than the coordinator's last answer; None: who knows."""
+        try:
+            store = Store.open(self._supervisor.store, identity=self._supervisor.identity)
+            return len(store.state().committed)
+        except StoreError:
+            return self._status.committed if self._status is not None else None
+
+    def _summary(self, status: Status) -> str:
+        rollbacks = count(len(status.rollbacks), "rollback")
+        complete = count(status.committed, "complete snapshot")
+        return f"{complete} in the store, {status.aborted:,} aborted, {rollbacks}; everything has ended"

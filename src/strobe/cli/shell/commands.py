@@ -1,0 +1,103 @@
+"""The list of commands. Each is a module of this package, imported only when it is asked for.
+
+A command module has an `app`, made by `new_app`, with one command or several. So `strobe --help` costs the import of
+typer and nothing more, whatever the commands need.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+HELP_WIDTH_MAX = 100
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its purpose in one line."""
+
+    module: str
+    purpose: str
+
+
+COMMANDS = {
+    "demo": Entry("strobe.cli.demo.demo", "Run a bank of real processes, kill one, verify its snapshots with Spark."),
+    "up": Entry("strobe.cli.live.up", "Run a whole system on this machine, with a snapshot every second."),
+    "coordinator": Entry("strobe.cli.live.coordinator", "Run the coordinator of a system."),
+    "node": Entry("strobe.cli.live.node", "Run one process of a system."),
+    "restore": Entry("strobe.cli.live.restore", "Roll a running system back to a snapshot."),
+    "leave": Entry("strobe.cli.live.leave", "Let a process leave a running system."),
+    "simulate": Entry(
+        "strobe.cli.simulation.simulate", "Run your processes in a simulator with faults, with every checker on."
+    ),
+    "explore": Entry("strobe.cli.simulation.explore", "Run the protocols through every interleaving of small systems."),
+    "explain": Entry(
+        "strobe.cli.simulation.explain", "Show the algorithm step by step, as the real protocol code runs it."
+    ),
+    "matrix": Entry("strobe.cli.simulation.matrix", "Show which checker catches which broken protocol."),
+    "snapshot": Entry(
+        "strobe.cli.snapshots.snapshot", "List, show, verify, compare and remove the snapshots of a store."
+    ),
+    "store": Entry(
+        "strobe.cli.snapshots.store_repair", "Check the log of a store, and fence off an entry that cannot be read."
+    ),
+    "pipeline": Entry("strobe.cli.pipeline", "Judge every snapshot on Spark as it commits."),
+    "keys": Entry("strobe.cli.snapshots.keys", "Create the keys with which processes sign their part of a snapshot."),
+    "trace": Entry(
+        "strobe.cli.traces.trace", "Check a recorded run: do its events fit together, are its cuts consistent?"
+    ),
+}
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout; everything else goes to stderr.")
+]
+StoreOption = Annotated[
+    str, typer.Option("--store", metavar="STORE", help="The store: a directory, or a URL such as s3://BUCKET/PREFIX.")
+]
+KeysOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Directory of public keys: every process must have signed its part.")
+]
+ViewOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.json", help="With --keys: the view that the snapshots must have.")
+]
+
+
+def new_app(purpose: str | None = None) -> typer.Typer:
+    """Return an app for a command module; with a `purpose`, a group of commands."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **_SETTINGS)
+    if purpose is not None:
+        app.callback(help=purpose)(_nothing)
+    return app
+
+
+class LazyGroup(TyperGroup):
+    """Knows the names of its commands from the list; imports one when it runs."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        # For suggestions after a slip of the hand. The commands themselves come from `get_command`.
+        self.commands = dict.fromkeys(self.list_commands(None))  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name, entry in COMMANDS.items() if find_spec(entry.module) is not None]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            return None
+        return get_command(import_module(COMMANDS[cmd_name].module).app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].purpose) for name in self.commands])
+
+
+_SETTINGS: dict[str, Any] = {
+    "context_settings": {"help_option_names": ["--help", "-h"], "max_content_width": HELP_WIDTH_MAX}
+}
+
+
+def _nothing() -> None:
+    """Stand for the group: with a callback, typer keeps a group even of one command."""

@@ -1,0 +1,38 @@
+"""The log of a live program on stderr: a line for people, or a JSON object for programs."""
+
+import logging
+
+from strobe.cli.shell.output import note
+from strobe.runtime.event_log import ERROR, INFO, WARNING, EventLog
+
+
+class _Told(logging.Handler):
+    """Hands what the logging module gets to an `EventLog`."""
+
+    def __init__(self, events: EventLog, process: str) -> None:
+        super().__init__()
+        self._events = events
+        self._process = process
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = ERROR if record.levelno >= logging.ERROR else WARNING if record.levelno >= logging.WARNING else INFO
+        trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
+        self._events.say(record.getMessage(), level, process=self._process, traceback=trace)
+
+
+class Noted(logging.Handler):
+    """Prints what the logging module gets as a line beside the result of a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+def start_logging(as_json: bool, process: str) -> EventLog:
+    """Send what this program logs to stderr; return the log itself."""
+    events = EventLog(as_json=as_json)
+    for name, level in (("strobe", logging.INFO), ("asyncio", logging.WARNING)):
+        root = logging.getLogger(name)
+        root.handlers = [_Told(events, process)]
+        root.setLevel(level)
+        root.propagate = False
+    return events

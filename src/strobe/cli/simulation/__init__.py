@@ -1,0 +1,1 @@
+"""The commands that run a system without a network: `simulate`, `explore`, `explain`, `matrix`."""

@@ -1,0 +1,90 @@
+"""`strobe explain`: the algorithm step by step, made by the real protocol code."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strobe.cli.shell.commands import JsonOption, new_app
+from strobe.cli.shell.output import print_json, say, say_wrapped, width
+from strobe.cli.simulation.explain_page import page
+from strobe.errors import UsageError
+from strobe.simulation.explain.diagram import LEGEND, draw
+from strobe.simulation.explain.explanations import SYSTEMS, Outcome, Scene, explain
+
+app = new_app()
+
+
+@app.command()
+def explain_(
+    system: Annotated[
+        str, typer.Option("--system", help=f"The system to explain: {', '.join(SYSTEMS)}, or all.")
+    ] = "all",
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to step through in a browser.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Show the algorithm step by step on small systems, one rule for each step.
+
+    \b
+    bank3       Chandy-Lamport, with messages in flight
+    token4      a token on a ring, found exactly once
+    overlap     two snapshots at once
+    reordering  Chandy-Lamport fails on a channel that reorders; Lai-Yang does not
+    naive       three wrong methods: states without channels, states one after another, states by the clock
+    wordcount   barriers on a dataflow: aligned, unaligned, and aligned with a time limit
+    \b
+    Examples:
+      strobe explain --system bank3
+      strobe explain --html explain.html
+    """
+    names = list(SYSTEMS) if system == "all" else [system]
+    scenes = [scene for name in names for scene in explain(name)]
+    if html is not None:
+        _write(html, page(scenes))
+        say(f"written: {html}; open it in a browser")
+    elif json:
+        print_json(scenes)
+    else:
+        for scene in scenes:
+            _print(scene)
+    return 0 if all(outcome.holds == scene.right for scene in scenes for outcome in scene.outcomes) else 1
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--html {path}: cannot write it ({error.strerror}); choose another file") from error
+
+
+def _print(scene: Scene) -> None:
+    say(scene.title)
+    say("=" * len(scene.title))
+    say_wrapped(scene.story)
+    say()
+    for line in draw(scene.processes, scene.moments, width=width()):
+        say(line)
+    say()
+    for outcome in scene.outcomes:
+        for line in recorded(outcome):
+            say_wrapped(line)
+    say(LEGEND)
+    say()
+
+
+def recorded(outcome: Outcome) -> list[str]:
+    """Return what a snapshot recorded, and its verdict, in words."""
+    states = "  ".join(f"{name} {balance}" for name, balance in sorted(outcome.balances.items()))
+    wires = "  ".join(
+        f"{name} {'+'.join(map(str, amounts))}" for name, amounts in sorted(outcome.in_flight.items()) if amounts
+    )
+    same = "=" if outcome.total == outcome.expected_total else "!="
+    lines = [
+        f"{outcome.snapshot}: states  {states}   in flight  {wires or 'nothing'}   "
+        f"total {outcome.total} {same} {outcome.expected_total}",
+    ]
+    if outcome.holds:
+        return [*lines, f"{outcome.snapshot}: the proof holds"]
+    return [*lines, *(f"{outcome.snapshot}: the proof fails: {finding}" for finding in outcome.findings)]

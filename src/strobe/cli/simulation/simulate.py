@@ -1,0 +1,264 @@
+"""`strobe simulate`: a user's own processes, under every fault, with every checker on."""
+
+import shlex
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from strobe.cli.arguments.start_check import check_all
+from strobe.cli.arguments.stores import fresh_store
+from strobe.cli.arguments.systems import SystemSource, open_system
+from strobe.cli.shell.commands import JsonOption, new_app
+from strobe.cli.shell.output import Progress, beside_document, count, note, print_json, say, say_wrapped
+from strobe.cli.shell.printed_commands import program
+from strobe.cli.shell.user_failures import running
+from strobe.cli.simulation.runs import faults_text
+from strobe.errors import UsageError
+from strobe.process import System
+from strobe.protocol import PROTOCOLS, Snapshot
+from strobe.protocol.process.first_view import first_view
+from strobe.self_check import Restores
+from strobe.simulation.checkers import all_checkers
+from strobe.simulation.faults import KINDS, ROLLBACKS, Faults
+from strobe.simulation.recorder import Recorder
+from strobe.simulation.world import Violated, World
+
+app = new_app()
+
+_VIOLATIONS_PRINTED_MAX = 5
+_INDENT = " " * len("snapshots  ")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What was asked for."""
+
+    system: str
+    seed: int
+    seeds: int
+    faults: str
+    snapshots: int
+    protocol: str | None
+    store: str | None
+    trace: str | None
+    trace_level: str
+
+    @property
+    def seeds_text(self) -> str:
+        return f"{self.seed}..{self.seed + self.seeds - 1}" if self.seeds > 1 else str(self.seed)
+
+    def command(self, seed: int) -> str:
+        """Return the command that runs `seed` again, alone."""
+        words = ["simulate", self.system, "--seed", str(seed), "--faults", self.faults]
+        words += ["--snapshots", str(self.snapshots)]
+        # A run with a store has other places at which its coordinator can crash, so it is part of what happened.
+        words += [word for option in ("protocol", "store") for word in self._option(option)]
+        return f"{program('strobe')} {shlex.join(words)}"
+
+    def _option(self, name: str) -> list[str]:
+        value = getattr(self, name)
+        return [] if value is None else [f"--{name}", value]
+
+
+class Tally(msgspec.Struct):
+    """What the runs so far come to."""
+
+    faults: Faults | None = None
+    runs: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    simulated_seconds: float = 0.0
+    committed: int = 0
+    aborted: int = 0
+    retried: int = 0
+    injected: Counter[str] = msgspec.field(default_factory=Counter)
+    checkers: list[str] = []
+    unchecked: list[str] = []
+    violations: list[Violated] = []
+    violated_seed: int | None = None
+
+    def add(self, world: World, seconds: float) -> None:
+        """Take in a run that has ended."""
+        self.runs += 1
+        self.events += world.events
+        self.seconds += seconds
+        self.simulated_seconds += world.now_us / 1_000_000
+        self.committed += len(world.committed)
+        self.aborted += world.aborted
+        self.retried += world.retried
+        self.injected.update(world.injected)
+        self.unchecked = ["conservation"] if world.system.conserved is None else []
+        self.checkers = [checker.name for checker in world.checkers if checker.watches(world)]
+        if world.violations:
+            self.violations = world.violations
+            self.violated_seed = world.seed
+
+
+@app.command()
+def simulate(
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="file.py:name, module:name or system.toml.")],
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same run, on every machine.")] = 1,
+    seeds: Annotated[int, typer.Option(metavar="COUNT", min=1, help="Number of seeds to run, starting at --seed.")] = 1,
+    faults: Annotated[
+        str, typer.Option(metavar="KINDS", help="all, none, or a comma-separated list; see above.")
+    ] = "all",
+    snapshots: Annotated[int, typer.Option(metavar="N", min=0, help="Number of snapshots to take under faults.")] = 10,
+    protocol: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"Use this protocol instead of the system's: {', '.join(PROTOCOLS)}."),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="STORE", help="Keep the snapshots here; the store of an earlier simulation is replaced."),
+    ] = None,
+    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Write every event to this file.")] = None,
+    trace_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="ordinals, or full: with payloads and times.")
+    ] = "ordinals",
+    json: JsonOption = False,
+) -> int:
+    """Run your processes in a simulator with faults, with every checker on; print how to repeat a failure.
+
+    The kinds of faults are delays, partitions, crashes, coordinator, membership, initiators and rollbacks (crashes in
+    which a process loses its state). With --trace, `all` has no rollbacks: a trace has one history.
+
+    Before the run, each process is checked: capture, encode, decode, restore into a copy, capture, compare. So are some
+    of the snapshots that are taken. A mistake is reported with its file and line, and the exit code is 1.
+
+    \b
+    Example:
+      strobe simulate examples/bank.py:bank --seed 7 --snapshots 100
+    """
+    plan = Plan(system, seed, seeds, faults, snapshots, protocol, store, trace, trace_level)
+    if seeds > 1 and (store is not None or trace is not None):
+        raise UsageError("--store and --trace keep one run; leave out --seeds, and give --seed")
+    if trace is not None and not Path(trace).absolute().parent.is_dir():
+        raise UsageError(f"--trace {trace}: its directory does not exist; create it, or choose another file")
+    if trace is not None and Path(trace).is_dir():
+        raise UsageError(f"--trace {trace}: this is a directory; give a file")
+    if trace is not None:  # said in full, for the command that runs it again without a trace
+        plan = msgspec.structs.replace(plan, faults=_without_rollbacks(faults))
+    parameters = Faults.parse(plan.faults, rollbacks=True)
+    with open_system(system, protocol) as source, Progress() as progress, beside_document(json):
+        tally = _run_all(plan, source, parameters, progress)
+    if json:
+        print_json(_document(plan, tally.faults or parameters, tally))
+    else:
+        _print(plan, tally)
+    return 1 if tally.violations else 0
+
+
+def _run_all(plan: Plan, source: SystemSource, faults: Faults, progress: Progress) -> Tally:
+    """Run one seed after the other, up to the first violation."""
+    tally = Tally()
+    for seed in range(plan.seed, plan.seed + plan.seeds):
+        with running(plan.command(seed)):
+            system = source.load()
+            if not tally.runs:
+                check_all(system)
+            restores = Restores(system)
+            if restores.left_out and ROLLBACKS not in plan.faults and faults.rollback_every_us:
+                faults = msgspec.structs.replace(faults, rollback_every_us=0)
+                note(f"no rollbacks among the faults: process {restores.left_out[0]!r} cannot be copied")
+            tally.faults = faults
+            world, recorder = _make_world(plan, system, faults, seed)
+            if not tally.runs:
+                say_wrapped(f"seed {plan.seeds_text}, faults: {faults.describe()}")
+            _follow(plan, world, tally, progress, restores)
+            started = time.perf_counter()
+            world.run(plan.snapshots)
+        tally.add(world, time.perf_counter() - started)
+        if recorder is not None and plan.trace is not None:
+            _write_trace(plan.trace, recorder)
+        if tally.violations:
+            break
+    return tally
+
+
+def _without_rollbacks(faults: str) -> str:
+    return ",".join(",".join(KINDS) if kind.strip() == "all" else kind for kind in faults.split(","))
+
+
+def _make_world(plan: Plan, system: System, faults: Faults, seed: int) -> tuple[World, Recorder | None]:
+    recorder = Recorder(first_view(system), seed, plan.trace_level, plan.system) if plan.trace is not None else None
+    store = fresh_store(plan.store, "simulate") if plan.store is not None else None
+    world = World(system, seed, faults=faults, store=store, recorder=recorder, checkers=all_checkers())
+    return world, recorder
+
+
+def _follow(plan: Plan, world: World, tally: Tally, progress: Progress, restores: Restores) -> None:
+    """Show each commit, and try now and then whether the processes take back the states that it has."""
+    run = f"seed {world.seed} ({tally.runs + 1} of {plan.seeds}): " if plan.seeds > 1 else ""
+
+    def committed(snapshot: Snapshot) -> None:
+        number = len(world.committed)
+        if number & (number - 1) == 0:  # the first, the second, the fourth...: cheap, and early and late states
+            restores.check(snapshot)
+        events = tally.events + world.events
+        progress.show(f"{run}{count(len(world.committed), 'snapshot')} of {plan.snapshots}, {events:,} events")
+
+    world.on_commit = committed
+
+
+def _write_trace(file: str, recorder: Recorder) -> None:
+    try:
+        Path(file).write_bytes(recorder.text())
+    except OSError as error:
+        raise UsageError(f"cannot write the trace {file}: {error.strerror}; choose another --trace") from error
+    if recorder.truncated:
+        note(f"the trace {file} reached its maximum size, and has only the first part of the run")
+
+
+def _print(plan: Plan, tally: Tally) -> None:
+    rate = tally.events / tally.seconds if tally.seconds else 0.0
+    runs = f" in {count(tally.runs, 'run')}" if plan.seeds > 1 else ""
+    say(f"events     {tally.events:,}{runs}, {rate:,.0f} per second; {tally.simulated_seconds:,.3f} simulated seconds")
+    say(f"snapshots  {tally.committed:,} committed, {tally.aborted:,} aborted, {tally.retried:,} of these retried")
+    say_wrapped(f"faults     {faults_text(tally.injected)}", _INDENT)
+    if plan.store is not None:
+        say(f"store      {plan.store}")
+    if plan.trace is not None:
+        say(f"trace      {plan.trace}")
+    if tally.violations:
+        _print_violations(plan, tally)
+    else:
+        say_wrapped(f"checkers   {len(tally.checkers)} passed: {', '.join(tally.checkers)}", _INDENT)
+        if tally.unchecked:
+            say(f"{_INDENT}conservation was not checked: the system has no function `conserved`")
+
+
+def _print_violations(plan: Plan, tally: Tally) -> None:
+    assert tally.violated_seed is not None, "a violation belongs to a run"
+    say(f"checkers   {count(len(tally.violations), 'violation')} with seed {tally.violated_seed}:")
+    for violation in tally.violations[:_VIOLATIONS_PRINTED_MAX]:
+        say_wrapped(f"  {violation}")
+    if len(tally.violations) > _VIOLATIONS_PRINTED_MAX:
+        say(f"  and {len(tally.violations) - _VIOLATIONS_PRINTED_MAX} more")
+    say("run it again:")
+    say(f"  {plan.command(tally.violated_seed)}")
+
+
+def _document(plan: Plan, faults: Faults, tally: Tally) -> dict[str, object]:
+    return {
+        "system": plan.system,
+        "seed": plan.seed,
+        "seeds": plan.seeds,
+        "faults": faults,
+        "runs": tally.runs,
+        "events": tally.events,
+        "events_per_second": round(tally.events / tally.seconds) if tally.seconds else 0,
+        "simulated_seconds": tally.simulated_seconds,
+        "committed": tally.committed,
+        "aborted": tally.aborted,
+        "retried": tally.retried,
+        "injected": tally.injected,
+        "checkers": tally.checkers,
+        "unchecked": tally.unchecked,
+        "violations": tally.violations,
+        "reproduce": plan.command(tally.violated_seed) if tally.violated_seed is not None else None,
+        "store": plan.store,
+        "trace": plan.trace,
+    }

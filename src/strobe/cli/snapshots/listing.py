@@ -1,0 +1,169 @@
+"""The snapshots of a store as a list: the complete ones, and what became of the others."""
+
+from itertools import islice
+
+import msgspec
+
+from strobe.cli.shell.output import Column, count, print_table, say, size_text
+from strobe.cli.snapshots.show import time_text
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import Begin
+from strobe.storage import Committed, LogState, Store
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A snapshot as `list` shows it. One that is not complete has no sizes. `pause_us` is the longest of a process."""
+
+    id: str
+    status: str
+    log_position: int
+    protocol: str
+    initiators: tuple[str, ...]
+    view: int
+    started_us: int
+    completed_us: int | None = None
+    state_bytes: int | None = None
+    in_flight_messages: int | None = None
+    in_flight_bytes: int | None = None
+    reason: str | None = None
+    epoch: int = 0
+    pinned: bool = False
+    pause_us: int | None = None
+    durations_us: dict[str, int] = {}
+    parent: str | None = None
+
+
+def list_complete(store: Store, last: int | None = None) -> list[Listed]:
+    """Return those that are complete, oldest first; the `last` ones, if that is given. No manifest is read for it
+    where a checkpoint of the log has what is shown.
+    """
+    state = store.state()
+    newest_first = islice(reversed(state.committed.items()), last)
+    return [_complete(name, complete, name in state.pinned) for name, complete in newest_first][::-1]
+
+
+def list_others(store: Store, last: int | None = None) -> list[Listed]:
+    """Return those that were begun and are not complete, with what became of them, oldest first.
+
+    Snapshots that have ended, and whose begins were removed from the log, are left out.
+    """
+    state = store.state()
+    begins = {opened.begin.snapshot: (opened.position, opened.begin) for opened in state.open.values()}
+    for position in reversed(store.positions()):
+        # A file beyond the end is no entry.
+        entry = store.read_entry(position) if position < state.next_position else None
+        if isinstance(entry, Begin) and (entry.snapshot in state.aborted or entry.snapshot in state.removed):
+            begins[entry.snapshot] = position, entry  # the first begin is the one that counts
+            if len(begins) - len(state.open) == last:
+                break
+    found = sorted(begins.values(), key=lambda one: one[0])
+    return [_other(state, *one) for one in found[-last if last else 0 :]]
+
+
+def _other(state: LogState, position: int, begin: Begin) -> Listed:
+    snapshot = begin.snapshot
+    status, reason = "open", None
+    if snapshot in state.aborted:
+        status, reason = "aborted", state.aborted[snapshot]
+    elif snapshot in state.removed:
+        status, reason = "removed", state.removed[snapshot]
+    return Listed(
+        snapshot,
+        status,
+        position,
+        begin.protocol,
+        begin.initiators,
+        begin.view,
+        begin.at_us,
+        reason=reason,
+        epoch=SnapshotId.parse(snapshot).epoch,
+        pinned=snapshot in state.pinned,
+    )
+
+
+def print_listing(complete: list[Listed], others: list[Listed], total: int) -> None:
+    """Print a table of each kind; `total` are complete in all."""
+    _print_complete(complete, total)
+    if others:
+        say()
+        _print_others(others)
+
+
+def _complete(name: str, complete: Committed, pinned: bool) -> Listed:
+    summary = complete.summary
+    return Listed(
+        name,
+        "complete",
+        complete.position,
+        summary.protocol,
+        summary.initiators,
+        summary.view,
+        complete.started_us,
+        summary.completed_us,
+        summary.state_bytes,
+        summary.in_flight_messages,
+        summary.in_flight_bytes,
+        epoch=SnapshotId.parse(name).epoch,
+        pinned=pinned,
+        pause_us=summary.pause_us,
+        durations_us=summary.durations_us,
+        parent=summary.parent,
+    )
+
+
+def _print_complete(listed: list[Listed], total: int) -> None:
+    if not listed:
+        say("no complete snapshot")
+        return
+    titles = ["view", "started", "ms", "state", "in flight", "pause ms"]
+    rows = [_complete_row(one) for one in listed]
+    if not any(one.pause_us for one in listed):  # a simulation has none
+        titles, rows = titles[:-1], [row[:-1] for row in rows]
+    print_table([Column("snapshot", name=True), *(Column(title, number=True) for title in titles)], rows)
+    say()
+    protocols = ", ".join(sorted({one.protocol for one in listed}))
+    shown = (
+        count(len(listed), "snapshot") if total == len(listed) else f"the last {len(listed):,} of {total:,} snapshots"
+    )
+    say(f"{shown} by {protocols}; `in flight` as messages / bytes")
+    for one in listed:
+        if one.pinned:
+            say(f"pinned: {one.id}")
+
+
+def _complete_row(one: Listed) -> list[str]:
+    assert one.completed_us is not None
+    assert one.in_flight_bytes is not None
+    return [
+        one.id,
+        str(one.view),
+        time_text(one.started_us),
+        f"{(one.completed_us - one.started_us) / 1000:,.1f}",
+        size_text(one.state_bytes or 0),
+        f"{one.in_flight_messages:,} / {size_text(one.in_flight_bytes)}",
+        f"{(one.pause_us or 0) / 1000:,.2f}",
+    ]
+
+
+def _print_others(listed: list[Listed]) -> None:
+    rows = [
+        [
+            one.id,
+            one.status,
+            ",".join(one.initiators),
+            str(one.log_position),
+            str(one.view),
+            time_text(one.started_us),
+            one.reason or "",
+        ]
+        for one in listed
+    ]
+    titles = ("log", "view", "started")
+    columns = [
+        Column("snapshot", name=True),
+        Column("status", name=True),
+        Column("from"),
+        *(Column(title, number=True) for title in titles),
+        Column("reason"),
+    ]
+    print_table(columns, rows)

@@ -1,0 +1,59 @@
+"""`strobe snapshot predicates`: who is deadlocked, whether all has ended, and what is garbage (G2)."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from strobe.causality.pictures import Picture, picture_of
+from strobe.causality.predicates import Deadlock, Garbage, Predicate, Termination, deadlock, garbage, termination
+from strobe.causality.proof import require
+from strobe.cli.shell.commands import JsonOption, StoreOption
+from strobe.cli.shell.output import Column, print_json, print_table, say
+from strobe.storage import Store
+
+Found = Deadlock | Termination | Garbage
+
+
+def predicates(
+    store: StoreOption,
+    id: Annotated[str, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.")] = "latest",  # noqa: A002
+    json: JsonOption = False,
+) -> int:
+    """Evaluate the stable predicates on a snapshot: deadlock, termination, garbage.
+
+    They use what processes declare. Once such a predicate holds, it holds for ever. A snapshot whose proof does not
+    hold is refused: it may show a state that never existed. The exit code is 1 if a process is deadlocked.
+
+    \b
+    Example:
+      strobe simulate examples/philosophers.py:greedy --snapshots 20 --store ./table
+      strobe snapshot predicates latest --store ./table
+    """
+    snapshot = Store.open(store).load(id)
+    require(snapshot)
+    picture = picture_of(snapshot)
+    found: dict[str, Found] = {
+        Predicate.DEADLOCK: deadlock(picture),
+        Predicate.TERMINATION: termination(picture),
+        Predicate.GARBAGE: garbage(picture),
+    }
+    if json:
+        shown = {name: _document(one) for name, one in found.items()}
+        print_json({"id": str(snapshot.id), "declares": picture.declares, **shown})
+    else:
+        _print(str(snapshot.id), picture, found)
+    return 1 if found[Predicate.DEADLOCK].holds else 0
+
+
+def _document(one: Found) -> dict[str, object]:
+    return {"holds": one.holds, "because": str(one), **msgspec.structs.asdict(one)}
+
+
+def _print(snapshot_id: str, picture: Picture, found: dict[str, Found]) -> None:
+    say(f"snapshot {snapshot_id}")
+    rows = [[name, "yes" if one.holds else "no", str(one)] for name, one in found.items()]
+    print_table([Column("predicate", name=True), Column("holds", name=True), Column("because")], rows)
+    if not picture.declares:
+        say()
+        say("no process declares anything, so each is assumed to be able to act at any time; see docs/predicates.md")

@@ -1,0 +1,100 @@
+"""`strobe snapshot`: what a store holds, and whether it holds."""
+
+from typing import Annotated
+
+import typer
+
+from strobe.causality.proof import Verdict, verify
+from strobe.cli.shell.commands import JsonOption, StoreOption, new_app
+from strobe.cli.shell.output import print_json
+from strobe.cli.snapshots.diff import diff
+from strobe.cli.snapshots.listing import list_complete, list_others, print_listing
+from strobe.cli.snapshots.predicates import predicates
+from strobe.cli.snapshots.show import channels, print_frame, processes
+from strobe.cli.snapshots.take import take
+from strobe.cli.snapshots.upkeep import collect, pin, remove, unpin
+from strobe.cli.snapshots.verify import verify_
+from strobe.protocol import Snapshot
+from strobe.storage import Committed, Store
+
+app = new_app("List, show, verify, compare and remove the snapshots of a store.")
+
+SnapshotArgument = Annotated[
+    str, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.", show_default=True)
+]
+
+
+@app.command("list")
+def list_(
+    store: StoreOption,
+    everything: Annotated[bool, typer.Option("--all", help="Also list aborted, open and removed ones.")] = False,
+    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """List the complete snapshots, oldest first.
+
+    \b
+    Example:
+      strobe snapshot list --last 20 --store ./strobe-demo
+    """
+    opened = Store.open(store)
+    complete = list_complete(opened, last)
+    others = list_others(opened, last) if everything else []
+    if json:
+        print_json({"store": opened.url, "snapshots": [*complete, *others]})
+        return 0
+    print_listing(complete, others, len(opened.known.committed))
+    return 0
+
+
+@app.command()
+def show(store: StoreOption, id: SnapshotArgument = "latest", json: JsonOption = False) -> int:  # noqa: A002
+    """Show one snapshot as a freeze-frame: every process, every channel, every message in flight.
+
+    \b
+    Example:
+      strobe snapshot show latest --store ./strobe-demo
+    """
+    opened = Store.open(store)
+    snapshot = opened.load(id)
+    state = opened.known  # as it was loaded: it may have been removed since
+    complete = state.committed[str(snapshot.id)]
+    pinned = str(snapshot.id) in state.pinned
+    verdict = verify(snapshot)
+    if json:
+        found = {"processes": list(processes(snapshot, complete.manifest)), "channels": list(channels(snapshot))}
+        print_json({**_header(snapshot, complete, pinned, verdict), **found})
+    else:
+        print_frame(snapshot, complete.manifest, verdict, pinned)
+    return 0 if verdict.holds else 1
+
+
+def _header(snapshot: Snapshot, complete: Committed, pinned: bool, verdict: Verdict) -> dict[str, object]:
+    return {
+        "id": str(snapshot.id),
+        "log_position": complete.position,
+        "retries": str(snapshot.retries) if snapshot.retries else None,
+        "parent": complete.manifest.parent,
+        "pinned": pinned,
+        "protocol": snapshot.protocol,
+        "initiators": snapshot.initiators,
+        "epoch": complete.manifest.epoch,
+        "view": snapshot.view.number,
+        "topology": snapshot.view,
+        "started_us": snapshot.started_us,
+        "completed_us": snapshot.completed_us,
+        "state_bytes": snapshot.state_bytes,
+        "in_flight_messages": snapshot.in_flight_messages,
+        "in_flight_bytes": snapshot.in_flight_bytes,
+        "proof": {"verdict": "holds" if verdict.holds else "violated", "findings": verdict.findings},
+    }
+
+
+app.command("verify")(verify_)
+app.command()(take)
+app.command()(diff)
+app.command()(predicates)
+app.command()(pin)
+app.command()(unpin)
+app.command()(remove)
+app.command()(collect)

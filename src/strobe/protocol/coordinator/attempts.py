@@ -1,0 +1,114 @@
+"""Snapshots that have begun and have no outcome yet, as the coordinator sees them: what has come, and what is late."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from strobe.protocol.coordinator.messages import (
+    Append,
+    CommitFailed,
+    CoordinatorEffect,
+    RecordingFailed,
+    RelaySentCount,
+    SentCountsArrived,
+)
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import Abort, Begin
+from strobe.protocol.values.view import View
+
+
+class Attempt(msgspec.Struct):
+    """The view it is of, whose fragments have come, how it is ending."""
+
+    begin: Begin
+    view: View
+    deadline_us: int
+    arrived: set[str]
+    aborting: bool = False
+    committing: bool = False
+
+    @property
+    def ending(self) -> bool:
+        return self.aborting or self.committing
+
+    @property
+    def whole(self) -> bool:
+        return len(self.arrived) >= len(self.view.processes) and self.arrived.issuperset(self.view.processes)
+
+
+class Attempts:
+    """All that are under way, by id."""
+
+    def __init__(self, timeout_us: int) -> None:
+        self.timeout_us = timeout_us
+        self.open: dict[SnapshotId, Attempt] = {}
+
+    def begin(self, snapshot: SnapshotId, begin: Begin, view: View, now_us: int) -> Attempt:
+        """The log has its begin: from now on its time runs."""
+        attempt = self.open[snapshot] = Attempt(begin, view, now_us + self.timeout_us, set())
+        return attempt
+
+    def take_whole(self) -> list[SnapshotId]:
+        """Return what has all of its fragments now; it counts as being committed from here on."""
+        whole = [snapshot for snapshot, attempt in self.open.items() if attempt.whole and not attempt.ending]
+        for snapshot in whole:
+            self.open[snapshot].committing = True
+        return whole
+
+    def not_committed(self, snapshot: SnapshotId) -> Attempt | None:
+        """Its commit is not on its way any more; return it, if it still has no outcome."""
+        attempt = self.open.get(snapshot)
+        if attempt is not None:
+            attempt.committing = False
+        return attempt
+
+    def deadlines_us(self) -> list[int]:
+        return [attempt.deadline_us for attempt in self.open.values() if not attempt.ending]
+
+    def relay(self, event: SentCountsArrived) -> list[CoordinatorEffect]:
+        """Tell the targets of a process's channels how much it has sent on them (V1)."""
+        attempt = self.open.get(event.snapshot)
+        if attempt is None:
+            return []
+        return [
+            RelaySentCount(channel.target, event.snapshot, channel.id, event.counts[channel.id])
+            for channel in attempt.view.outgoing(event.process)
+            if channel.id in event.counts
+        ]
+
+    def failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:
+        """Abort what can no longer complete: a fragment that has arrived is safe from its process's crash."""
+        doomed = [
+            attempt
+            for attempt in self.open.values()
+            if process in attempt.view.processes and process not in attempt.arrived
+        ]
+        return [effect for attempt in doomed for effect in self.end(attempt, f"process {process} failed", now_us)]
+
+    def recording_failed(self, event: RecordingFailed, now_us: int) -> list[CoordinatorEffect]:
+        """A process cannot finish its part."""
+        attempt = self.open.get(event.snapshot)
+        return self.end(attempt, f"{event.process}: {event.reason}", now_us) if attempt is not None else []
+
+    def commit_failed(self, event: CommitFailed, now_us: int) -> list[CoordinatorEffect]:
+        """What was whole could not be committed."""
+        attempt = self.not_committed(event.snapshot)
+        return self.end(attempt, event.reason, now_us) if attempt is not None else []
+
+    def expire(self, now_us: int, held_by: Callable[[], str]) -> list[CoordinatorEffect]:
+        """Abort what has taken too long; `held_by` tells what those wait for that have all of their fragments."""
+        effects: list[CoordinatorEffect] = []
+        for attempt in self.open.values():
+            if now_us >= attempt.deadline_us and not attempt.ending:
+                missing = ", ".join(process for process in attempt.view.processes if process not in attempt.arrived)
+                lacking = f"a fragment from {missing}" if missing else held_by()
+                reason = f"timed out after {self.timeout_us / 1_000_000:g} s without {lacking}"
+                effects += self.end(attempt, reason, now_us)
+        return effects
+
+    def end(self, attempt: Attempt, reason: str, now_us: int) -> list[CoordinatorEffect]:
+        """Abort one for this reason, unless its end is on its way."""
+        if attempt.ending:
+            return []
+        attempt.aborting = True
+        return [Append(Abort(attempt.begin.snapshot, reason, now_us))]

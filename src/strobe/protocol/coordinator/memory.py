@@ -1,0 +1,108 @@
+"""What the coordinator's brain has of the log, as a value: by it, a restart need not read the log from its beginning.
+
+`remember` takes it from a brain that reads a log back, `recall` gives it to a new one, which goes on reading from
+there. It depends on the entries alone. Which processes have output, how often one is retried and what the system starts
+with is for the brain that recalls it: these may have changed since. A brain with a memory recalled, and all entries
+after it read, equals one that has read the whole log; tests compare them field by field.
+"""
+
+import msgspec
+
+from strobe.names import Name
+from strobe.protocol.coordinator.attempts import Attempt
+from strobe.protocol.coordinator.lifecycle import Lifecycle
+from strobe.protocol.coordinator.membership import Membered
+from strobe.protocol.coordinator.policy import Policy
+from strobe.protocol.values.bounds import COUNTER_AHEAD_MAX, Count, PrintedId
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import Begin
+from strobe.protocol.values.view import View
+
+
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that a brain keeps of the entries it has read. `views` are those of the snapshots that are `open`."""
+
+    epoch: Count = 0
+    view: View | None = None
+    first_view: View | None = None
+    epoch_view: View | None = None
+    restored: PrintedId | None = None
+    newest: PrintedId | None = None
+    forked: bool = False
+    blames: tuple[tuple[Count, Name], ...] = ()
+    counters: tuple[tuple[Count, Count], ...] = ()
+    ended: tuple[tuple[PrintedId, bool], ...] = ()
+    open: tuple[Begin, ...] = ()
+    views: tuple[View, ...] = ()
+    unretried: tuple[Begin, ...] = ()
+    retried: tuple[PrintedId, ...] = ()
+    membered: Membered = Membered()
+
+
+def check_memory(memory: Memory, entries: int) -> None:
+    """Raise ValueError or UsageError if no brain has this after so many entries, as far as the values tell."""
+    for view in (memory.view, memory.first_view, memory.epoch_view, *memory.views):
+        if view is not None:
+            view.check()
+    for begin in (*memory.open, *memory.unretried):
+        begin.check()
+    for printed in (memory.restored, memory.newest):
+        if printed is not None:
+            SnapshotId.parse(printed)
+    if any(counter > entries * COUNTER_AHEAD_MAX for _, counter in memory.counters):
+        raise ValueError("a counter of snapshots is further ahead than so many entries can bring it")
+    recall(reading_brain(), memory)
+
+
+_NO_VIEW = View(0, (), ())
+
+
+def reading_brain() -> Lifecycle:
+    """Return a brain that only reads a log, for `remember`."""
+    return Lifecycle(_NO_VIEW, Policy(), "", epoch=0, recovering=True)
+
+
+def remember(brain: Lifecycle) -> Memory:
+    """Return what `brain`, which reads a log back and was made by `reading_brain`, has of it."""
+    assert brain.recovering, "a brain that has taken over has more than the log"
+    rollback, outcomes, schedule = brain.rollback, brain.outcomes, brain.schedule
+    return Memory(
+        epoch=brain.epoch,
+        view=_known(brain.view),
+        first_view=_known(rollback.first_view),
+        epoch_view=_known(rollback.epoch_view),
+        restored=rollback.restored,
+        newest=rollback.newest,
+        forked=rollback.forked,
+        blames=tuple(rollback.blames),
+        counters=tuple(sorted(outcomes.counters.items())),
+        ended=tuple((str(snapshot), committed) for snapshot, committed in outcomes.ended.items()),
+        open=tuple(attempt.begin for attempt in brain.open.values()),
+        views=tuple(attempt.view for attempt in brain.open.values()),
+        unretried=tuple(schedule.unretried.values()),
+        retried=tuple(sorted(map(str, schedule.retried))),
+        membered=brain.membership.remember(),
+    )
+
+
+def recall(brain: Lifecycle, memory: Memory) -> None:
+    """Give `brain`, which has read nothing yet, what another had of the log; it goes on with the next entry."""
+    assert brain.recovering, "only a brain that reads the log back can go on from there"
+    rollback, outcomes, schedule = brain.rollback, brain.outcomes, brain.schedule
+    brain.epoch = outcomes.epoch = memory.epoch
+    rollback.first_view = memory.first_view or rollback.first_view
+    rollback.epoch_view = memory.epoch_view or rollback.epoch_view
+    rollback.restored, rollback.newest, rollback.forked = memory.restored, memory.newest, memory.forked
+    rollback.blames = list(memory.blames)
+    outcomes.counters = dict(memory.counters)
+    outcomes.ended = {SnapshotId.parse(snapshot): committed for snapshot, committed in memory.ended}
+    for begin, view in zip(memory.open, memory.views, strict=True):
+        # Its time runs from when the whole log has been read.
+        brain.open[SnapshotId.parse(begin.snapshot)] = Attempt(begin, view, 0, set())
+    schedule.unretried = {begin.snapshot: begin for begin in memory.unretried}
+    schedule.retried = {SnapshotId.parse(snapshot) for snapshot in memory.retried}
+    brain.membership.recall(memory.view or brain.view, memory.membered)
+
+
+def _known(view: View) -> View | None:
+    return None if view is _NO_VIEW else view

@@ -1,0 +1,129 @@
+"""What shall be photographed next, and from when on it may be: requests, the schedule, retries, pauses (E10)."""
+
+from collections import deque
+from collections.abc import Collection
+
+import msgspec
+
+from strobe.protocol.coordinator.policy import Policy
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import Begin
+
+UNRETRIED_MAX = 64
+"""A system in which nothing is ever committed does not retry all its aborted snapshots after a restart."""
+
+
+class Want(msgspec.Struct, frozen=True):
+    """A snapshot that shall begin as soon as the policy and the view allow.
+
+    `awaited`: only for as long as someone waits for it.
+    """
+
+    initiators: tuple[str, ...] = ()
+    not_before_us: int = 0
+    attempt: int = 1
+    retries: str | None = None
+    awaited: bool = False
+
+    def answers(self, initiators: Collection[str]) -> bool:
+        """Tell whether it is as good as another one that these shall initiate, and no later."""
+        return self.retries is None and set(initiators).issubset(self.initiators)
+
+
+class Schedule:
+    """The snapshots wanted, in order."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.wants: deque[Want] = deque()
+        # What has been retried already, by whichever coordinator.
+        self.retried: set[SnapshotId] = set()
+        # While the log is read back: what was aborted after the last commit, and was not retried yet.
+        self.unretried: dict[str, Begin] = {}
+        self.last_begin_us: int | None = None
+        self.last_outcome_us: int | None = None
+        self.next_scheduled_us = policy.interval_us
+
+    def want(self, initiators: tuple[str, ...] = (), awaited: bool = False) -> None:
+        """Want one more, unless one that has not begun yet will do: however many ask, they get one (E10)."""
+        for at, want in enumerate(self.wants):
+            if want.answers(initiators):
+                self.wants[at] = msgspec.structs.replace(want, awaited=want.awaited and awaited)
+                return
+        self.wants.append(Want(initiators, awaited=awaited))
+
+    def withdraw(self, waiting: Collection[tuple[str, ...]]) -> None:
+        """Only these are waited for still: want no more what was wanted for others alone."""
+        self.wants = deque(
+            want for want in self.wants if not want.awaited or any(want.answers(initiators) for initiators in waiting)
+        )
+
+    def want_again(self, begin: Begin, now_us: int) -> None:
+        """What `begin` began was aborted: retry it after a back-off, unless that was the last attempt."""
+        if begin.attempt < self.policy.attempts_max:
+            not_before = now_us + self.policy.backoff_after(begin.attempt)
+            self.wants.append(Want(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
+
+    def note_aborted(self, begin: Begin) -> None:
+        """Read back after a restart, the log has aborted what `begin` began; a commit after it makes up for it."""
+        self.unretried[begin.snapshot] = begin
+        if len(self.unretried) > UNRETRIED_MAX:
+            del self.unretried[next(iter(self.unretried))]
+
+    def take_over(self, now_us: int, begun_before: bool) -> None:
+        """The whole log has been read back: retry what it shows to be wanted still, after the pause that is due."""
+        if begun_before:
+            self.last_begin_us = self.last_outcome_us = now_us
+        for begin in self.unretried.values():
+            self.want_again(begin, now_us)
+        self.unretried = {}
+
+    def give_back(self, begin: Begin) -> None:
+        """The log did not take `begin`: it is wanted still, unless another coordinator has begun that retry."""
+        if begin.retries is None or SnapshotId.parse(begin.retries) not in self.retried:
+            self.wants.appendleft(Want(begin.initiators, 0, begin.attempt, begin.retries))
+
+    def logged(self, begin: Begin) -> None:
+        """The log has `begin`, read back after a restart or written by whoever: where it is a retry, it is the one."""
+        if begin.retries is not None:
+            self.retried.add(SnapshotId.parse(begin.retries))
+            self.unretried.pop(begin.retries, None)
+            self.wants = deque(want for want in self.wants if want.retries != begin.retries)
+
+    def tick(self, now_us: int) -> None:
+        """Want what is due by the interval. Late is late: a schedule that fell behind is not caught up with a storm."""
+        if self.policy.interval_us and now_us >= self.next_scheduled_us:
+            self.next_scheduled_us = now_us + self.policy.interval_us
+            if all(want.awaited for want in self.wants):
+                self.want()
+
+    def take(self, now_us: int) -> Want | None:
+        """Return the first want whose time has come, and want it no more."""
+        found = next((want for want in self.wants if want.not_before_us <= now_us), None)
+        if found is not None:
+            self.wants.remove(found)
+        return found
+
+    def earliest_us(self, overlapping: bool) -> int:
+        """Return when the next may begin: a pause after the last beginning, and after the last outcome but for
+        overlaps.
+        """
+        pause = self.policy.pause_us_min
+        after_begin = 0 if self.last_begin_us is None else self.last_begin_us + pause
+        after_outcome = 0 if self.last_outcome_us is None or overlapping else self.last_outcome_us + pause
+        return max(after_begin, after_outcome)
+
+    def times_us(self, overlapping: bool) -> list[int]:
+        """Return when there will be something to do."""
+        times = [self.next_scheduled_us] if self.policy.interval_us else []
+        if self.wants:
+            times.append(max(self.earliest_us(overlapping), min(want.not_before_us for want in self.wants)))
+        return times
+
+    def forget(self, before: SnapshotId) -> None:
+        self.retried = {known for known in self.retried if known >= before}
+
+    def rest(self) -> None:
+        """Begin no more."""
+        self.policy = msgspec.structs.replace(self.policy, interval_us=0, attempts_max=1, overlapping_max=0)
+        self.wants.clear()

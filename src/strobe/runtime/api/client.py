@@ -1,0 +1,170 @@
+"""Speaks to a running coordinator, for commands: plain HTTP, one call at a time."""
+
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from strobe.errors import UNREADABLE, StrobeError, TransportError, UsageError
+from strobe.runtime.api.discovery import Discovered, discover
+from strobe.runtime.messages.api_documents import (
+    SYSTEM_HEADER,
+    Accepted,
+    Failure,
+    LeaveRequest,
+    RestoreRequest,
+    RestoreStarted,
+    SnapshotDetail,
+    SnapshotList,
+    Status,
+    StopRequest,
+    Taken,
+    TakeRequest,
+    checked_timeout,
+)
+from strobe.storage import Store
+
+Document = TypeVar("Document")
+GRACE_S = 5.0
+"""So much longer than the coordinator may take is waited for it to say so."""
+
+
+ASK_S_MAX = 1.0
+ATTEMPTS_MAX = 5
+RETRY_S_MIN = 0.05
+
+
+def running_for(store: str) -> Discovered | None:
+    """Return where a coordinator runs for `store` and answers; not one that hangs, and nobody else at its address."""
+    try:
+        found = discover(store)
+        Client.at(found, store, ASK_S_MAX).status()
+    except StrobeError:
+        return None
+    return found
+
+
+class RequestRefused(StrobeError):
+    """The coordinator would not do it; it says why."""
+
+
+class Client:
+    """The API of the coordinator at `api`, which is host:port. Where `system` is said, no other obeys."""
+
+    def __init__(self, api: str, timeout_s: float = 10.0, system: str = "") -> None:
+        self.api = api
+        self._timeout_s = timeout_s
+        self._headers = {SYSTEM_HEADER: system} if system else {}
+        # Never through a proxy: the coordinator is near.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    @classmethod
+    def of_store(cls, store: str, timeout_s: float = 10.0) -> "Client":
+        """Return a client for the coordinator that runs for `store`; TransportError where none does."""
+        return cls.at(discover(store), store, timeout_s)
+
+    @classmethod
+    def at(cls, found: Discovered, store: str, timeout_s: float) -> "Client":
+        """Return a client for the coordinator of `store` that has left this word."""
+        # The word of an earlier version does not say whose it is; the store does.
+        return cls(found.api, timeout_s, found.system or Store.open(store).header.store)
+
+    def status(self) -> Status:
+        return self._get("/v1/status", Status)
+
+    def snapshots(self, last: int = 100) -> SnapshotList:
+        return self._get(f"/v1/snapshots?last={last}", SnapshotList)
+
+    def snapshot(self, snapshot: str) -> SnapshotDetail:
+        return self._get(f"/v1/snapshots/{quote(snapshot, safe='')}", SnapshotDetail)
+
+    def take(self, wait: bool = True, initiators: tuple[str, ...] = (), timeout_s: float = 60.0) -> Taken:
+        """Take a snapshot; with `wait`, return its outcome."""
+        request = TakeRequest(wait, initiators, checked_timeout(timeout_s))
+        return self._post("/v1/snapshots", request, Taken, timeout_s + GRACE_S)
+
+    def restore(self, snapshot: str | None = "latest", fork: bool = False, timeout_s: float = 60.0) -> RestoreStarted:
+        """Roll everybody back; returns when the new epoch has started."""
+        request = RestoreRequest(snapshot, fork, checked_timeout(timeout_s))
+        return self._post("/v1/restore", request, RestoreStarted, timeout_s + GRACE_S)
+
+    def leave(self, process: str) -> Accepted:
+        """Have `process` leave the system."""
+        return self._post(f"/v1/processes/{quote(process, safe='')}/leave", LeaveRequest(), Accepted)
+
+    def stop(self, reason: str = "the system was stopped", timeout_s: float | None = None) -> Accepted:
+        """Stop every node, and then the coordinator; TransportError where it does not answer in time."""
+        return self._post("/v1/stop", StopRequest(reason), Accepted, timeout_s)
+
+    def metrics(self) -> str:
+        return self._call(self._request("/metrics"), self._timeout_s).decode()
+
+    def _request(self, path: str, body: bytes | None = None) -> urllib.request.Request:
+        kind = {"Content-Type": "application/json"} if body is not None else {}
+        return urllib.request.Request(f"http://{self.api}{path}", body, self._headers | kind)
+
+    def _get(self, path: str, kind: type[Document]) -> Document:
+        return self._decode(self._call(self._request(path), self._timeout_s), kind)
+
+    def _post(self, path: str, document: Any, kind: type[Document], timeout_s: float | None = None) -> Document:
+        request = self._request(path, msgspec.json.encode(document))
+        return self._decode(self._call(request, timeout_s or self._timeout_s), kind)
+
+    def _call(self, request: urllib.request.Request, timeout_s: float) -> bytes:
+        try:
+            return self._answer(request, timeout_s)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read()) from None
+        except TimeoutError as error:
+            raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a host that cannot be a name
+            if isinstance(getattr(error, "reason", None), TimeoutError):
+                raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
+            problem = getattr(error, "reason", None) or error
+            raise TransportError(
+                f"no coordinator answers at {self.api} ({problem}); start one with `strobe coordinator SYSTEM`"
+            ) from error
+
+    def _answer(self, request: urllib.request.Request, timeout_s: float) -> bytes:
+        """Return the answer. A coordinator with too many connections may close one whose request it has not read: a
+        GET, which changes nothing, is then sent again.
+        """
+        attempts = ATTEMPTS_MAX if request.get_method() == "GET" else 1
+        for attempt in range(1, attempts + 1):
+            try:
+                with self._opener.open(request, timeout=timeout_s) as response:
+                    body: bytes = response.read()
+                    return body
+            except OSError as error:
+                if attempt == attempts or not _is_closed(error):
+                    raise
+            time.sleep(RETRY_S_MIN * 2 ** (attempt - 1))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _decode(self, body: bytes, kind: type[Document]) -> Document:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except UNREADABLE as error:
+            raise TransportError(
+                f"what answers at {self.api} is no coordinator of this version of Strobe ({error})"
+            ) from error
+
+
+def _is_closed(error: OSError) -> bool:
+    """Tell whether the other end closed the connection; urllib wraps what happens while it sends."""
+    return isinstance(getattr(error, "reason", error), ConnectionResetError | BrokenPipeError)
+
+
+def _refusal(code: int, body: bytes) -> StrobeError:
+    try:
+        problem = msgspec.json.decode(body, type=Failure).error
+    except UNREADABLE:
+        return TransportError(f"the coordinator answered with HTTP status {code}")
+    if code in (400, 404):
+        return UsageError(problem)
+    return TransportError(problem) if code in (421, 503, 504) else RequestRefused(problem)

@@ -1,0 +1,195 @@
+"""`strobe coordinator`, put together: the coordinator, the port for nodes, the API, and the word where to find them."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from strobe.errors import StoreError, UsageError
+from strobe.runtime.addresses import parse_address, print_address
+from strobe.runtime.api.client import running_for
+from strobe.runtime.api.discovery import Discovered, announce, is_announced, withdraw
+from strobe.runtime.api.http_server import HttpServer
+from strobe.runtime.api.metrics import Metrics
+from strobe.runtime.api.routes import Api
+from strobe.runtime.coordinator.control_server import ControlServer
+from strobe.runtime.coordinator.coordinator import Coordinator
+from strobe.runtime.coordinator.health_monitor import TICK_S, Watch
+from strobe.runtime.coordinator.live_verdicts import Judgement
+from strobe.runtime.coordinator.log_writer import Told
+from strobe.runtime.coordinator.node_sessions import Reception
+from strobe.runtime.coordinator.operations import Operations
+from strobe.runtime.coordinator.status import describe
+from strobe.runtime.event_log import WARNING
+from strobe.runtime.judging.evaluation import conditions_of
+from strobe.runtime.messages.api_documents import FinishedSnapshot, Status
+from strobe.runtime.messages.control import Stop
+
+FIRST_EPOCH_S_MAX = 5.0
+STOP_S_MAX = 10.0
+
+
+class CoordinatorService:
+    """A running coordinator. `run` returns the exit code. Without `http` it is a part of another program.
+
+    `judge` is the command of the process that judges snapshots by what the system declares; without it none does.
+    """
+
+    def __init__(self, coordinator: Coordinator, *, http: bool = True, judge: Sequence[str] = ()) -> None:
+        self.coordinator = coordinator
+        self.reception = Reception(coordinator)
+        self.watch = Watch(self.reception)
+        self.metrics = Metrics(self.watch, self.status)
+        self.operations = Operations(coordinator, self.stop)
+        self.listen = coordinator.settings.listen
+        self.api = coordinator.settings.api
+        self.ready = asyncio.Event()
+        coordinator.on_finished = self._finished
+        if judge:
+            coordinator.judgement = Judgement(coordinator, judge, self.metrics.judged)
+            self.metrics.declare(conditions_of(coordinator.system))
+        coordinator.on_halt = lambda report: self.stop(report, 1, halted=True)
+        self._control = ControlServer(self.reception)
+        self._wants_http = http
+        self._http: HttpServer | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._here: Discovered | None = None
+        self._complained = False
+        self._announced: Discovered | None = None
+        self._announcing: asyncio.Future[list[Told]] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def status(self) -> Status:
+        return describe(self.watch, self.listen, self.api)
+
+    def _finished(self, snapshot: FinishedSnapshot) -> None:
+        self.metrics.finished(snapshot)
+        if self.coordinator.judgement is not None:
+            self.coordinator.judgement.finished(snapshot)
+
+    async def run(self) -> int:
+        """Serve until told to end, or until something breaks. To end is possible from the beginning."""
+        starting = asyncio.create_task(self._start())
+        try:
+            either: set[asyncio.Future[Any]] = {starting, self.coordinator.ended}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+            return await self.coordinator.ended
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await self._close()
+
+    def end(self, code: int) -> None:
+        """End the coordinator; nodes go on, and wait for the next one."""
+        self.coordinator.end(code)
+
+    def stop(self, reason: str, code: int = 0, *, halted: bool = False) -> None:
+        """Stop every node, then end. Where all was `halted`, the log has the reason already."""
+        if self._stopping is None:
+            self.coordinator.log.say("stopping", reason=None if halted else reason)
+            self._stopping = asyncio.get_running_loop().create_task(self._stop(reason, code))
+
+    async def _stop(self, reason: str, code: int) -> None:
+        self.reception.stopping = True
+        self.coordinator.tell_all(Stop(reason, code))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.reception.all_gone(), STOP_S_MAX)
+        self.coordinator.end(code)
+
+    async def _start(self) -> None:
+        coordinator = self.coordinator
+        listen = parse_address(coordinator.settings.listen, "listen")
+        api = parse_address(coordinator.settings.api, "api")
+        await asyncio.to_thread(_refuse_second, coordinator.store_url)
+        # Its addresses first: one that nobody could reach must not take over from one that runs; and whoever asks
+        # learns that it waits for the store.
+        if self._wants_http:
+            self._http = HttpServer(Api(self.operations, self.status, self.metrics).application(api[0]), api)
+            self.api = self._http.address
+            self._serving = asyncio.create_task(self._http.serve())
+            self._serving.add_done_callback(self._served)
+        self.listen = print_address(listen[0], await self._control.bind(*listen))
+        await coordinator.start()
+        if coordinator.judgement is not None:
+            coordinator.judgement.start()
+        await self._control.start()
+        self._ticking = asyncio.create_task(self._tick())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(coordinator.epoch_known.wait(), FIRST_EPOCH_S_MAX)
+        self._here = Discovered(
+            self.listen, self.api, os.getpid(), coordinator.started_us, coordinator.identity, coordinator.term
+        )
+        self._announce()
+        coordinator.log.say("listening", nodes=self.listen, api=f"http://{self.api}")
+        self.ready.set()
+
+    def _announce(self) -> list[Told]:
+        """Write down where this coordinator is, if that is not what is written. Failing to write is not fatal."""
+        here, coordinator = self._here, self.coordinator
+        assert here is not None, "it listens by now"
+        coordinator.store.desk.store.require_lead()
+        try:
+            if not is_announced(coordinator.store_url, here):
+                announce(coordinator.store_url, here)
+                self._announced = here
+        except StoreError as error:
+            self._loop.call_soon_threadsafe(self._complain, str(error))
+        return []
+
+    def _complain(self, reason: str) -> None:
+        if not self._complained:
+            self.coordinator.log.say("cannot write the coordinator's address file", WARNING, reason=reason)
+        self._complained = True
+
+    def _keep_announced(self) -> None:
+        """Look again, right after a look at the log.
+
+        A coordinator that is stopped and goes on may write its address over that of the one that leads, before it has
+        read that there is one.
+        """
+        if self._here is not None and (self._announcing is None or self._announcing.done()):
+            self._announcing = self.coordinator.store.work(self._announce)
+
+    def _served(self, serving: "asyncio.Task[None]") -> None:
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            self.coordinator.broke(error)
+
+    async def _tick(self) -> None:
+        try:
+            while True:
+                if self.watch.look():
+                    self._keep_announced()
+                await asyncio.sleep(TICK_S)
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+            self.coordinator.broke(error)
+
+    async def _close(self) -> None:
+        self.coordinator.requests.close("the coordinator ends; start it, and ask again")
+        if self._announced is not None:
+            withdraw(self.coordinator.store_url, self._announced)
+        await self._control.close()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if self._http is not None and self._serving is not None:
+            self._http.should_exit = True
+            await self._serving
+        elif self._http is not None:
+            self._http.close()
+        if self.coordinator.judgement is not None:
+            await self.coordinator.judgement.close()
+        await self.coordinator.close()
+
+
+def _refuse_second(store: str) -> None:
+    """One coordinator is enough for a store. Two do no harm, but each undoes what the other begins."""
+    other = running_for(store)
+    if other is None:
+        return  # none, or one that has ended without a word, or that hangs, or another system's: take over
+    raise UsageError(
+        f"a coordinator runs for the store {store} already (pid {other.pid}, API {other.api}); stop it first"
+    )

@@ -1,0 +1,5 @@
+"""Where a live system meets files: `system.toml`, sources, sinks, and the ingress log (R2).
+
+A source can be rewound to a position. A sink stages output with a snapshot and releases it when that has committed.
+Input that cannot be rewound goes through the ingress log first.
+"""

@@ -1,0 +1,210 @@
+"""Where nodes connect: reads what they say, one message after the other, and turns away whatever is not one.
+
+The first message must be `Register`, and come soon. Garbage, strangers, messages that are too long, and messages that
+the coordinator's brain refuses (UsageError) end their own connection and nothing else. Any other exception is a bug of
+the coordinator, and ends it. What is sent waits in a buffer with a bound: a node that does not read is disconnected,
+and told everything it missed when it returns.
+"""
+
+import asyncio
+from typing import Any, Protocol
+
+from strobe.errors import TransportError, UsageError
+from strobe.protocol.coordinator.messages import SnapshotStarted
+from strobe.runtime.addresses import print_address
+from strobe.runtime.coordinator.node_registry import Member
+from strobe.runtime.file_descriptors import BACKLOG, STRANGERS_MAX, at_most
+from strobe.runtime.messages.control import (
+    FROM_NODE,
+    LENGTH,
+    MESSAGE_BYTES_MAX,
+    Heartbeat,
+    HeartbeatHeard,
+    Refused,
+    Register,
+    hang_up,
+    pack,
+    unpack,
+)
+
+REGISTER_S_MAX = 5.0
+REGISTER_BYTES_MAX = 1 << 20
+BUFFER_BYTES_MAX = 16 << 20
+
+
+class Desk(Protocol):
+    """Who listens to nodes."""
+
+    def registered(self, register: Register, connection: "Connection") -> "Member | Refused": ...
+    def heard(self, member: Member, message: Any) -> None: ...
+    def lost(self, member: Member, connection: "Connection", reason: str) -> None: ...
+    def rejected(self, peer: str, reason: str) -> None: ...
+    def broke(self, error: BaseException) -> None: ...
+
+
+class Connection:
+    """The way to one node."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        name = writer.get_extra_info("peername")
+        self.peer = print_address(*name[:2]) if name else "unknown"
+        self.trouble = ""
+
+    def send(self, message: Any) -> None:
+        """Send `message` after everything sent before; never waits."""
+        if self._writer.is_closing():
+            return
+        if self._writer.transport.get_write_buffer_size() > BUFFER_BYTES_MAX:
+            self.abort(f"it does not read: {BUFFER_BYTES_MAX >> 20} MiB wait for it")
+            return
+        self._writer.write(pack(message))
+
+    def close(self) -> None:
+        """End after what was sent has gone out."""
+        self._writer.close()
+
+    def abort(self, reason: str) -> None:
+        """End now."""
+        self.trouble = self.trouble or reason
+        self._writer.transport.abort()
+
+    async def flushed(self) -> None:
+        """End it, and wait until it has ended."""
+        await hang_up(self._writer)
+
+
+class ControlServer:
+    """Listens for nodes."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Those that have not said who they are, the oldest first.
+        self._strangers: dict[Connection, None] = {}
+        self._strangers_max = at_most(STRANGERS_MAX)
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the address, and return the port; nobody is let in before `start`."""
+        try:
+            backlog = at_most(BACKLOG)
+            self._server = await asyncio.start_server(self._serve, host, port, backlog=backlog, start_serving=False)
+        except OSError as error:
+            place = print_address(host, port)
+            raise TransportError(
+                f"cannot listen for nodes at {place}: {error.strerror or error}; free it, or choose another: --listen"
+            ) from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def start(self) -> None:
+        """Let nodes in."""
+        assert self._server is not None, "an address is taken first"
+        await self._server.start_serving()
+
+    async def close(self) -> None:
+        """Listen no more, and end every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a connection is served by a task"
+        self._tasks.add(task)
+        connection = Connection(writer)
+        try:
+            await self._attend(reader, connection)
+        except asyncio.CancelledError:
+            pass  # the server closes; nobody waits for this task but `close`
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+            self._desk.broke(error)
+        finally:
+            self._tasks.discard(task)
+            await connection.flushed()
+
+    async def _attend(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+        if len(self._strangers) >= self._strangers_max:
+            # Not the newest: nodes say at once who they are, and would be kept out by whoever only sits there.
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort(f"{self._strangers_max} others came after it before it said who it is")
+        self._strangers[connection] = None
+        try:
+            register = await self._first(reader, connection)
+        finally:
+            self._strangers.pop(connection, None)
+        if register is None:
+            return
+        member = self._register(register, connection)
+        if isinstance(member, Refused):
+            connection.send(member)
+            return
+        reason = await self._listen(reader, connection, member)
+        self._desk.lost(member, connection, connection.trouble or reason)
+
+    def _register(self, register: Register, connection: Connection) -> Member | Refused:
+        try:
+            return self._desk.registered(register, connection)
+        except UsageError as error:
+            self._desk.rejected(connection.peer, f"process {register.process} cannot register: {error}")
+            return Refused(f"process {register.process} cannot register: {error}", True)
+
+    async def _first(self, reader: asyncio.StreamReader, connection: Connection) -> Register | None:
+        try:
+            async with asyncio.timeout(REGISTER_S_MAX):
+                message = await _message(reader, REGISTER_BYTES_MAX)
+            if isinstance(message, Register) and not connection.trouble:
+                return message
+            problem = f"the first message was {type(message).__name__}, not Register"
+        except TransportError as error:
+            problem = str(error)
+        except TimeoutError:
+            problem = f"said nothing that makes sense for {REGISTER_S_MAX:g} s"
+        except (OSError, asyncio.IncompleteReadError):
+            problem = "hung up before it had said who it is"
+        problem = connection.trouble or problem
+        self._desk.rejected(connection.peer, problem)
+        connection.send(Refused(f"{problem}; this is the control port of a Strobe coordinator", True))
+        return None
+
+    async def _listen(self, reader: asyncio.StreamReader, connection: Connection, member: Member) -> str:
+        """Hand on what comes, and return why nothing more does."""
+        while True:
+            try:
+                message = await _message(reader, MESSAGE_BYTES_MAX)
+                if not _may_send(member.process, message):
+                    raise TransportError(f"a {type(message).__name__} that is not for {member.process} to send")
+                if member.connection is not connection:
+                    return "another connection took its place"
+                self._hear(member, message)
+            except TransportError as error:
+                self._desk.rejected(connection.peer, f"process {member.process} sent {error}")
+                return f"it sent {error}"
+            except (OSError, asyncio.IncompleteReadError):
+                return "its connection was lost"
+            if isinstance(message, Heartbeat):
+                connection.send(HeartbeatHeard(member.claims))
+
+    def _hear(self, member: Member, message: Any) -> None:
+        try:
+            self._desk.heard(member, message)
+        except UsageError as error:  # nothing was done: the node is wrong, and not the coordinator
+            raise TransportError(f"a {type(message).__name__} that makes no sense: {error}") from error
+
+
+def _may_send(process: str, message: Any) -> bool:
+    """Tell whether a message is about the process that sends it. Whoever initiates a snapshot gives it its own name."""
+    if isinstance(message, Register) or getattr(message, "process", process) != process:
+        return False
+    return not isinstance(message, SnapshotStarted) or message.snapshot.initiator == process
+
+
+async def _message(reader: asyncio.StreamReader, bytes_max: int) -> Any:
+    (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    if size > bytes_max:
+        raise TransportError(f"a control message of {size} bytes, where {bytes_max} are allowed")
+    return unpack(await reader.readexactly(size), FROM_NODE)

@@ -1,0 +1,358 @@
+"""The live coordinator: hosts the brain, and carries out what it orders.
+
+It keeps no truth of its own (E7): what must survive is in the store's log, and a restart is reading that. The brain is
+touched on the loop only, one event at a time; whatever needs the store is done by one thread, in order, and comes back
+as events. Nodes are told things in the order in which the brain ordered them; what a node misses while it is away, it
+is told when it returns.
+"""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from strobe.errors import LogReplaced, TakenOver
+from strobe.process import System
+from strobe.protocol import Lifecycle, SnapshotId
+from strobe.protocol.coordinator.memory import recall
+from strobe.protocol.coordinator.messages import (
+    Append,
+    ChooseSnapshot,
+    CommitSnapshot,
+    CoordinatorEffect,
+    CoordinatorEvent,
+    EntryLogged,
+    Halt,
+    LetGo,
+    Recovered,
+    RestoreRefused,
+    TellRestore,
+    TimePassed,
+    WakeAt,
+)
+from strobe.protocol.coordinator.rollback import NEWEST, Goal
+from strobe.protocol.process.first_view import first_view, who_must_stay
+from strobe.protocol.values.log_entries import Begin, EntryRef, EpochStart, Manifest, Void
+from strobe.runtime.coordinator.clock import Clock
+from strobe.runtime.coordinator.lineage import Lineage
+from strobe.runtime.coordinator.live_verdicts import Judgement
+from strobe.runtime.coordinator.log_writer import MANIFESTS_KEPT, Logged, PassedOver, Removed, Resumed, Told
+from strobe.runtime.coordinator.manifest_assembly import CommitOrder
+from strobe.runtime.coordinator.node_registry import Members
+from strobe.runtime.coordinator.pending_requests import Requests
+from strobe.runtime.coordinator.snapshot_observer import ROLLBACKS_KEPT, Chronicle
+from strobe.runtime.coordinator.snapshot_tracker import Progress
+from strobe.runtime.coordinator.store_thread import StoreThread
+from strobe.runtime.event_log import ERROR, WARNING, EventLog
+from strobe.runtime.messages.api_documents import RollbackReport
+from strobe.runtime.messages.control import SnapshotBegun
+from strobe.runtime.recovery.restore_point import Topology
+from strobe.runtime.recovery.topology import check_store
+from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings, check_together
+from strobe.storage import LogState
+from strobe.storage.checkpoints import checkpoint_writer
+from strobe.storage.checkpoints.checkpoint_files import Loaded, Origin
+from strobe.storage.checkpoints.folded_log import unfold
+
+
+class Coordinator:
+    """Drives a `Lifecycle` for the nodes that are connected. `start` it on the loop on which it was made.
+
+    `ended` gives the exit code. With an `identity`, only the store with that one will do, and it is waited
+    for; else there must be one, or it is made if that is asked for (`create`). `known` is an entry that its log has: an
+    older copy of the store, without it, will not do either.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        store: str,
+        settings: CoordinatorSettings | None = None,
+        node_settings: NodeSettings | None = None,
+        retention: RetentionSettings | None = None,
+        log: EventLog | None = None,
+        identity: str = "",
+        create: bool = False,
+        known: EntryRef | None = None,
+    ) -> None:
+        self.system = system
+        self.store_url = store
+        self.settings = settings or CoordinatorSettings()
+        self.node_settings = node_settings or NodeSettings()
+        self.retention = retention or RetentionSettings()
+        self.node_settings.check()
+        self.retention.check()
+        check_together(self.settings, self.node_settings)
+        self.log = log or EventLog()
+        self.clock = Clock()
+        self.first_view = first_view(system)
+        self.brain = Lifecycle(
+            self.first_view,
+            self.settings.policy(),
+            system.protocol,
+            epoch=0,
+            recovering=True,
+            outputs={sink.process for sink in system.sinks.values()},
+        )
+        self.brain.membership.staying = who_must_stay(system)
+        # What the log says as far as the brain has heard it, and how many entries of others were among that.
+        self.state = LogState(self._read_manifest, MANIFESTS_KEPT)
+        self.foreign = 0
+        self.lineage = Lineage()
+        # What the system declares, judged; None where nobody does.
+        self.judgement: Judgement | None = None
+        # What the current epoch was restored from, where it was.
+        self.origin: Origin | None = None
+        self.identity = identity
+        self._create = create
+        self._known = known
+        self.members = Members(self.settings.silence_s)
+        self.progress = Progress()
+        self.requests = Requests()
+        self.rollbacks: deque[RollbackReport] = deque(maxlen=ROLLBACKS_KEPT)
+        self.rollback_count = 0
+        # Why the last restore was refused, and why all was stopped, if that is so.
+        self.refusal: str | None = None
+        self.halted: str | None = None
+        self.started_us = self.clock.now_us()
+        # Called with each snapshot that has its outcome, and with the report where all is to be stopped.
+        self.on_finished: Callable[[Any], None] = lambda finished: None
+        self.on_halt: Callable[[str], None] = lambda report: None
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        self.epoch_known = asyncio.Event()
+        self._choosing = NEWEST
+        self._polling: asyncio.Future[list[Told]] | None = None
+        self._waking: tuple[int, asyncio.TimerHandle] | None = None
+        self.store = StoreThread(self._take, self.broke, self.log)
+        self.chronicle = Chronicle(self)
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the store, read its log, and take over from there."""
+        await self.open()
+        await self.take_over()
+
+    async def open(self) -> None:
+        """Open the store and read its log. UsageError: it is not the store of this system."""
+        await self.store.open(self.store_url, self.clock.now_us, self.identity, self._create, self._known)
+        header = self.store.desk.store.header
+        self.identity, self.store_url = header.store, self.store.desk.store.url
+        if self.state.next_position:
+            logged_first = self.brain.rollback.first_view
+            check_store(self.store_url, self.brain.epoch, self.brain.view, self.first_view, logged_first)
+
+    async def take_over(self) -> None:
+        """Begin a new term: from here on this coordinator leads, until another one does so (S1)."""
+        await self.store.lead(f"{socket.gethostname()} pid {os.getpid()}")
+        self.log.say(
+            "started",
+            store=self.store_url,
+            term=self.term,
+            epoch=self.brain.epoch,
+            log_position=self.state.next_position,
+        )
+        self.hear(Recovered())
+        self.work(self.store.desk.checkpoint)  # the log may have been written by others, or without checkpoints
+
+    @property
+    def term(self) -> int:
+        """The term in which this coordinator leads."""
+        return self.state.term.term if self.state.term is not None else 0
+
+    async def close(self) -> None:
+        """Let the thread end. Nodes go on without a coordinator."""
+        if self._waking is not None:
+            self._waking[1].cancel()
+        await self.store.close()
+
+    def end(self, code: int) -> None:
+        if not self.ended.done():
+            self.ended.set_result(code)
+
+    def broke(self, error: BaseException) -> None:
+        """Something has happened that must not: end, rather than go on with who knows what."""
+        if self.ended.done():
+            return
+        self.ended.set_exception(error)
+        if isinstance(error, TakenOver):
+            self.log.say("taken over", ERROR, term=error.term, coordinator=error.coordinator, own_term=error.own_term)
+            self.requests.close(str(error))
+        elif isinstance(error, LogReplaced):
+            self.log.say("the log was replaced", ERROR, problem=str(error))
+
+    def now_s(self) -> float:
+        return self._loop.time()
+
+    # The store
+
+    def poll(self) -> None:
+        """See what others have written to the log, unless that is under way: a store that is away has it pile up."""
+        if not self.ended.done() and (self._polling is None or self._polling.done()):
+            self._polling = self.store.work(self.store.desk.poll)
+
+    async def catch_up(self, timeout_s: float) -> None:
+        """Hear of all that the log has by now; a store that cannot be read is not waited for any longer than that."""
+        if not self.ended.done():
+            await asyncio.wait([self.store.work(self.store.desk.poll)], timeout=timeout_s)
+
+    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
+        """Have the store's thread do a job, after those before; what comes of it is told here."""
+        if not self.ended.done():
+            self.store.work(job, *arguments)
+
+    def _read_manifest(self, position: int) -> Manifest:
+        return self.store.desk.store.read_manifest(position)
+
+    def _take(self, told: Told) -> None:
+        match told:
+            case Logged():
+                self._logged(told)
+            case Resumed():
+                self._resume(told.loaded)
+            case PassedOver():
+                self.log.say("passed over", WARNING, reason=told.reason)
+            case Removed():
+                if told.snapshots:
+                    self.log.say("removed", snapshots=len(told.snapshots), bytes=told.bytes)
+            case RestoreRefused():
+                self._refused(told)
+            case _:
+                self.hear(told)
+
+    # The log
+
+    def _resume(self, loaded: Loaded) -> None:
+        """Begin with a checkpoint, as if all entries before it had been read."""
+        checkpoint = loaded.checkpoint
+        unfold(checkpoint.fold, loaded.segments, checkpoint.position, self.state)
+        recall(self.brain, checkpoint.memory)
+        self.origin = checkpoint.origin
+        self.chronicle.resumed()
+
+    def _logged(self, told: Logged) -> None:
+        """The log has one more entry: first those who keep books, then the brain."""
+        entry, position = told.entry, self.state.next_position
+        before = dict(self.state.open)
+        if isinstance(entry, EpochStart) and entry.epoch > self.state.epoch:
+            self.origin = told.origin
+        self.state.apply(position, entry)
+        self.lineage.follow(self.state)
+        self.foreign += told.foreign
+        if isinstance(entry, Void):
+            self.log.say("ignored an entry of the log", WARNING, position=position, reason=entry.reason)
+            return
+        if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
+            self.chronicle.begun(position, entry)
+        origin = told.origin
+        self.hear(EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry))
+        for snapshot in before:
+            if snapshot not in self.state.open:
+                self.chronicle.ended(snapshot, entry.at_us)
+        if isinstance(entry, EpochStart) and entry.epoch == self.brain.epoch:
+            self.chronicle.epoch_started(entry)
+        if self.state.next_position % checkpoint_writer.EVERY == 0 and not self.brain.recovering:
+            self.work(self.store.desk.checkpoint)
+
+    def begun_message(self, snapshot: str) -> SnapshotBegun:
+        opened = self.state.open[snapshot]
+        return SnapshotBegun(SnapshotId.parse(snapshot), opened.position, opened.parent)
+
+    # The brain
+
+    def hear(self, event: CoordinatorEvent) -> None:
+        """Tell the brain, and carry out what it orders. UsageError: it makes no sense, and nothing was done."""
+        for effect in self.brain.handle(event, self.clock.now_us()):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: CoordinatorEffect) -> None:
+        match effect:
+            case Append():
+                self.work(self.store.desk.append, effect.entry, self.foreign)
+            case CommitSnapshot():
+                self._commit(effect)
+            case ChooseSnapshot():
+                self._choose(effect)
+            case WakeAt():
+                self._wake_at(effect.at_us)
+            case Halt():
+                self._halt(effect)
+            case LetGo():
+                self.let_go(effect)
+            case TellRestore():
+                # With the place of its commit, each node has to read one entry and not the whole log.
+                commit = self.origin.commit if self.origin is not None else None
+                self.tell(effect.process, msgspec.structs.replace(effect, commit=commit))
+            case _:
+                self.tell(effect.process, effect)
+
+    def _commit(self, order: CommitSnapshot) -> None:
+        attempt, records = self.brain.open[order.snapshot], self.progress.under[order.snapshot].records
+        parts = {process: records[process] for process in attempt.view.processes}
+        commit = CommitOrder(order.snapshot, attempt.begin, attempt.view, parts, order.departed, order.joined)
+        self.work(self.store.desk.commit, commit)
+
+    def _wake_at(self, at_us: int) -> None:
+        if self._waking is not None:
+            if self._waking[0] <= at_us:
+                return
+            self._waking[1].cancel()
+        wait_s = max(0.0, (at_us - self.clock.now_us()) / 1e6)
+        self._waking = at_us, self._loop.call_later(wait_s, self._wake)
+
+    def _wake(self) -> None:
+        self._waking = None
+        try:
+            self.hear(TimePassed())
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+            self.broke(error)
+
+    def _halt(self, halt: Halt) -> None:
+        if self.halted is None:
+            said = self.members.last_words.get(halt.blamed or "")
+            self.halted = report = f"{halt.report}. The last that {halt.blamed} said: {said}" if said else halt.report
+            self.log.say("halted", ERROR, report=report)
+            self.requests.close(f"all is stopped: {report}")
+            self.on_halt(report)
+
+    # Rollback
+
+    def _choose(self, order: ChooseSnapshot) -> None:
+        self._choosing = Goal(order.wanted, order.fork)
+        lives = self.brain.membership.lives()
+        topology = Topology.of(self.system.protocol, self.first_view, self.brain.view, lives=lives)
+        self.work(self.store.desk.choose, order.wanted, topology, order.fork, self.system)
+
+    def _refused(self, refusal: RestoreRefused) -> None:
+        self.refusal = refusal.reason
+        self.log.say("restore refused", WARNING, wanted=self._choosing.snapshot or "latest", reason=refusal.reason)
+        self.requests.refused(self._choosing, refusal.reason)
+        self.hear(refusal)
+        if self.brain.rollback.wish is None:
+            self.requests.nothing_comes(refusal.reason)
+
+    # Nodes
+
+    def tell(self, process: str, message: Any) -> None:
+        """Send to the node of `process`, if it is there."""
+        member = self.members.get(process)
+        if member is not None and member.connection is not None:
+            member.connection.send(message)
+
+    def let_go(self, order: LetGo) -> None:
+        """Let a process end that has left."""
+        member = self.members.get(order.process)
+        if not order.sinks:  # else it is told once more when these have let out their output
+            if member is not None:
+                member.let_go = True
+            self.log.say("left", process=order.process)
+        self.tell(order.process, order)
+
+    def tell_all(self, message: Any) -> None:
+        for member in self.members.connected():
+            self.tell(member.process, message)

@@ -1,0 +1,80 @@
+"""Looks after the system now and then: who has gone silent, who waits for credit, what others wrote to the log."""
+
+from strobe.protocol import ChannelSpec
+from strobe.runtime.coordinator.credit_deadlock import credit_cycles, describe_cycle, held_back, waiting_channels
+from strobe.runtime.coordinator.node_sessions import Reception
+from strobe.runtime.event_log import WARNING
+from strobe.runtime.messages.control import Heartbeat
+
+TICK_S = 0.25
+POLL_S = 1.0
+
+
+class Watch:
+    """What was found at the last look; each thing found is reported once, until it is gone."""
+
+    def __init__(self, reception: Reception) -> None:
+        self.reception = reception
+        self.coordinator = reception.coordinator
+        self.cycles: list[tuple[ChannelSpec, ...]] = []
+        self.slow: list[tuple[ChannelSpec, float]] = []
+        self.cycles_found = 0
+        self._looked_s: float | None = None
+        self._began_s: float | None = None
+        self._polled_s = 0.0
+
+    def look(self) -> bool:
+        """Look at everything once; tell whether that was a look at the log as well."""
+        now_s = self.coordinator.now_s()
+        self._excuse_silence(now_s)
+        self.reception.end_silent(now_s)
+        self._forget_leavers(now_s)
+        self.reception.tell_addresses()
+        self._look_at_credit()
+        if now_s - self._polled_s < POLL_S:
+            return False
+        self._polled_s = now_s
+        self.coordinator.poll()
+        return True
+
+    def _excuse_silence(self, now_s: float) -> None:
+        """Where the coordinator itself was stopped for a while, nobody else was silent: begin to count anew."""
+        members = self.coordinator.members
+        if self._looked_s is not None and now_s - self._looked_s > max(members.silence_s / 2, 4 * TICK_S):
+            for member in members.connected():
+                member.heard_s = now_s
+        self._looked_s = now_s
+
+    def _forget_leavers(self, now_s: float) -> None:
+        """Whoever was leaving and has not been heard of for long enough is gone: a former coordinator has let it go."""
+        members, membership = self.coordinator.members, self.coordinator.brain.membership
+        self._began_s = now_s if self._began_s is None else self._began_s
+        for process in list(membership.leaving):
+            member = members.get(process)
+            heard_s = member.heard_s if member is not None else self._began_s
+            absent = member is None or not member.connected
+            if absent and now_s - heard_s >= members.silence_s and membership.gone(process):
+                self.reception.forget(process)
+                self.coordinator.log.say("left", process=process)
+
+    def _look_at_credit(self) -> None:
+        heartbeats: dict[str, Heartbeat] = {}
+        stopped: dict[str, Heartbeat] = {}
+        for member in self.coordinator.members.connected():
+            if member.heartbeat is not None:
+                heartbeats[member.process] = member.heartbeat
+                if member.events_per_s == 0:
+                    stopped[member.process] = member.heartbeat
+        known = {channel.id for channel, _ in self.slow}
+        self.slow = waiting_channels(self.coordinator.brain.view, heartbeats)
+        cycles = credit_cycles(channel for channel, _ in self.slow if held_back(channel, stopped))
+        for cycle in cycles:
+            if cycle not in self.cycles:
+                self.cycles_found += 1
+                self.coordinator.log.say("credit deadlock", WARNING, problem=describe_cycle(cycle))
+        self.cycles = cycles
+        for channel, waiting_s in self.slow:
+            if channel.id not in known:
+                self.coordinator.log.say(
+                    "slow channel", WARNING, channel=channel.id, waiting_s=round(waiting_s, 1), receiver=channel.target
+                )

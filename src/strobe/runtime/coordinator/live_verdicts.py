@@ -1,0 +1,67 @@
+"""Has every committed snapshot judged, on the coordinator's side: which questions are asked, and what came of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from strobe.runtime.judging.evaluation import Question, conditions_of
+from strobe.runtime.judging.judge_process import Judge
+from strobe.runtime.messages.api_documents import COMMITTED, FinishedSnapshot
+from strobe.runtime.messages.verdicts import ConditionStatus, Verdict, Verdicts
+
+if TYPE_CHECKING:
+    from strobe.runtime.coordinator.coordinator import Coordinator
+
+
+class Judgement:
+    """What the system of `coordinator` declares, judged by a process that `command` starts.
+
+    `on_verdict` is called with the name of a condition and its verdict.
+    """
+
+    def __init__(
+        self, coordinator: "Coordinator", command: Sequence[str], on_verdict: Callable[[str, Verdict], None]
+    ) -> None:
+        conditions = conditions_of(coordinator.system)
+        self._coordinator = coordinator
+        self._on_verdict = on_verdict
+        self._verdicts = Verdicts(conditions, coordinator.log)
+        settings = coordinator.settings
+        self.judge = Judge(command, conditions, settings.verdict_timeout_s, self._note, self._verdicts.skipped)
+        self._wanted = bool(conditions)
+        # Whether the initial states of the system are those that the store begins with.
+        self._initial = False
+
+    def start(self) -> None:
+        """Begin, when the log has been read."""
+        self._initial = self._coordinator.lineage.is_new(self._coordinator.state)
+        if self._wanted:
+            self.judge.start()
+
+    async def close(self) -> None:
+        await self.judge.close()
+
+    def finished(self, snapshot: FinishedSnapshot) -> None:
+        """A snapshot has its outcome; if it is complete, have it judged."""
+        state, lineage = self._coordinator.state, self._coordinator.lineage
+        if not self._wanted or snapshot.outcome != COMMITTED or snapshot.id not in state.committed:
+            return
+        generation = lineage.of(snapshot.id)
+        oldest = lineage.oldest(generation, state)
+        reference = (oldest, state.committed[oldest].position) if oldest not in (None, snapshot.id) else None
+        position = state.committed[snapshot.id].position
+        self.judge.put(Question(snapshot.id, position, generation, reference, self._initial))
+
+    def status(self) -> list[ConditionStatus]:
+        return self._verdicts.status(self.judge.pending)
+
+    def of(self, snapshot: str) -> dict[str, Verdict]:
+        """Return the verdicts on a snapshot, as far as they are kept."""
+        return self._verdicts.of(snapshot)
+
+    def _note(self, snapshot: str, verdicts: Mapping[str, Verdict]) -> None:
+        self._verdicts.note(snapshot, verdicts)
+        for finished in self._coordinator.progress.finished:
+            if finished.id == snapshot:
+                finished.verdicts = dict(verdicts)
+        for name, verdict in verdicts.items():
+            self._on_verdict(name, verdict)

@@ -1,0 +1,336 @@
+"""Everything the coordinator does with the store, for the one thread that does it.
+
+Each piece of work returns what the brain is to be told, in order. The brain may have decided before it heard of what
+another writer has logged: `heard` says how many such entries it knew of, and what was decided on less is not appended
+but comes back as `AppendLost`, as if that writer had been a moment faster (S1).
+
+A log that cannot be written is tried again and again: nothing can go on without it, and nothing is lost meanwhile.
+
+The desk leads in a term of its own. Once it has read that another coordinator has started since, every piece of work
+raises TakenOver: nothing is appended, chosen, removed or collected any more.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from strobe.errors import LeftBehind, LogConflict, LogReplaced, StoreAway, StoreError, StrobeError, TakenOver
+from strobe.process import System
+from strobe.protocol.coordinator.messages import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import (
+    Commit,
+    Entry,
+    EntryRef,
+    EpochStart,
+    Fence,
+    Manifest,
+    Pin,
+    ReadEntry,
+    Remove,
+    Term,
+    Void,
+)
+from strobe.runtime.coordinator.manifest_assembly import CommitOrder, assemble
+from strobe.runtime.recovery.restore_point import Topology, below_released, choose
+from strobe.runtime.retry import may_pass
+from strobe.runtime.settings import RetentionSettings
+from strobe.storage import Store, collect
+from strobe.storage.checkpoints import checkpoint_writer
+from strobe.storage.checkpoints.checkpoint_files import Loaded, Origin
+from strobe.storage.files.checksummed_json import UNSEALED
+from strobe.storage.inspection.fast_proof import prove_stored
+from strobe.storage.log.log_end import require_entry
+from strobe.storage.store.optimistic_append import begin_term
+from strobe.storage.store.retention import apply, plan
+
+RETRY_S_MIN = 0.05
+RETRY_S_MAX = 2.0
+MANIFESTS_KEPT = 16
+"""The coordinator runs for months: it keeps the newest manifests, and reads others again when they are asked for."""
+ENTRIES_AT_ONCE = 1024
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """The log is read from this checkpoint on: it stands for all entries before it."""
+
+    loaded: Loaded
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """The log has this entry next; `foreign`: another writer decided it, and it matters to the brain.
+
+    Where it starts an epoch from a snapshot, `origin` is that.
+    """
+
+    entry: ReadEntry
+    foreign: bool
+    origin: Origin | None = None
+
+
+class PassedOver(msgspec.Struct, frozen=True):
+    """A snapshot was not chosen for a rollback, and an older one was looked at."""
+
+    reason: str
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """Retention has removed these snapshots, and so many bytes of blobs."""
+
+    snapshots: tuple[str, ...]
+    bytes: int
+
+
+Told = Resumed | Logged | AppendLost | CommitFailed | SnapshotChosen | RestoreRefused | PassedOver | Removed
+
+
+class Closing(Exception):
+    """The desk is being closed while it waits for a store that cannot be used."""
+
+
+class LogDesk:
+    """The store and its log, as far as they have been read."""
+
+    store: Store
+
+    def __init__(self, url: str, now_us: Callable[[], int], report: Callable[[str | None], None]) -> None:
+        self._url = url
+        self._opened = False
+        self.position = 0
+        # The newest entry that was read or written.
+        self.last: EntryRef | None = None
+        self.foreign = 0
+        self._is_begun = False
+        self._now_us = now_us
+        self._report = report
+        self._closing = threading.Event()
+        self._failures = 0
+
+    def open(self, identity: str = "", create: bool = False, known: EntryRef | None = None) -> None:
+        """Open the store with this identity, or wait for it. Without one: the store there is, or else StoreMissing.
+
+        `create`: if there is none, make one first. `known`: its log has this entry; a copy without it is not accepted.
+        """
+
+        def attempt() -> Store:
+            every = checkpoint_writer.EVERY
+            kept = MANIFESTS_KEPT
+            store = Store.open(self._url, identity=identity, manifests_kept=kept, checkpoint_every=every)
+            if known is not None:
+                require_entry(store.place, identity, known)
+            return store
+
+        if create:
+            Store.open_or_create(self._url)
+        self.store = self._patiently(attempt, at_start=True) if identity else attempt()
+        self._opened = True
+
+    def close(self) -> None:
+        """Wait no longer for the store, whoever calls."""
+        self._closing.set()
+
+    def poll(self) -> list[Told]:
+        """Read what others have written since."""
+        told: list[Told] = self._patiently(self._read)
+        self._well()
+        return told
+
+    def read_some(self) -> list[Told]:
+        """Read on, but only so far: a long log is not all held in memory at once. Nothing: that was all of it.
+
+        StoreError: it is damaged. Nobody depends on this coordinator yet, so it is better said than waited for.
+        """
+        if not self._is_begun:
+            loaded = self._patiently(self.store.resume, at_start=True)
+            self._is_begun = True
+            if loaded is not None:
+                self.position = loaded.checkpoint.position
+                self.last = EntryRef(self.position - 1, loaded.checkpoint.previous)
+                return [Resumed(loaded)]
+        told: list[Told] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
+        return told
+
+    def lead(self, coordinator: str) -> list[Told]:
+        """Begin a term; return what others have written until then. Nothing else is appended before.
+
+        StoreError: it cannot be written, and waiting does not help.
+        """
+        self._patiently(lambda: begin_term(self.store, coordinator, self._now_us()), at_start=True)
+        told: list[Told] = self._patiently(self._read)
+        return told
+
+    def checkpoint(self) -> list[Told]:
+        """Write the checkpoint that is due, if one is; one that cannot be written now comes with a later one."""
+        try:
+            self.store.write_checkpoint()
+        except StoreError as error:
+            self._failures += 1
+            self._report(f"no checkpoint of the log can be written: {error}")
+        return []
+
+    def append(self, entry: Entry, heard: int) -> list[Told]:
+        """Append `entry`, or tell who was faster."""
+        told: list[Told] = self._patiently(self._read)
+        while self.foreign <= heard and self._can_begin(entry):
+            try:
+                self.store.append(entry, self.position)
+                self._well()
+                return [*told, self._take(entry, False)]
+            except LogConflict:
+                told += self._patiently(self._read)
+            except StoreError as error:
+                self._pause(error)
+                # Where the disk failed late, the entry may be there all the same.
+                found = self._patiently(self._read)
+                told += [self._disown(one, entry) for one in found]
+                if any(isinstance(one, Logged) and one.entry == entry for one in found):
+                    return told
+        return [*told, AppendLost(entry)]
+
+    def commit(self, order: CommitOrder) -> list[Told]:
+        """Prove the snapshot and append its commit; where that cannot be, say why."""
+        told: list[Told] = []
+        name = str(order.snapshot)
+        entry: Commit | None = None
+        try:
+            told += self._read()
+            parent = self.store.state().opened(name).parent
+            manifest = assemble(order, parent, self._now_us())
+            overtaken = self._overtaken(order.snapshot, manifest)
+            if overtaken is not None:
+                return [*told, CommitFailed(order.snapshot, overtaken)]
+            verdict = prove_stored(self.store, name, manifest)
+            if not verdict.holds:
+                reason = "; ".join(str(finding) for finding in verdict.findings)
+                return [*told, CommitFailed(order.snapshot, f"its proof does not hold: {reason}")]
+            entry = Commit(name, manifest, manifest.completed_us)
+            self.store.commit(name, manifest, self.position, entry.at_us)
+            return [*told, self._take(entry, False)]
+        except LogConflict:
+            assert entry is not None, "only the append itself can come into conflict"
+            return [*told, *self._patiently(self._read), AppendLost(entry)]
+        except (TakenOver, LeftBehind, LogReplaced):
+            raise
+        except StrobeError as error:
+            found = self._patiently(self._read)
+            if any(isinstance(one, Logged) and one.entry == entry for one in found):
+                return told + [self._disown(one, entry) for one in found]
+            return [*told, *found, CommitFailed(order.snapshot, str(error))]
+
+    def _overtaken(self, snapshot: SnapshotId, manifest: Manifest) -> str | None:
+        """Return why a snapshot comes too late: one that it overlaps was whole before it, and has let out more output.
+
+        The newest that is complete must be one that can be gone back to (R2).
+        """
+        state = self.store.known
+        last = next(reversed(state.committed), None)
+        if last is None or SnapshotId.parse(last).epoch != snapshot.epoch:
+            return None
+        earlier = state.committed[last].manifest
+        # Each process records in its own view: one of a later view overlaps none of an earlier. Who had left by then
+        # and is in it has joined again, with output that begins anew.
+        if manifest.view.number > earlier.view.number or below_released(manifest, earlier) is None:
+            return None
+        return f"snapshot {last} was complete before it, and has let out more output: it could not be gone back to"
+
+    def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[Told]:
+        """Find the snapshot to restore; wait for a store that cannot be read."""
+        told = self.poll()
+        answer = self._patiently(lambda: choose(self.store, wanted, topology, fork, system))
+        passed_over = [PassedOver(reason) for reason in answer.passed_over]
+        return [*told, *passed_over, answer.event]
+
+    def retain(self, settings: RetentionSettings) -> list[Told]:
+        """Remove what retention does not keep, and what nothing needs any more (E8)."""
+        try:
+            numbers = (settings.keep_last, settings.keep_hourly, settings.keep_daily)
+            applied = apply(self.store, plan(self.store.state(), *numbers, self._now_us()))
+        except StoreError as error:
+            self._failures += 1  # the next thing that can be done says that all is well again
+            self._report(f"old snapshots cannot be removed: {error}")
+            return []
+        told: list[Told] = self._patiently(self._read)
+        return [*told, Removed(applied.removed, applied.collected.bytes)]
+
+    def _read(self, entries_max: int | None = None) -> list[Told]:
+        told: list[Told] = []
+        try:
+            for _, entry in islice(self.store.read_log(self.position), entries_max):
+                foreign = not isinstance(entry, Pin | Remove | Term | Fence | Void)
+                told.append(self._take(entry, foreign))
+                self.foreign += foreign
+        except StoreError:
+            if not told:
+                raise  # else what was read is told first; the next reading fails again
+        return told
+
+    def _can_begin(self, entry: Entry) -> bool:
+        """Tell whether an epoch still has what it is to start from: it may have been removed since it was chosen (E9).
+
+        From the entry on it is protected.
+        """
+        restored = entry.restored if isinstance(entry, EpochStart) else None
+        return restored is None or restored in self._patiently(self.store.state).committed
+
+    def _take(self, entry: ReadEntry, foreign: bool) -> Logged:
+        """Take in the next entry. StoreError: it is still the next one."""
+        logged = Logged(entry, foreign, self.store.origin(entry))
+        if self.store.entry_ref(self.position).blake3 != UNSEALED:
+            self.last = self.store.entry_ref(self.position)
+        self.position += 1
+        return logged
+
+    def _disown(self, told: Told, entry: Entry | None) -> Told:
+        """What was read is our own after all."""
+        if isinstance(told, Logged) and told.foreign and told.entry == entry:
+            self.foreign -= 1
+            return msgspec.structs.replace(told, foreign=False)
+        return told
+
+    def _patiently(self, work: Callable[[], Any], *, at_start: bool = False) -> Any:
+        """Do `work`, which may be begun again, until the store lets it be done; `at_start`, unless it never will."""
+        failed = False
+        while True:
+            try:
+                done = work()
+            except StoreError as error:
+                if at_start and not may_pass(self._away() or error):
+                    raise
+                self._pause(error)
+                failed = True
+                continue
+            if failed:  # else something else may be wrong: a store that is full can still be read
+                self._well()
+            return done
+
+    def _away(self) -> StoreError | None:
+        """Return that the store is not in its place, if so: whatever else fails, fails because of that."""
+        try:
+            if self._opened:
+                self.store.require()
+        except StoreError as error:
+            return error
+        return None
+
+    def _pause(self, error: StoreError) -> None:
+        error = self._away() or error
+        if isinstance(error, StoreAway):
+            self._report(f"waiting for the store {error.url} (identity {error.identity}): the path {error.found}")
+        else:
+            self._report(str(error))
+        wait_s = min(RETRY_S_MAX, RETRY_S_MIN * 2 ** min(self._failures, 16))
+        self._failures += 1
+        if self._closing.wait(wait_s):
+            raise Closing
+        with suppress(StoreError):
+            if self._opened:
+                collect(self.store)  # what aborted snapshots have left behind may be all that fills the disk
+
+    def _well(self) -> None:
+        if self._failures:
+            self._failures = 0
+            self._report(None)

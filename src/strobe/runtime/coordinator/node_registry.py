@@ -1,0 +1,142 @@
+"""Who is there: the node that runs each process, when it was last heard of, and what it said of itself.
+
+A process is run by one instance at a time. A second one is turned away while the first is alive; once the first is
+gone, a newer one takes its place, and the first is told so should it come back.
+
+That the first is gone may be known here only after the second has come: what tells of its end, and what it said before
+it, may still be on the way. So the second has to wait until the first has said something that it can only have said
+since (then it is turned away for good), or is found to be gone, or is silent.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from strobe.runtime.messages.control import Heartbeat, Refused, Register
+
+REPLACED_REMEMBERED = 16
+CLAIMS_REMEMBERED = 16
+
+
+class Sending(Protocol):
+    """A way to a node."""
+
+    def send(self, message: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+class Member:
+    """One process as the coordinator knows it."""
+
+    def __init__(self, register: Register) -> None:
+        self.process = register.process
+        self.instance = register.instance
+        self.address = register.address
+        self.epoch = register.epoch
+        self.pid = register.pid
+        self.host = register.host
+        self.run = register.run
+        self.connection: Sending | None = None
+        self.heard_s = 0.0
+        self.heartbeat: Heartbeat | None = None
+        # Not known before the second sign of life in an epoch.
+        self.events_per_s: float | None = None
+        # How far the process had come when it was last heard of: what a rollback undoes is counted from there.
+        self.reached: int | None = None
+        # Why it is not there, or is about to go; empty while all is well.
+        self.trouble = ""
+        self.let_go = False
+        # How many other instances have come that would run this process.
+        self.claims = 0
+        self._beat_s = 0.0
+        self._claims_by: dict[str, int] = {}
+
+    @property
+    def connected(self) -> bool:
+        return self.connection is not None
+
+    def outlives(self, claim: str) -> bool:
+        """Tell whether this instance is known to be alive since the instance `claim` first came to take its place."""
+        if claim not in self._claims_by:
+            self.claims += 1
+            self._claims_by[claim] = self.claims
+            if len(self._claims_by) > CLAIMS_REMEMBERED:
+                del self._claims_by[next(iter(self._claims_by))]
+        return self.heartbeat is not None and self.heartbeat.claims >= self._claims_by[claim]
+
+    def note(self, heartbeat: Heartbeat, now_s: float) -> None:
+        """Take in a sign of life; how fast the process goes follows from two of them."""
+        earlier = self.heartbeat
+        if earlier is None or earlier.epoch != heartbeat.epoch:
+            self.events_per_s = None
+        elif now_s > self._beat_s:
+            self.events_per_s = max(0, heartbeat.position - earlier.position) / (now_s - self._beat_s)
+        self.heartbeat, self._beat_s = heartbeat, now_s
+        if heartbeat.epoch:
+            self.epoch, self.reached = heartbeat.epoch, heartbeat.position
+
+
+class Members:
+    """Every process that has ever registered and has not left."""
+
+    def __init__(self, silence_s: float) -> None:
+        self.silence_s = silence_s
+        self.by_process: dict[str, Member] = {}
+        # What each said, or what was said of it, when it was last lost.
+        self.last_words: dict[str, str] = {}
+        # Why a node of each was last turned away, if it may come back and has not been let in since.
+        self.turned_away: dict[str, str] = {}
+        # In which run of its program each process that is looked after was last seen in the view.
+        self.lived: dict[str, str] = {}
+        self._replaced: dict[str, deque[str]] = {}
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.by_process.values())
+
+    def get(self, process: str) -> Member | None:
+        return self.by_process.get(process)
+
+    def connected(self) -> Iterator[Member]:
+        return (member for member in self if member.connected)
+
+    def refusal(self, register: Register, now_s: float) -> Refused | None:
+        """Return why this instance may not run its process; None where it may."""
+        if register.instance in self._replaced.get(register.process, ()):
+            return Refused(f"process {register.process} was taken over by a newer instance; this one is over", True)
+        current = self.by_process.get(register.process)
+        if current is None or current.instance == register.instance:
+            return None
+        if current.connected and now_s - current.heard_s < self.silence_s:
+            where = f"pid {current.pid} on host {current.host or 'unknown'}"
+            reason = f"process {register.process} is running already as {where}; stop that one first"
+            return Refused(reason, current.outlives(register.instance))
+        return None
+
+    def admit(self, register: Register, connection: Sending, now_s: float) -> tuple[Member, Sending | None]:
+        """Let this instance run its process; return it, and the connection of an earlier one that is over."""
+        earlier = self.by_process.get(register.process)
+        former = earlier.connection if earlier is not None else None
+        if earlier is not None and earlier.instance != register.instance:
+            replaced = self._replaced.setdefault(register.process, deque(maxlen=REPLACED_REMEMBERED))
+            replaced.append(earlier.instance)
+        member = Member(register)
+        if earlier is not None:
+            # Whoever still serves the former connection finds that it counts no more.
+            earlier.connection = None
+            member.reached = earlier.reached
+        member.connection, member.heard_s = connection, now_s
+        self.by_process[register.process] = member
+        self.turned_away.pop(register.process, None)
+        return member, former
+
+    def remove(self, process: str) -> None:
+        """Forget a process that has left."""
+        self.by_process.pop(process, None)
+        self.turned_away.pop(process, None)
+
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        return {member.process: member.address for member in self}
+
+    def silent(self, now_s: float) -> list[Member]:
+        """Return those whose connection stands, but who have said nothing for too long."""
+        return [member for member in self.connected() if now_s - member.heard_s >= self.silence_s]

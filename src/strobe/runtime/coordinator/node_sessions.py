@@ -1,0 +1,337 @@
+"""Receives nodes: lets them in or turns them away, hears what they say, and notices when they are gone.
+
+An instance without state is news of a loss (or of a start); one with the state of this epoch just goes on; one with an
+older state is as good as blank. A process whose name is not in the view joins.
+"""
+
+import asyncio
+from typing import Any
+
+from strobe.errors import UsageError
+from strobe.protocol.coordinator.messages import (
+    AskToRecord,
+    CannotRestore,
+    Drained,
+    FragmentArrived,
+    JoinWanted,
+    LeaveWanted,
+    LetGo,
+    ProcessBlank,
+    ProcessFailed,
+    ProcessReturned,
+    RecordingFailed,
+    Released,
+    SentCountsArrived,
+    SnapshotStarted,
+    SnapshotWanted,
+)
+from strobe.runtime.coordinator.control_server import Connection
+from strobe.runtime.coordinator.coordinator import Coordinator
+from strobe.runtime.coordinator.node_registry import Member
+from strobe.runtime.event_log import ERROR, WARNING
+from strobe.runtime.messages.control import (
+    VERSION,
+    AddressBook,
+    Failed,
+    FragmentStored,
+    Heartbeat,
+    Recorded,
+    Refused,
+    Register,
+    Welcome,
+)
+
+REJECTS_LOGGED_MAX = 20
+"""Of so many each is logged, then every hundredth: who sends garbage, or comes too early, shall not fill the disk."""
+
+
+class Reception:
+    """The coordinator's side of every connection to a node."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+        self.members = coordinator.members
+        self.log = coordinator.log
+        self.rejects = 0
+        self._put_off = 0
+        # Everything is being stopped: who goes now has not failed.
+        self.stopping = False
+        self._gone = asyncio.Event()
+        self._told: AddressBook | None = None
+
+    def broke(self, error: BaseException) -> None:
+        self.coordinator.broke(error)
+
+    # Coming
+
+    def registered(self, register: Register, connection: Connection) -> Member | Refused:
+        """Let the node in, and tell it what it needs before anything else; or say why not."""
+        now_s = self._now_s()
+        refused = self._refusal(register, now_s)
+        if refused is None:
+            return self._admit(register, connection, now_s)
+        self._put_off += not refused.final
+        if not refused.final and register.process in self.coordinator.brain.membership.everyone:
+            self.members.turned_away[register.process] = refused.reason
+        if refused.final or _is_logged(self._put_off):
+            self.log.say("turned away", WARNING, process=register.process, peer=connection.peer, reason=refused.reason)
+        return refused
+
+    def _refusal(self, register: Register, now_s: float) -> Refused | None:
+        coordinator, brain = self.coordinator, self.coordinator.brain
+        if register.system not in ("", coordinator.identity):
+            # It has its state, and waits for its own coordinator, which had this address before.
+            here = f"of the store {coordinator.store_url} (identity {coordinator.identity})"
+            reason = f"here is the coordinator of another system, {here}; this node belongs to {register.system}"
+            return Refused(reason, False)
+        if register.term > coordinator.term:
+            coordinator.poll()  # another one leads: this one ends as soon as it has read so
+            reason = (
+                f"a coordinator of term {register.term} leads the system, and this one is of term {coordinator.term}; "
+                "if no other one runs, the store here is an older copy: put the newer one back"
+            )
+            return Refused(reason, False)
+        if register.version != VERSION:
+            reason = f"this node speaks version {register.version} of the control protocol, the coordinator {VERSION}"
+            return Refused(f"{reason}; install the same Strobe on both", True)
+        if register.protocol != coordinator.system.protocol:
+            reason = f"this node runs {register.protocol}, the system {coordinator.system.protocol}"
+            return Refused(f"{reason}; give both the same description of the system", True)
+        if not self._is_known(register):
+            known = ", ".join(brain.view.processes)
+            reason = f"there is no process {register.process!r}; there are: {known}. To join, it must name its channels"
+            return Refused(reason, True)
+        if self.stopping:
+            return Refused("the system is being stopped", True)
+        refused = self.members.refusal(register, now_s)
+        if refused is not None:
+            return refused
+        if brain.epoch == 0:
+            return Refused("the coordinator has not started the first epoch yet", False)
+        if register.epoch > brain.epoch:
+            coordinator.poll()
+            reason = f"this node is of epoch {register.epoch}, the log has only {brain.epoch} as yet"
+            return Refused(
+                f"{reason}; if that stays so, the store here is an older copy: put the newer one back", False
+            )
+        return self._cannot_join(register) if self._joins(register) else None
+
+    def _is_known(self, register: Register) -> bool:
+        everyone = (*self.coordinator.brain.membership.everyone, *self.coordinator.first_view.processes)
+        return register.process in everyone or bool(register.channels) or register.epoch > 0
+
+    def _joins(self, register: Register) -> bool:
+        membership = self.coordinator.brain.membership
+        is_in = register.process in membership.everyone
+        return register.epoch == 0 and not is_in and not self._has_left(register)
+
+    def _has_left(self, register: Register) -> bool:
+        """Tell whether it is one that has left: it has output to let out, or was killed before it had ended."""
+        membership, process = self.coordinator.brain.membership, register.process
+        same_run = bool(register.run) and self.members.lived.get(process) == register.run
+        return bool(membership.unreleased(process)) or (same_run and process in membership.left)
+
+    def _cannot_join(self, register: Register) -> Refused | None:
+        """Have it join, or say why it cannot: whoever is in the view and cannot begin takes everybody back."""
+        try:
+            self._check_joiner(register)
+            self._join(register)
+        except UsageError as error:
+            return Refused(f"process {register.process} cannot join: {error}", True)
+        return None
+
+    def _check_joiner(self, register: Register) -> None:
+        sink = self._released_sink(register)
+        if sink is not None:
+            problem = f"output of it was released already, in its sink {sink}, and who joins begins at the beginning"
+            way_out = "give it another file, or restore a snapshot that has the process (strobe restore ID --fork)"
+            raise UsageError(f"{problem}; {way_out}")
+        blamed = self.coordinator.brain.rollback.join_refusal(register.process, self.coordinator.clock.now_us())
+        if blamed is not None:
+            raise UsageError(blamed)
+
+    def _join(self, register: Register) -> None:
+        membership = self.coordinator.brain.membership
+        known = {*membership.view.processes, register.process}
+        for change in (membership.changing, *membership.changes):
+            if isinstance(change, JoinWanted):
+                known.add(change.process)
+            elif isinstance(change, LeaveWanted):
+                known.discard(change.process)
+        # A channel to one that has not joined yet is brought by that one.
+        channels = tuple(channel for channel in register.channels if {channel.source, channel.target} <= known)
+        self.coordinator.hear(JoinWanted(register.process, channels))
+
+    def _released_sink(self, register: Register) -> str | None:
+        """Return a sink that has let out something: as it says itself, or, where it cannot tell, as the log says."""
+        departed = self.coordinator.brain.membership.departed.get(register.process)
+        for sink, position in register.released.items():
+            logged = departed.sinks.get(sink, 0) if departed is not None else 0
+            if position or (position is None and logged):
+                return sink
+        return None
+
+    def _admit(self, register: Register, connection: Connection, now_s: float) -> Member:
+        coordinator = self.coordinator
+        earlier = self.members.get(register.process)
+        member, former = self.members.admit(register, connection, now_s)
+        connection.send(
+            Welcome(
+                coordinator.identity,
+                coordinator.store_url,
+                coordinator.node_settings,
+                coordinator.brain.epoch,
+                self.members.silence_s,
+                coordinator.term,
+            )
+        )
+        if former is not None and earlier is not None:
+            self._end_former(earlier, former, member)
+        self.tell_addresses(connection)
+        for snapshot in coordinator.state.open:
+            connection.send(coordinator.begun_message(snapshot))
+        self.log.say(
+            "registered",
+            process=member.process,
+            epoch=member.epoch,
+            pid=member.pid,
+            host=member.host,
+            joins=True if self._joins(register) else None,
+        )
+        self._tell_brain(register, again=earlier is not None and earlier.instance == member.instance)
+        return member
+
+    def _end_former(self, earlier: Member, former: Any, member: Member) -> None:
+        """One process, one connection: whatever the former one said is over."""
+        if earlier.instance != member.instance:
+            former.send(Refused(f"process {member.process} was taken over by a newer instance", True))
+            self._failed(member.process)
+        former.close()
+
+    def _tell_brain(self, register: Register, again: bool) -> None:
+        coordinator, process = self.coordinator, register.process
+        membership = coordinator.brain.membership
+        everyone = membership.everyone
+        if self._joins(register):
+            # The brain has been told, to see whether it can; and perhaps after that, that its former self is gone.
+            coordinator.brain.rollback.present.add(process)
+            return
+        if process not in everyone and membership.unreleased(process):
+            # It has left, and was lost with output still held back.
+            coordinator.brain.rollback.present.add(process)
+            coordinator.let_go(coordinator.brain.let_out(process))
+        elif process in membership.left or (process not in everyone and register.epoch == coordinator.brain.epoch):
+            coordinator.let_go(LetGo(process))  # it has left, and missed the word
+        elif register.epoch < coordinator.brain.epoch:
+            coordinator.hear(ProcessBlank(process, register.epoch, again))
+        else:
+            coordinator.hear(ProcessReturned(process))
+            self._ask_again(process)
+
+    def _ask_again(self, process: str) -> None:
+        """What it was asked to record it may have missed, or may have recorded for a coordinator that is gone (E7)."""
+        brain = self.coordinator.brain
+        for snapshot, attempt in brain.open.items():
+            if attempt.ending or attempt.begin.view != brain.view.number:
+                continue
+            if process in attempt.view.processes and process not in attempt.arrived:
+                self.coordinator.tell(process, AskToRecord(process, snapshot, attempt.begin.view))
+
+    def tell_addresses(self, newcomer: Connection | None = None) -> None:
+        """Tell everybody where the others are, where that has changed, or who is in; and a newcomer in any case."""
+        book = AddressBook(self.members.addresses(), self.coordinator.brain.membership.everyone)
+        if book != self._told:
+            self._told = book
+            self.coordinator.tell_all(book)
+        elif newcomer is not None:
+            newcomer.send(book)
+
+    # Speaking
+
+    def heard(self, member: Member, message: Any) -> None:
+        """A node says something; each word is a sign of life."""
+        now_s = self._now_s()
+        member.heard_s = now_s
+        match message:
+            case Heartbeat():
+                member.note(message, now_s)
+            case Recorded():
+                self.coordinator.progress.recorded(message.snapshot, member.process, message.pause_us)
+            case FragmentStored():
+                self._stored(message)
+            case Failed():
+                member.trouble = message.reason
+            case Drained() | Released() | CannotRestore() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
+                if isinstance(message, Drained) and member.process in self.coordinator.brain.view.members:
+                    self.members.lived[member.process] = member.run
+                self.coordinator.hear(message)
+            case RecordingFailed():
+                self.log.say(
+                    "recording failed",
+                    WARNING,
+                    process=member.process,
+                    snapshot=str(message.snapshot),
+                    reason=message.reason,
+                )
+                self.coordinator.hear(message)
+
+    def _stored(self, message: FragmentStored) -> None:
+        if self.coordinator.progress.stored(message.snapshot, message.process, message.record):
+            self.coordinator.hear(FragmentArrived(message.snapshot, message.process, message.view))
+
+    # Going
+
+    def lost(self, member: Member, connection: Connection, reason: str) -> None:
+        """The connection is gone; unless another has taken its place, so is the node."""
+        if member.connection is not connection:
+            return
+        member.connection = None
+        if self.stopping:
+            self._gone.set()
+            return
+        if member.let_go:
+            self.forget(member.process)
+            return
+        member.trouble = self.members.last_words[member.process] = member.trouble or reason
+        self.log.say("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
+        self._failed(member.process)
+        if not self.coordinator.brain.membership.includes(member.process):
+            self.forget(member.process)  # nobody waits for it
+
+    def forget(self, process: str) -> None:
+        """A process has left, or has not joined yet, and is gone."""
+        self.members.remove(process)
+        self.tell_addresses()
+
+    def _failed(self, process: str) -> None:
+        membership = self.coordinator.brain.membership
+        if process in membership.view.processes:
+            # Without it no snapshot could complete, so none shall begin: the view is settled again when it has come
+            # back and has said, as everybody who returns does, that it has installed the view.
+            membership.drained.discard(process)
+        self.coordinator.hear(ProcessFailed(process))
+
+    async def all_gone(self) -> None:
+        """Wait until no node is connected any more."""
+        while any(self.members.connected()):
+            self._gone.clear()
+            await self._gone.wait()
+
+    def end_silent(self, now_s: float) -> None:
+        """Give up on those who have said nothing for too long; they may come back."""
+        for member in self.members.silent(now_s):
+            if isinstance(member.connection, Connection):
+                member.connection.abort(f"it said nothing for {now_s - member.heard_s:.1f} s")
+
+    def rejected(self, peer: str, reason: str) -> None:
+        """Something came that is no message of a node's: count it, say so, go on."""
+        self.rejects += 1
+        if _is_logged(self.rejects):
+            self.log.say("rejected", WARNING, peer=peer, reason=reason, so_far=self.rejects)
+
+    def _now_s(self) -> float:
+        return self.coordinator.now_s()
+
+
+def _is_logged(number: int) -> bool:
+    return number <= REJECTS_LOGGED_MAX or number % 100 == 0

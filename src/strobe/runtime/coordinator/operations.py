@@ -1,0 +1,154 @@
+"""What people can have the coordinator do, and how long they wait for it."""
+
+import asyncio
+from collections.abc import Callable
+
+from strobe.errors import SnapshotError, StoreError, StrobeError, UsageError
+from strobe.protocol.coordinator.messages import LeaveWanted, RestoreWanted, SnapshotUnwanted, SnapshotWanted
+from strobe.protocol.coordinator.rollback import Goal
+from strobe.runtime.coordinator.coordinator import Coordinator
+from strobe.runtime.coordinator.pending_requests import TakeWait
+from strobe.runtime.messages.api_documents import (
+    BEGUN,
+    WANTED,
+    Accepted,
+    RestoreRequest,
+    RestoreStarted,
+    StopRequest,
+    Taken,
+    TakeRequest,
+    checked_timeout,
+)
+from strobe.storage.store.snapshot_names import LATEST, resolve
+
+BEGIN_S_MAX = 2.0
+"""A request that does not wait for the outcome waits so long to learn the id."""
+
+
+class NoSuchProcess(StrobeError):
+    exit_code = 2
+
+
+class NotNow(StrobeError):
+    """It cannot be done as things are."""
+
+
+class NoAnswer(StrobeError):
+    """It may still happen, but not in the time that was given."""
+
+    exit_code = 3
+
+
+class Operations:
+    """The verbs of the API."""
+
+    def __init__(self, coordinator: Coordinator, stop: Callable[[str], None]) -> None:
+        self.coordinator = coordinator
+        self._stop = stop
+
+    async def take(self, request: TakeRequest) -> Taken:
+        """Take a snapshot."""
+        self._check_running()
+        timeout_s = checked_timeout(request.timeout_s)
+        for process in request.initiators:
+            if process not in self.coordinator.brain.view.processes:
+                raise self._unknown(process)
+        wait = self.coordinator.requests.take(request.initiators, self.coordinator.clock.now_us())
+        self.coordinator.hear(SnapshotWanted(request.initiators, awaited=request.wait))
+        try:
+            if request.wait:
+                return await asyncio.wait_for(wait.ended, timeout_s)
+            await asyncio.wait_for(wait.begun, min(timeout_s, BEGIN_S_MAX))
+            return Taken(wait.id, BEGUN)
+        except TimeoutError:
+            if request.wait:
+                raise self._in_vain(wait, timeout_s) from None
+            return Taken(None, WANTED, self._obstacle())
+        finally:
+            self.coordinator.requests.forget(wait)
+
+    def _in_vain(self, wait: TakeWait, timeout_s: float) -> NoAnswer:
+        """Whoever asked gives up: what has begun goes on, and what has not is not begun for nobody."""
+        if wait.id is not None:
+            problem = f"snapshot {wait.id} has no outcome after {timeout_s:g} s"
+            return NoAnswer(f"{problem}; it may still come, see `strobe snapshot list`")
+        requests = self.coordinator.requests
+        requests.forget(wait)
+        self.coordinator.hear(SnapshotUnwanted(requests.waiting()))
+        return NoAnswer(f"none has begun after {timeout_s:g} s ({self._obstacle()}); it is not asked for any longer")
+
+    async def restore(self, request: RestoreRequest) -> RestoreStarted:
+        """Roll everybody back."""
+        self._check_running()
+        timeout_s = checked_timeout(request.timeout_s)
+        coordinator = self.coordinator
+        until_s = coordinator.now_s() + timeout_s
+        wanted = await self._restorable(request.snapshot, timeout_s)
+        self._check_running()  # it may have been stopped meanwhile
+        wait = coordinator.requests.restore(Goal(wanted, request.fork))
+        reason = "someone asked to fork from it" if request.fork else "someone asked for it"
+        coordinator.hear(RestoreWanted(wanted, reason, request.fork))
+        try:
+            return await asyncio.wait_for(wait.done, until_s - coordinator.now_s())
+        except TimeoutError:
+            raise NoAnswer(f"the rollback has not begun after {timeout_s:g} s; it may still come") from None
+        finally:
+            coordinator.requests.forget(wait)
+
+    async def _restorable(self, name: str | None, timeout_s: float) -> str | None:
+        """Return which snapshot is meant. Which is the latest shows when what is being committed has its outcome."""
+        if name is None:
+            return None
+        try:
+            found = resolve(self.coordinator.state, name)
+        except SnapshotError:  # whoever asks may have seen it in the store a moment ago
+            await self.coordinator.catch_up(timeout_s)
+            found = resolve(self.coordinator.state, name)
+        return LATEST if name == LATEST else found
+
+    def leave(self, process: str) -> Accepted:
+        """Have a process hand over what it holds and go."""
+        self._check_running()
+        if process not in self.coordinator.brain.view.processes:
+            raise self._unknown(process)
+        member = self.coordinator.members.get(process)
+        if member is None or not member.connected:
+            raise NotNow(f"process {process} is not running, so it cannot hand over what it holds; start it first")
+        try:
+            self.coordinator.hear(LeaveWanted(process))
+        except UsageError as error:
+            raise NotNow(str(error)) from error
+        return Accepted(f"process {process} leaves as soon as the view is settled")
+
+    def stop(self, request: StopRequest) -> Accepted:
+        """Stop every node, then the coordinator."""
+        self._stop(request.reason)
+        return Accepted("every node is told to stop; then the coordinator ends")
+
+    def check_started(self) -> None:
+        """Raise StoreError where the log is not read yet: nothing is known, and nothing can be done."""
+        if self.coordinator.brain.recovering:
+            problem = self.coordinator.store.problem or "its log is being read"
+            raise StoreError(self.coordinator.store_url, f"the coordinator is not ready yet: {problem}")
+
+    def _check_running(self) -> None:
+        self.check_started()
+        if self.coordinator.halted is not None:
+            raise NotNow(f"all is stopped: {self.coordinator.halted}")
+
+    def _unknown(self, process: str) -> NoSuchProcess:
+        known = ", ".join(self.coordinator.brain.view.processes)
+        return NoSuchProcess(f"there is no process {process!r}; there are: {known}")
+
+    def _obstacle(self) -> str:
+        """Say what a snapshot waits for."""
+        coordinator, brain = self.coordinator, self.coordinator.brain
+        if coordinator.store.problem is not None:
+            return f"the store cannot be used: {coordinator.store.problem}"
+        if brain.rollback.pending:
+            return "a rollback is under way"
+        missing = [process for process in brain.view.processes if process not in brain.membership.drained]
+        missing += [f"{process}, which is leaving with output," for process in brain.membership.unstaged]
+        if missing:
+            return f"it waits for {', '.join(missing)} to run"
+        return "others are under way, or the pause between them is not over"

@@ -1,0 +1,218 @@
+"""All of the system in one document: what the coordinator knows now, from the brain, the log and heartbeats."""
+
+import os
+from collections.abc import Iterator
+
+from strobe.runtime.addresses import print_address
+from strobe.runtime.coordinator.coordinator import Coordinator
+from strobe.runtime.coordinator.credit_deadlock import describe_cycle
+from strobe.runtime.coordinator.health_monitor import Watch
+from strobe.runtime.coordinator.node_registry import Member
+from strobe.runtime.messages.api_documents import ChannelStatus, ProcessStatus, Status, Trouble
+from strobe.runtime.messages.control import ChannelReport
+
+RUNNING = "running"
+WAITING = "waiting"
+MISSING = "missing"
+JOINING = "joining"
+LEAVING = "leaving"
+
+FAILING_MIN = 3
+"""So many snapshots that are aborted in a row need a person: something keeps them from completing."""
+
+_NO_REPORT = ChannelReport(sent=0, connected=False)
+
+
+def describe(watch: Watch, listen: str, api: str) -> Status:
+    """Return the status; `listen` and `api` are where the coordinator is reached."""
+    coordinator = watch.coordinator
+    brain = coordinator.brain
+    return Status(
+        system=coordinator.identity,
+        store=coordinator.store_url,
+        protocol=coordinator.system.protocol,
+        listen=listen,
+        api=api,
+        pid=os.getpid(),
+        started_us=coordinator.started_us,
+        now_us=coordinator.clock.now_us(),
+        epoch=brain.epoch,
+        view=brain.view.number,
+        settled=brain.settled and not brain.recovering,
+        rolling_back=brain.rollback.pending and coordinator.halted is None,
+        log_position=coordinator.state.next_position,
+        last_entry=coordinator.store.last_entry,
+        interval_s=coordinator.settings.interval_s,
+        committed=len(coordinator.state.committed),
+        aborted=len(coordinator.state.aborted),
+        rejected=watch.reception.rejects,
+        processes=processes(coordinator),
+        channels=channels(coordinator),
+        open=coordinator.progress.open(),
+        finished=list(coordinator.progress.finished),
+        rollbacks=list(coordinator.rollbacks),
+        troubles=troubles(watch),
+        halted=coordinator.halted,
+        left=list(brain.membership.left),
+        term=coordinator.term,
+        conditions=coordinator.judgement.status() if coordinator.judgement is not None else [],
+    )
+
+
+def processes(coordinator: Coordinator) -> list[ProcessStatus]:
+    """Return everybody of the view, and those who come or go; nobody while the log is still being read."""
+    if coordinator.brain.recovering:
+        return []
+    names = dict.fromkeys((*coordinator.brain.membership.everyone, *(member.process for member in coordinator.members)))
+    return [_process(coordinator, name, coordinator.members.get(name)) for name in names]
+
+
+def _process(coordinator: Coordinator, name: str, member: Member | None) -> ProcessStatus:
+    state = _state(coordinator, name, member)
+    if member is None:
+        refused = coordinator.members.turned_away.get(name)
+        trouble = f"its node was turned away: {refused}" if refused else "it has not registered yet"
+        return ProcessStatus(name, state, trouble, "", 0, "", "", 0, 0, 0, 0, 0, 0, 0, 0, {}, None)
+    beat = member.heartbeat
+    return ProcessStatus(
+        name=name,
+        state=state,
+        trouble=member.trouble,
+        instance=member.instance,
+        pid=member.pid,
+        host=member.host,
+        address=print_address(*member.address),
+        epoch=member.epoch,
+        position=beat.position if beat else 0,
+        events_per_s=round(member.events_per_s or 0, 1) if member.connected else 0,
+        cpu_s=beat.cpu_s if beat else 0,
+        memory_bytes=beat.memory_bytes if beat else 0,
+        backlog_bytes=sum(report.backlog_bytes for report in beat.outgoing.values()) if beat else 0,
+        recording_bytes=beat.recording_bytes if beat else 0,
+        spilled_bytes=beat.spilled_bytes if beat else 0,
+        rejected=beat.rejected if beat else {},
+        heard_s_ago=round(max(0.0, coordinator.now_s() - member.heard_s), 3),
+    )
+
+
+def _state(coordinator: Coordinator, name: str, member: Member | None) -> str:
+    membership = coordinator.brain.membership
+    absent = member is None or not member.connected
+    if absent and name in membership.unstaged:
+        return MISSING  # all wait for its output
+    if name in membership.leaving or (member is not None and member.let_go):
+        return LEAVING
+    if not absent and membership.unreleased(name):
+        return LEAVING
+    if absent:
+        return MISSING
+    if name not in membership.view.processes:
+        return JOINING
+    return RUNNING if name in membership.drained else WAITING
+
+
+def channels(coordinator: Coordinator) -> list[ChannelStatus]:
+    found = []
+    for channel in coordinator.brain.view.channels if not coordinator.brain.recovering else ():
+        sender, receiver = coordinator.members.get(channel.source), coordinator.members.get(channel.target)
+        report = _NO_REPORT
+        if sender is not None and sender.heartbeat is not None:
+            report = sender.heartbeat.outgoing.get(channel.id, _NO_REPORT)
+        received = receiver.heartbeat.received.get(channel.id, 0) if receiver and receiver.heartbeat else 0
+        found.append(
+            ChannelStatus(
+                id=channel.id,
+                source=channel.source,
+                target=channel.target,
+                kind=channel.kind,
+                incarnation=channel.incarnation,
+                sent=report.sent,
+                received=received,
+                backlog_bytes=report.backlog_bytes,
+                waiting_s=round(report.waiting_s, 3),
+                connected=report.connected,
+                reconnects=report.reconnects,
+            )
+        )
+    return found
+
+
+def troubles(watch: Watch) -> list[Trouble]:
+    """Return what needs a person, the worst first."""
+    coordinator = watch.coordinator
+    found = []
+    if coordinator.halted is not None:
+        found.append(Trouble("halted", coordinator.halted))
+    if coordinator.store.problem is not None:
+        found.append(Trouble("store", coordinator.store.problem))
+    if coordinator.refusal is not None:
+        found.append(Trouble("restore", coordinator.refusal))
+    found += [
+        Trouble("waiting", f"process {member.process} cannot begin yet: {member.heartbeat.waiting}")
+        for member in coordinator.members.connected()
+        if member.heartbeat is not None and member.heartbeat.waiting
+    ]
+    found += [
+        Trouble("output", f"process {member.process} is given nothing more to receive: {member.heartbeat.held_back}")
+        for member in coordinator.members.connected()
+        if member.heartbeat is not None and member.heartbeat.held_back
+    ]
+    found += [Trouble("output", _unreleased(process)) for process in _gone_with_output(coordinator)]
+    failing = coordinator.progress.failing()
+    if len(failing) >= FAILING_MIN:
+        newest = failing[-1]
+        problem = f"the last {len(failing)} snapshots were aborted; the newest, {newest.id}: {newest.reason}"
+        found.append(Trouble("snapshots", problem))
+    found += [Trouble("credit", describe_cycle(cycle)) for cycle in watch.cycles]
+    found += [
+        Trouble("unreadable", f"process {member.process} cannot read what comes on {problem}")
+        for member in coordinator.members.connected()
+        if member.heartbeat is not None
+        for problem in member.heartbeat.unreadable.values()
+    ]
+    found += [
+        Trouble(
+            "refused", f"channel {channel} is refused where process {member.process} looks for its other end: {why}"
+        )
+        for member, channel, why in _refused(coordinator)
+    ]
+    in_cycle = {channel.id for cycle in watch.cycles for channel in cycle}
+    found += [
+        Trouble("slow", f"channel {channel.id} has waited {waiting_s:.1f} s for {channel.target} to take more")
+        for channel, waiting_s in watch.slow
+        if channel.id not in in_cycle
+    ]
+    found += [Trouble("missing", _missing(coordinator, one)) for one in processes(coordinator) if one.state == MISSING]
+    return found
+
+
+def _missing(coordinator: Coordinator, process: ProcessStatus) -> str:
+    problem = f"process {process.name} is not running: {process.trouble}; no snapshot can complete without it"
+    if process.name in coordinator.system.processes:
+        return problem
+    return f"{problem}; the coordinator's system does not have it: start its node with the one that it joined by"
+
+
+def _gone_with_output(coordinator: Coordinator) -> Iterator[str]:
+    """Yield who has left with output that it has not let out, and is not there to do so."""
+    membership = coordinator.brain.membership
+    for process in membership.departed:
+        member = coordinator.members.get(process)
+        if membership.unreleased(process) and (member is None or not member.connected):
+            yield process
+
+
+def _unreleased(process: str) -> str:
+    return (
+        f"process {process} has left, and has not said that all of its output is out; start its node once more, with "
+        "the sinks that it had"
+    )
+
+
+def _refused(coordinator: Coordinator) -> Iterator[tuple[Member, str, str]]:
+    """Yield the channels of this epoch that nobody lets in: nothing can be sent on them."""
+    for member in coordinator.members.connected():
+        if member.heartbeat is not None and member.heartbeat.epoch == coordinator.brain.epoch:
+            for channel, report in member.heartbeat.outgoing.items():
+                if report.refused:
+                    yield member, channel, report.refused

@@ -1,0 +1,122 @@
+"""The one thread that touches the store: jobs in order, and what comes of each handed over on the loop.
+
+A store may not answer for minutes, or ever: the program does not wait for the thread to end. What it leaves undone
+then, it leaves as a coordinator that was killed does (E7).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+from strobe.protocol.values.log_entries import EntryRef
+from strobe.runtime.coordinator.log_writer import Closing, LogDesk, Told
+from strobe.runtime.event_log import ERROR, EventLog
+
+Result = TypeVar("Result")
+
+CLOSE_S_MAX = 5.0
+
+
+class StoreThread:
+    """Keeps the loop free of disks: it goes on while the store is slow, full or gone."""
+
+    def __init__(self, take: Callable[[Told], None], broke: Callable[[BaseException], None], log: EventLog) -> None:
+        # What is wrong with the store, if anything.
+        self.problem: str | None = None
+        self._take = take
+        self._broke = broke
+        self._log = log
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="strobe-log", daemon=True)
+        self._desk: LogDesk | None = None
+        self._is_open = False
+
+    @property
+    def desk(self) -> LogDesk:
+        """What the jobs are methods of."""
+        assert self._desk is not None, "nothing is ordered before the log was read"
+        return self._desk
+
+    @property
+    def last_entry(self) -> EntryRef | None:
+        """The newest entry of the log that was read or written; None: none was yet."""
+        return self._desk.last if self._desk is not None else None
+
+    async def open(
+        self,
+        url: str,
+        now_us: Callable[[], int],
+        identity: str = "",
+        create: bool = False,
+        known: EntryRef | None = None,
+    ) -> None:
+        """Open the store, and take all that its log has. StoreError: it cannot be opened, or is damaged.
+
+        A store with a known `identity` that is not there is waited for, and so is one whose log has the entry `known`.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        self._desk = LogDesk(url, now_us, self._report)
+        await self._do(self._desk.open, identity, create, known)
+        self._is_open = True
+        while some := await self._do(self._desk.read_some):
+            for told in some:
+                self._take(told)
+
+    async def lead(self, coordinator: str) -> None:
+        """Begin the term of this coordinator. StoreError: the log cannot be written."""
+        for told in await self._do(self.desk.lead, coordinator):
+            self._take(told)
+
+    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> "asyncio.Future[list[Told]]":
+        """Have `job` done after everything that was given before; what is returned ends when it has been told."""
+        future = self._do(job, *arguments)
+        future.add_done_callback(self._worked)
+        return future
+
+    async def close(self) -> None:
+        """Do what is left, but wait no longer for a store that cannot be used; one not open yet has nothing left."""
+        self._jobs.put(None)
+        if self._desk is not None:
+            self._desk.close()
+            if self._is_open:
+                await asyncio.to_thread(self._thread.join, CLOSE_S_MAX)
+
+    def _do(self, job: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
+        future: Future[Result] = Future()
+
+        def do() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(job(*arguments))
+                except BaseException as error:  # noqa: BLE001 -- whoever waits for it gets it
+                    future.set_exception(error)
+
+        self._jobs.put(do)
+        return asyncio.wrap_future(future)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _worked(self, future: "asyncio.Future[list[Told]]") -> None:
+        if future.cancelled() or isinstance(future.exception(), Closing):
+            return
+        try:
+            for told in future.result():
+                self._take(told)
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+            self._broke(error)
+
+    def _report(self, problem: str | None) -> None:
+        self._loop.call_soon_threadsafe(self._note, problem)
+
+    def _note(self, problem: str | None) -> None:
+        if problem is not None and problem != self.problem:
+            self._log.say("store trouble", ERROR, problem=problem)
+        if problem is None and self.problem is not None:
+            self._log.say("store well again")
+        self.problem = problem

@@ -1,0 +1,190 @@
+"""The judge: a process of its own that evaluates what a person declared on every committed snapshot (E12).
+
+The coordinator asks it one question at a time, and never waits for it: no commit, rollback or other request does. A
+snapshot that commits while another is judged waits; if a third commits meanwhile, the second is skipped, and counted. A
+judge that takes too long over one snapshot is killed, as one that has died is: the next question starts another.
+"""
+
+import asyncio
+import contextlib
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from strobe.runtime.judging.evaluation import Answer, Question, Ready
+from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, Verdict
+
+START_S_MAX = 60.0
+"""Loading the system may take that long."""
+PAUSE_S_MIN = 0.2
+PAUSE_S_MAX = 10.0
+"""Between two starts of a judge that ends before it has answered anything."""
+GRACE_S = 0.2
+"""If the coordinator itself was stopped for long, the answer is there, and has only to be read."""
+_ANSWER_BYTES_MAX = 1 << 20
+
+Verdicts = Mapping[str, Verdict]
+
+
+class Unanswered(Exception):
+    """The judge's process did not answer; `verdict` is what that makes of the snapshot."""
+
+    def __init__(self, verdict: str, problem: str) -> None:
+        super().__init__(verdict, problem)
+        self.verdict = verdict
+        self.problem = problem
+
+
+class Judge:
+    """Runs `command`, which answers questions about snapshots, and is told of each that commits.
+
+    `on_verdicts` is called with each snapshot and its verdicts, `on_skip` for each that gets none.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        conditions: Sequence[str],
+        timeout_s: float,
+        on_verdicts: Callable[[str, Verdicts], None],
+        on_skip: Callable[[], None],
+    ) -> None:
+        self._command = command
+        self._conditions = conditions
+        self._timeout_s = timeout_s
+        self._on_verdicts = on_verdicts
+        self._on_skip = on_skip
+        self._next: Question | None = None
+        self._asking = False
+        self._has_next = asyncio.Event()
+        self._process: Process | None = None
+        self._pause_s = PAUSE_S_MIN
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether a snapshot waits for its verdict."""
+        return self._asking or self._next is not None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def put(self, question: Question) -> None:
+        """Have a snapshot judged, as soon as the one before it is; in the place of one that still waits."""
+        if self._next is not None:
+            self._on_skip()
+        self._next = question
+        self._has_next.set()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._end()
+
+    async def _run(self) -> None:
+        with contextlib.suppress(Unanswered):  # started in advance, so that the first question need not wait for it
+            self._process = await self._start()
+        while True:
+            await self._has_next.wait()
+            question, self._next = self._next, None
+            self._has_next.clear()
+            assert question is not None, "it was put there before the event was set"
+            self._asking = True
+            verdicts = await self._verdicts_on(question)
+            self._asking = False
+            self._on_verdicts(question.snapshot, verdicts)
+            if self._process is not None:
+                self._pause_s = PAUSE_S_MIN
+            else:
+                await asyncio.sleep(self._pause_s)
+                self._pause_s = min(PAUSE_S_MAX, 2 * self._pause_s)
+
+    async def _verdicts_on(self, question: Question) -> Verdicts:
+        try:
+            if self._process is None:
+                self._process = await self._start()
+            return await self._ask(self._process, question)
+        except Unanswered as failure:
+            verdict = Verdict(failure.verdict, problem=failure.problem)
+        except Exception as error:  # noqa: BLE001 -- a bug of ours, which must not reach the system that is judged
+            verdict = Verdict(UNDECIDED, problem=f"this is a bug in Strobe: {error!r}")
+        await self._end()
+        return dict.fromkeys(self._conditions, verdict)
+
+    async def _ask(self, process: Process, question: Question) -> Verdicts:
+        assert process.stdin is not None, "it has a pipe"
+        with contextlib.suppress(OSError, RuntimeError):  # it has ended, or closed its end: reading finds that, too
+            process.stdin.write(msgspec.json.encode(question) + b"\n")
+        late = f"it took longer than verdict_timeout_s = {self._timeout_s:g} s, and was ended: does its function loop?"
+        line = await self._read(process, self._timeout_s, Unanswered(ERROR, late))
+        try:
+            answer = msgspec.json.decode(line, type=Answer)
+        except msgspec.MsgspecError as error:
+            raise Unanswered(UNDECIDED, f"the judge's process answers something else: {error}") from error
+        if answer.snapshot != question.snapshot:
+            raise Unanswered(UNDECIDED, f"the judge's process answers for snapshot {answer.snapshot}")
+        return answer.verdicts
+
+    async def _start(self) -> Process:
+        """Start the process, and return it when it has loaded the system."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=_ANSWER_BYTES_MAX
+            )
+        except OSError as error:
+            raise Unanswered(UNDECIDED, f"the judge's process cannot be started: {error}") from error
+        late = f"the judge's process did not load the system within {START_S_MAX:g} s"
+        try:
+            line = await self._read(process, START_S_MAX, Unanswered(UNDECIDED, late))
+            msgspec.json.decode(line, type=Ready)
+        except msgspec.MsgspecError as error:
+            await _kill(process)
+            raise Unanswered(UNDECIDED, f"the judge's process begins with something else: {error}") from error
+        except BaseException:
+            await _kill(process)
+            raise
+        return process
+
+    async def _read(self, process: Process, timeout_s: float, late: Unanswered) -> bytes:
+        assert process.stdout is not None, "it has a pipe"
+        reading = asyncio.ensure_future(process.stdout.readline())
+        try:
+            for wait_s in (timeout_s, GRACE_S):
+                await asyncio.wait([reading], timeout=wait_s)
+            if not reading.done():
+                raise late
+            line = reading.result()
+        except ValueError as error:  # a line without an end
+            raise Unanswered(UNDECIDED, f"the judge's process answers something else: {error}") from error
+        finally:
+            reading.cancel()
+        if not line.endswith(b"\n"):
+            raise Unanswered(UNDECIDED, f"the judge's process ended {_end_text(await process.wait())}")
+        return line
+
+    async def _end(self) -> None:
+        """End the process there is, whatever it does."""
+        process, self._process = self._process, None
+        if process is not None:
+            await _kill(process)
+
+
+async def _kill(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+def _end_text(code: int) -> str:
+    if code >= 0:
+        return f"with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"by {signal.Signals(-code).name}"
+    return f"by signal {-code}"

@@ -1,0 +1,259 @@
+"""The frames that nodes exchange on TCP: one connection for each directed channel, opened by the channel's source.
+
+Every frame has a header of 40 bytes, little-endian, and a body:
+
+    u32 body length · u16 magic · u8 kind · pad · u32 message count · u32 view · u64 link sequence · u64 first ordinal
+    · u64 cut index
+
+    kind       direction  body
+    HELLO      to target  who opens the connection, and for which channel (`Hello`)
+    WELCOME    to source  where to go on from (`Welcome`)
+    REFUSED    to source  why there is no connection (`Refusal`)
+    MESSAGES   to target  a MessagePack array of messages: the body of a `protocol.Frame`, hashed byte for byte
+    MARKER     to target  a `Marker`
+    VIEW       to target  a `View`, and how many messages were sent before it
+    CREDIT     to source  none; the link sequence is the last received, the ordinal's place has the bytes consumed
+    BARRIER    to target  a `Marker` that overtakes, and how many MESSAGES frames it has overtaken
+    OVERTAKEN  to target  copies of such frames, whole, one after the other; they themselves come later
+
+The link sequence numbers what goes to the target, but for HELLO, from 1, in the order in which it goes on the wire,
+whatever connection it travels on; it is 0 in the others. What comes in is decoded into the types named
+here and into nothing else.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from strobe.errors import UNREADABLE, ProtocolViolation, TransportError, UsageError
+from strobe.names import Name, in_words
+from strobe.protocol.process.events import Marker
+from strobe.protocol.values.bounds import Count, Word
+from strobe.protocol.values.frames import Frame, body_count
+from strobe.protocol.values.view import View
+
+VERSION = 1
+
+HELLO, WELCOME, REFUSED, MESSAGES, MARKER, VIEW, CREDIT, BARRIER, OVERTAKEN = range(1, 10)
+KINDS = {HELLO: "HELLO", WELCOME: "WELCOME", REFUSED: "REFUSED", MESSAGES: "MESSAGES", MARKER: "MARKER", VIEW: "VIEW"}
+KINDS |= {CREDIT: "CREDIT", BARRIER: "BARRIER", OVERTAKEN: "OVERTAKEN"}
+
+MAGIC = int.from_bytes(b"St", "little")
+HEADER = struct.Struct("<IHBxIIQQQ")
+HEADER_BYTES = HEADER.size
+_FRAME_BYTES = 400  # of the objects around the body of a frame in memory
+SEQUENCE = struct.Struct("<Q")
+SEQUENCE_AT = 16
+KIND_AT = 6
+
+HANDSHAKE_BYTES_MAX = 4 << 10
+VIEW_BYTES_MAX = 4 << 20
+CONTROL_BYTES_MAX = {
+    HELLO: HANDSHAKE_BYTES_MAX,
+    WELCOME: HANDSHAKE_BYTES_MAX,
+    REFUSED: HANDSHAKE_BYTES_MAX,
+    MARKER: HANDSHAKE_BYTES_MAX,
+    BARRIER: HANDSHAKE_BYTES_MAX,
+    VIEW: VIEW_BYTES_MAX,
+    CREDIT: 0,
+}
+
+OVERTAKEN_BYTES = 16 << 10
+"""So much goes into one OVERTAKEN frame; a longer frame goes into one of its own."""
+
+# The array header is always the long one, so that its place is known before the number of messages is.
+ARRAY32 = 0xDD
+ARRAY_HEADER_BYTES = 5
+BODY_START = HEADER_BYTES + ARRAY_HEADER_BYTES
+ARRAY_HEADER = struct.Struct(">BI")
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """The first frame of a connection. `system` is the identity of the store, which only its nodes know."""
+
+    version: Count = VERSION
+    system: Word
+    epoch: Count
+    source: Name
+    channel: Name
+    incarnation: Count
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """The answer to a `Hello`: everything up to `last_sequence` has come, and `consumed_bytes` of it were received.
+
+    The source may have `window_bytes` on the way that are not consumed.
+    """
+
+    last_sequence: Count
+    consumed_bytes: Count
+    window_bytes: Count
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The other answer to a `Hello`. `final`: this will never be accepted; else the source tries again."""
+
+    reason: str
+    final: bool
+
+
+class FrameRejected(TransportError):
+    """A peer sent what it may not send. `reason` is one of few, to count by; `detail` is for people."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
+
+
+class BrokenRule(FrameRejected):
+    """A frame that can be read came against the rules of its channel: `violation`."""
+
+    def __init__(self, violation: ProtocolViolation) -> None:
+        super().__init__("broken rule", str(violation))
+        self.violation = violation
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
+    HELLO: msgspec.msgpack.Decoder(Hello),
+    WELCOME: msgspec.msgpack.Decoder(Welcome),
+    REFUSED: msgspec.msgpack.Decoder(Refusal),
+    MARKER: msgspec.msgpack.Decoder(Marker),
+    BARRIER: msgspec.msgpack.Decoder(tuple[Marker, Count]),
+    VIEW: msgspec.msgpack.Decoder(tuple[View, Count]),
+}
+
+
+def handshake_frame(message: Hello | Welcome | Refusal) -> bytearray:
+    """Return a frame that opens a connection or answers one that was opened."""
+    kind = {Hello: HELLO, Welcome: WELCOME, Refusal: REFUSED}[type(message)]
+    return _control_frame(kind, message)
+
+
+def marker_frame(marker: Marker) -> bytearray:
+    return _control_frame(MARKER, marker)
+
+
+def barrier_frames(marker: Marker, waiting: Sequence[bytearray]) -> list[bytearray]:
+    """Return a barrier as it goes ahead of what is `waiting`, and copies of what of that was sent before its cut."""
+    assert marker.sent_count is not None
+    count = len(waiting)
+    while count and HEADER.unpack_from(waiting[count - 1])[-2] > marker.sent_count:
+        count -= 1
+    return [_control_frame(BARRIER, (marker, count)), *_copies(waiting[:count])]
+
+
+def _copies(frames: Sequence[bytearray]) -> Iterator[bytearray]:
+    """Yield OVERTAKEN frames with copies of `frames`: of many small ones few, for each has its cost at either end."""
+    together: list[bytearray] = []
+    size = 0
+    for frame in frames:
+        if together and size + len(frame) > OVERTAKEN_BYTES:
+            yield _overtaken(together, size)
+            together, size = [], 0
+        together.append(frame)
+        size += len(frame)
+    if together:
+        yield _overtaken(together, size)
+
+
+def _overtaken(frames: list[bytearray], size: int) -> bytearray:
+    header = HEADER.pack(size, MAGIC, OVERTAKEN, len(frames), 0, 0, 0, 0)
+    return bytearray().join((header, *frames))
+
+
+def view_frame(view: View, sent_count: int) -> bytearray:
+    return _control_frame(VIEW, (view, sent_count))
+
+
+def credit_frame(last_sequence: int, consumed_bytes: int) -> bytes:
+    return HEADER.pack(0, MAGIC, CREDIT, 0, 0, last_sequence, consumed_bytes, 0)
+
+
+def messages_frame(frame: Frame) -> bytearray:
+    """Return `frame` as it goes on the wire: in the buffer it was built in by `OpenFrame`, where it was."""
+    body = cast("bytes | memoryview", frame.body)
+    buffer = body.obj if isinstance(body, memoryview) else None
+    if not isinstance(buffer, bytearray) or len(buffer) != HEADER_BYTES + len(body):
+        buffer = bytearray(HEADER_BYTES)
+        buffer += body
+    return finish_messages(buffer, frame.count, frame.view, frame.first_ordinal, frame.index)
+
+
+def finish_messages(buffer: bytearray, count: int, view: int, first_ordinal: int, index: int) -> bytearray:
+    """Put the header before the messages in `buffer`, and return it."""
+    HEADER.pack_into(buffer, 0, len(buffer) - HEADER_BYTES, MAGIC, MESSAGES, count, view, 0, first_ordinal, index)
+    return buffer
+
+
+def number(buffer: bytearray, sequence: int) -> None:
+    """Give a finished frame its place on the link."""
+    SEQUENCE.pack_into(buffer, SEQUENCE_AT, sequence)
+
+
+def read_control(kind: int, body: bytes | bytearray | memoryview) -> Any:
+    """Return what the body of a frame other than MESSAGES and CREDIT says, in its own type."""
+    try:
+        found = _decoders[kind].decode(body)
+        if kind == VIEW:
+            found[0].check()
+        return found
+    except (*UNREADABLE, UsageError) as error:
+        raise FrameRejected("wrong body", f"a {KINDS[kind]} frame that cannot be read: {in_words(error)}") from error
+
+
+def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0) -> None:
+    """Raise FrameRejected unless a frame may begin like this."""
+    if magic != MAGIC:
+        raise FrameRejected("garbage", f"what came is no frame: its magic number is {magic:#06x}")
+    bytes_max = CONTROL_BYTES_MAX.get(kind)
+    if kind == MESSAGES:
+        bytes_max = messages_bytes_max
+    elif kind == OVERTAKEN:
+        bytes_max = max(OVERTAKEN_BYTES, HEADER_BYTES + messages_bytes_max)
+    if bytes_max is None:
+        raise FrameRejected("unknown kind", f"a frame of kind {kind}")
+    if length > bytes_max:
+        raise FrameRejected("oversize", f"a {KINDS[kind]} frame of {length} bytes, where {bytes_max} are the most")
+
+
+def read_overtaken(count: int, body: memoryview, messages_bytes_max: int) -> list[Frame]:
+    """Return the `count` frames that an OVERTAKEN frame has copies of."""
+    frames: list[Frame] = []
+    position, end, unpack_from = 0, len(body), HEADER.unpack_from
+    while end - position >= HEADER_BYTES:
+        length, magic, kind, messages, view, _, first, index = unpack_from(body, position)
+        if magic != MAGIC or kind != MESSAGES or length > messages_bytes_max:
+            break
+        start, position = position + HEADER_BYTES, position + HEADER_BYTES + length
+        copied = body[start:position]
+        check_messages(messages, copied)
+        frames.append(Frame(first, messages, cast(bytes, copied), index, view))
+    if position != end or len(frames) != count or not frames:
+        raise FrameRejected("wrong body", f"an OVERTAKEN frame of {end} bytes that is not {count} frames of messages")
+    return frames
+
+
+def check_messages(count: int, body: bytes | memoryview) -> None:
+    """Raise FrameRejected unless `body` announces `count` messages, and `count` is not 0."""
+    if count == 0 or body_count(body) != count:
+        raise FrameRejected("wrong body", f"a MESSAGES frame of {count} messages whose body has {body_count(body)}")
+
+
+def _control_frame(kind: int, message: Any) -> bytearray:
+    body = _encode(message)
+    assert len(body) <= CONTROL_BYTES_MAX[kind], f"a {KINDS[kind]} frame of {len(body)} bytes"
+    frame = bytearray(HEADER.pack(len(body), MAGIC, kind, 0, 0, 0, 0, 0))
+    frame += body
+    return frame
+
+
+def held_bytes(frame: Frame) -> int:
+    """Return the memory that a recorded frame takes: its body, and the objects around it."""
+    return len(frame.body) + _FRAME_BYTES

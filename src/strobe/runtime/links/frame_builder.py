@@ -1,0 +1,127 @@
+"""The frame under construction on one channel: messages are encoded into it as they are sent, and never copied again.
+
+The buffer begins with room for the header of the wire and for the header of the array, whose number of messages is put
+in when the frame is sealed. The protocol hashes the body where it lies (`wire.messages_frame` finds the buffer again).
+"""
+
+from typing import Any, NoReturn
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.runtime.links.codec import ARRAY32, ARRAY_HEADER, ARRAY_HEADER_BYTES, BODY_START, HEADER_BYTES
+from strobe.runtime.settings import NodeSettings
+
+_encode_into = msgspec.msgpack.Encoder().encode_into
+
+
+def empty_buffer(bytes_expected: int) -> bytearray:
+    """Return a buffer with room for the headers, and memory for a frame as long as is expected.
+
+    A buffer that grows message by message is copied again and again. `encode_into` cuts a bytearray off behind what it
+    writes and leaves it its memory; what it writes here is a byte of the header, which is 0 before the frame is sealed.
+    """
+    buffer = bytearray(bytes_expected)
+    _encode_into(0, buffer, BODY_START - 1)
+    return buffer
+
+
+def messages_bytes_max(settings: NodeSettings) -> int:
+    """Return the longest body that an `OpenFrame` makes: a frame that was nearly full, and one more message."""
+    return ARRAY_HEADER_BYTES + settings.frame_bytes_max + settings.message_bytes_max
+
+
+class OpenFrame:
+    """One for each outgoing channel; it is empty again when sealed.
+
+    Messages of different types go through one encoder, so `encoder` is any that msgspec has for MessagePack.
+
+    At the message number `due` something is to be seen to, by whoever fills the frame in place of `append`.
+
+    For a trace, `events` has the position of each event that sent some of the messages, and how many came before;
+    `position` is that of the last.
+    """
+
+    __slots__ = (
+        "_encode_into",
+        "buffer",
+        "bytes_max",
+        "channel",
+        "count",
+        "due",
+        "events",
+        "message_bytes_max",
+        "messages_max",
+        "position",
+        "size",
+    )
+
+    def __init__(self, channel: str, encoder: msgspec.msgpack.Encoder, settings: NodeSettings) -> None:
+        self.channel = channel
+        self.messages_max = settings.frame_messages_max
+        self.bytes_max = BODY_START + min(settings.frame_bytes_max, settings.message_bytes_max)
+        self.message_bytes_max = settings.message_bytes_max
+        self._encode_into = encoder.encode_into
+        self.buffer = empty_buffer(BODY_START)
+        self.size = BODY_START
+        self.count = 0
+        self.due = 1
+        self.position = 0
+        self.events: list[int] = []
+
+    def append(self, message: Any) -> bool:
+        """Add `message`, or raise and change nothing; return whether the frame is to be sealed now."""
+        # Runs for every message that is sent: whatever can wait until the frame is full does.
+        buffer = self.buffer
+        try:
+            self._encode_into(message, buffer, -1)
+        except BaseException:
+            del buffer[self.size :]
+            raise
+        size = len(buffer)
+        if size >= self.bytes_max and size - self.size > self.message_bytes_max:
+            self.refuse(message)
+        self.size = size
+        self.count += 1
+        return self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be sealed now."""
+        return self.count >= self.messages_max or self.size >= self.bytes_max
+
+    def note_event(self, position: int) -> None:
+        """Event number `position` sends from the newest message on."""
+        self.position = position
+        self.events += (position, self.count - 1)
+
+    def take_events(self) -> list[int]:
+        """Return the events of the frame that was just sealed."""
+        events, self.events, self.position = self.events, [], 0
+        return events
+
+    def seal(self) -> tuple[int, memoryview]:
+        """Return the number of messages and the finished body, and begin the next frame."""
+        buffer, count = self.buffer, self.count
+        assert count > 0, "an empty frame is never sealed"
+        ARRAY_HEADER.pack_into(buffer, HEADER_BYTES, ARRAY32, count)
+        # The next one will be about as long; a single long message says nothing of those behind it.
+        self.buffer = empty_buffer(min(len(buffer), self.bytes_max))
+        self.size = BODY_START
+        self.count = 0
+        self.due = 1
+        return count, memoryview(buffer)[HEADER_BYTES:].toreadonly()
+
+    @property
+    def body_bytes(self) -> int:
+        """How long the body would be if it were sealed now."""
+        return len(self.buffer) - HEADER_BYTES
+
+    def refuse(self, message: Any) -> NoReturn:
+        """Take the newest message back: it is too long."""
+        size = len(self.buffer) - self.size
+        del self.buffer[self.size :]
+        raise UsageError(
+            f"a {type(message).__name__} of {size} bytes was sent on {self.channel}, where {self.message_bytes_max} "
+            "are the most; send it in parts, or raise message_bytes_max"
+        )

@@ -1,0 +1,303 @@
+"""One connection to a listener: a hello, then the frames of its channel, each handed over once and in order.
+
+Whatever is wrong with it ends the connection, is counted and logged, and nothing else happens.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from strobe.protocol.values.frames import Frame
+from strobe.runtime.addresses import print_address
+from strobe.runtime.links.codec import (
+    ARRAY32,
+    ARRAY_HEADER,
+    ARRAY_HEADER_BYTES,
+    BARRIER,
+    CREDIT,
+    HANDSHAKE_BYTES_MAX,
+    HEADER,
+    HEADER_BYTES,
+    HELLO,
+    KINDS,
+    MAGIC,
+    MARKER,
+    MESSAGES,
+    OVERTAKEN,
+    REFUSED,
+    WELCOME,
+    BrokenRule,
+    FrameRejected,
+    Refusal,
+    check_header,
+    check_messages,
+    handshake_frame,
+    read_control,
+    read_overtaken,
+)
+from strobe.runtime.links.handshake import set_socket
+from strobe.runtime.links.incoming_link import Inlet
+
+if TYPE_CHECKING:
+    from strobe.runtime.links.listener import Listener
+
+# With less room than this, the next read would be a short one: then another buffer is begun.
+ROOM_BYTES_MIN = 32 << 10
+
+
+class LinkConnection(asyncio.BufferedProtocol):
+    """One connection: a hello, then the frames of its channel.
+
+    Frames are read where they were received: `_buffer` holds bytes from `_position` to `_end` that are no complete
+    frame yet. A frame that does not fit into what is left moves to another buffer; the bytes before it stay where they
+    are for as long as somebody holds a frame of them.
+    """
+
+    __slots__ = (
+        "_bodies",
+        "_buffer",
+        "_end",
+        "_hello_timer",
+        "_inlet",
+        "_listener",
+        "_open",
+        "_peer",
+        "_position",
+        "_transport",
+        "_view",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, listener: "Listener") -> None:
+        self._listener = listener
+        self._inlet: Inlet | None = None
+        self._open = False
+        self._peer: object = "a peer that is gone"
+        self._hello_timer: asyncio.TimerHandle | None = None
+        self._buffer = bytearray(HEADER_BYTES + HANDSHAKE_BYTES_MAX)
+        self._view = memoryview(self._buffer)
+        self._bodies = self._view.toreadonly()
+        self._position = 0
+        self._end = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        listener = self._listener
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's have the methods, and not the base class
+        self._open = True
+        place = transport.get_extra_info("peername")
+        self._peer = print_address(*place[:2]) if isinstance(place, tuple) else place
+        listener.connections.add(self)
+        if len(listener.unknown) >= listener.unknown_max:
+            # Not the newest: peers say at once who they are, and would be kept out by whoever only sits there.
+            oldest = next(iter(listener.unknown))
+            oldest._reject("too many unknown connections", f"{listener.unknown_max} came after it")
+        listener.unknown[self] = None
+        set_socket(transport.get_extra_info("socket"))
+        loop = asyncio.get_running_loop()
+        self._hello_timer = loop.call_later(listener.hello_timeout_s, self._hello_missed)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._end and self in self._listener.unknown:
+            self._listener.rejections.note("no hello", f"{self._end} bytes, then it hung up", self._peer)
+        self._forget()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self._open:
+            return
+        self._end += nbytes
+        try:
+            needed_bytes = self._take_frames() if self._inlet is not None else self._take_hello()
+        except FrameRejected as rejected:
+            self._reject(rejected.reason, rejected.detail)
+        else:
+            if needed_bytes > ROOM_BYTES_MIN or len(self._buffer) - self._end < ROOM_BYTES_MIN:
+                self._make_room(needed_bytes)
+        if not self._listener.gate.taken() and self._open:
+            # Or the system hands over up to 32 buffers in one turn of the loop, as long as there is something to read.
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._open:
+            self._transport.resume_reading()
+
+    def write(self, data: bytes | bytearray) -> None:
+        self._transport.write(data)
+
+    def drop(self) -> None:
+        """End the connection at once; nothing more comes from it."""
+        if self._open:
+            self._forget()
+            self._transport.abort()
+
+    def _take_hello(self) -> int:
+        """Let the peer in, or not. Return how many bytes the frame that is not complete yet will have."""
+        if self._end < HEADER_BYTES:
+            return HEADER_BYTES
+        header: tuple[int, ...] = HEADER.unpack_from(self._buffer)
+        length, magic, kind = header[:3]
+        check_header(magic, kind, length)
+        if kind != HELLO:
+            raise FrameRejected("frame before hello", f"a {KINDS[kind]} frame")
+        frame_end = HEADER_BYTES + length
+        if frame_end > self._end:
+            return frame_end
+        hello = read_control(HELLO, self._view[HEADER_BYTES:frame_end])
+        answer = self._listener.gate.admit(hello)
+        if isinstance(answer, Refusal):
+            self._refuse(answer, f"{hello.source!r} for channel {hello.channel!r} in epoch {hello.epoch}")
+            return HEADER_BYTES
+        self._position = frame_end
+        self._peer = f"process {hello.source} at {self._peer}"
+        self._admit(answer)
+        return self._take_frames()
+
+    def _take_frames(self) -> int:
+        """Hand over every complete frame. Return how many bytes the frame that is not complete yet will have."""
+        buffer, bodies, position, end = self._buffer, self._bodies, self._position, self._end
+        take_frame, unpack_from, unpack_array = (
+            self._listener.gate.take_frame,
+            HEADER.unpack_from,
+            ARRAY_HEADER.unpack_from,
+        )
+        inlet = self._inlet
+        assert inlet is not None
+        bytes_max = inlet.messages_bytes_max
+        while end - position >= HEADER_BYTES:
+            header: tuple[int, ...] = unpack_from(buffer, position)
+            length, magic, kind, count, view_number, sequence, first, index = header
+            if magic != MAGIC or kind != MESSAGES or length > bytes_max:
+                check_header(magic, kind, length, bytes_max)
+            wire_bytes = HEADER_BYTES + length
+            if end - position < wire_bytes:
+                self._position = position
+                return wire_bytes
+            body = cast(bytes, bodies[position + HEADER_BYTES : position + wire_bytes])
+            position += wire_bytes
+            if sequence != inlet.last_sequence + 1:
+                self._check_duplicate(inlet, kind, sequence)
+            elif kind == MESSAGES:
+                # This is how nodes begin a body; whatever begins in another way is looked at more closely.
+                if length < ARRAY_HEADER_BYTES or unpack_array(body) != (ARRAY32, count) or not count:
+                    check_messages(count, body)
+                inlet.note_messages(wire_bytes)
+                inlet.last_sequence = sequence
+                try:
+                    take_frame(inlet, Frame(first, count, body, index, view_number), wire_bytes)
+                except FrameRejected as rejected:
+                    self._take_back(inlet, rejected, header, body, wire_bytes)
+                    raise
+                if self._inlet is None:  # the node has dropped this connection
+                    break
+            else:
+                try:
+                    self._take_control(inlet, kind, sequence, Frame(first, count, body, index, view_number))
+                except BrokenRule as broken:
+                    self._take_back(inlet, broken, header, body)
+                    raise
+                if self._inlet is None:
+                    break
+        self._position = position
+        return HEADER_BYTES
+
+    def _check_duplicate(self, inlet: Inlet, kind: int, sequence: int) -> None:
+        """Let pass what came before, and was sent again because its source could not know."""
+        if kind in (HELLO, WELCOME, REFUSED, CREDIT):
+            raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {inlet.channel}")
+        if not 0 < sequence <= inlet.last_sequence:
+            raise FrameRejected(
+                "gap", f"frame {sequence} came on {inlet.channel} where {inlet.last_sequence + 1} was due"
+            )
+        inlet.duplicates += 1
+
+    def _take_control(self, inlet: Inlet, kind: int, sequence: int, frame: Frame) -> None:
+        if kind in (HELLO, WELCOME, REFUSED, CREDIT):
+            raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {inlet.channel}")
+        if kind != OVERTAKEN:
+            inlet.refuse_within_barrier(KINDS[kind])
+        if kind in (BARRIER, OVERTAKEN):
+            self._take_barrier(inlet, kind, sequence, frame)
+            return
+        said = read_control(kind, frame.body)
+        inlet.last_sequence = sequence
+        inlet.acknowledge_soon()
+        if kind == MARKER:
+            self._listener.gate.take_marker(inlet, said)
+        else:
+            view, sent_count = said
+            self._listener.gate.take_view(inlet, view, sent_count)
+
+    def _take_barrier(self, inlet: Inlet, kind: int, sequence: int, frame: Frame) -> None:
+        """Collect a barrier and what it has overtaken; hand it over when all of that has come."""
+        if kind == BARRIER:
+            inlet.begin_barrier(*read_control(kind, frame.body))
+        else:
+            inlet.add_overtaken(read_overtaken(frame.count, cast(memoryview, frame.body), inlet.messages_bytes_max))
+        inlet.last_sequence = sequence
+        inlet.acknowledge_soon()
+        barrier = inlet.take_barrier()
+        if barrier is not None:
+            self._listener.gate.take_barrier(inlet, *barrier)
+
+    def _take_back(
+        self, inlet: Inlet, rejected: FrameRejected, header: tuple[int, ...], body: bytes, wire_bytes: int = 0
+    ) -> None:
+        """Let the newest frame not have come; where its source sends just that again and again, the node decides."""
+        inlet.take_back(rejected.detail, wire_bytes)
+        if header[2] == OVERTAKEN:
+            inlet.passes_over = True
+        if isinstance(rejected, BrokenRule) and inlet.insists(inlet.last_sequence + 1, hash((header, bytes(body)))):
+            self._listener.gate.disagree(rejected.violation)
+
+    def _make_room(self, needed_bytes: int) -> None:
+        """Go on in another buffer where this one has no room for the frame that is coming, or for a decent read."""
+        if self._inlet is None:
+            return
+        size, rest = len(self._buffer), self._end - self._position
+        # A long frame stays where its place has been made; it is not worth copying for a longer read.
+        if size - self._position >= needed_bytes and (size - self._end >= ROOM_BYTES_MIN or rest >= ROOM_BYTES_MIN):
+            return
+        buffer = self._listener.buffers.take(needed_bytes)
+        buffer[:rest] = self._view[self._position : self._end]
+        self._view.release()
+        self._bodies.release()
+        self._listener.buffers.give_back(self._buffer)
+        self._buffer, self._view, self._position, self._end = buffer, memoryview(buffer), 0, rest
+        self._bodies = self._view.toreadonly()
+
+    def _admit(self, inlet: Inlet) -> None:
+        self._listener.unknown.pop(self, None)
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+            self._hello_timer = None
+        welcome = inlet.attach(self)
+        self._inlet = inlet
+        self.write(handshake_frame(welcome))
+
+    def _refuse(self, refusal: Refusal, who: str) -> None:
+        # That a peer is a little ahead is no news.
+        self._listener.rejections.note(refusal.reason, who, self._peer, quiet=not refusal.final)
+        self.write(handshake_frame(refusal))
+        self._forget()
+        self._transport.close()  # unlike abort, lets the answer go out
+
+    def _reject(self, reason: str, detail: str) -> None:
+        self._listener.rejections.note(reason, detail, self._peer)
+        self.drop()
+
+    def _hello_missed(self) -> None:
+        self._reject("no hello in time", f"nothing valid within {self._listener.hello_timeout_s} s")
+
+    def _forget(self) -> None:
+        self._open = False
+        self._listener.connections.discard(self)
+        self._listener.unknown.pop(self, None)
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+            self._hello_timer = None
+        if self._inlet is not None:
+            self._inlet.detach(self)
+            self._inlet = None

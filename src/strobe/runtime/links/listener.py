@@ -1,0 +1,74 @@
+"""Where a node is reached: accepts links, and hands each complete frame to the node, once and in order.
+
+Whatever is wrong with a connection ends that connection, is counted and logged, and nothing else happens: the node goes
+on.
+"""
+
+import asyncio
+from collections import Counter
+
+from strobe.runtime.file_descriptors import BACKLOG, UNKNOWN_LINKS_MAX, at_most
+from strobe.runtime.links.handshake import Gate, Rejections
+from strobe.runtime.links.incoming_connection import LinkConnection
+from strobe.runtime.links.receive_buffers import ReceiveBuffers
+
+HELLO_TIMEOUT_S = 10.0
+KEPT_BYTES_MAX = 8 << 20
+
+
+class Listener:
+    """Listens for the sources of a node's incoming channels."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        rejections: Rejections | None = None,
+        hello_timeout_s: float = HELLO_TIMEOUT_S,
+        unknown_max: int | None = None,
+    ) -> None:
+        self.gate = gate
+        self.rejections = rejections or Rejections()
+        self.hello_timeout_s = hello_timeout_s
+        self.unknown_max = at_most(UNKNOWN_LINKS_MAX) if unknown_max is None else unknown_max
+        self.port = 0
+        self.buffers = ReceiveBuffers(KEPT_BYTES_MAX)
+        # Those that have not said a valid hello yet, the oldest first, and all that are open.
+        self.unknown: dict[LinkConnection, None] = {}
+        self.connections: set[LinkConnection] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """How often something was rejected, by reason."""
+        return self.rejections.counts
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        gate: Gate,
+        rejections: Rejections | None = None,
+        hello_timeout_s: float = HELLO_TIMEOUT_S,
+        unknown_max: int | None = None,
+    ) -> "Listener":
+        """Return a listener at `host`:`port`, or at any free port (its `port`) for port 0."""
+        listener = cls(gate, rejections=rejections, hello_timeout_s=hello_timeout_s, unknown_max=unknown_max)
+        loop = asyncio.get_running_loop()
+        listener._server = await loop.create_server(
+            lambda: LinkConnection(listener), host, port, backlog=at_most(BACKLOG)
+        )
+        listener.port = listener._server.sockets[0].getsockname()[1]
+        return listener
+
+    async def close(self) -> None:
+        """Stop listening and drop every connection."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.drop()
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None

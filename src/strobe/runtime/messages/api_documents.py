@@ -1,0 +1,299 @@
+"""The documents of the coordinator's API: what `GET /v1/...` returns and `POST /v1/...` takes, field by field."""
+
+from typing import Any
+
+import msgspec
+
+from strobe.errors import UsageError
+from strobe.names import Name
+from strobe.plain_text import shortened
+from strobe.protocol.values.bounds import TEXT_MAX, PrintedId
+from strobe.protocol.values.log_entries import EntryRef
+from strobe.runtime.messages.verdicts import ConditionStatus, Verdict
+
+TIMEOUT_S_MAX = 3600.0
+SYSTEM_HEADER = "Strobe-System"
+"""Names the system that a request is meant for, by the identity of its store (`system` of a status)."""
+WANTED = "wanted"
+BEGUN = "begun"
+COMMITTED = "committed"
+ABORTED = "aborted"
+
+
+class Part(msgspec.Struct):
+    """One process's part of a snapshot, as far as it has come."""
+
+    process: str
+    recorded: bool = False
+    stored: bool = False
+    pause_us: int = 0
+    duration_us: int = 0
+    state_bytes: int = 0
+    written_bytes: int = 0
+    in_flight_bytes: int = 0
+
+
+class OpenSnapshot(msgspec.Struct):
+    """A snapshot under way. `position` is that of its begin in the log."""
+
+    id: str
+    position: int
+    started_us: int
+    initiators: tuple[str, ...]
+    attempt: int
+    retries: str | None
+    waiting_for: list[str]
+    parts: list[Part]
+
+
+class FinishedSnapshot(msgspec.Struct):
+    """A snapshot that has its outcome: `committed` or `aborted`, with the reason; `verdicts` come some time later."""
+
+    id: str
+    outcome: str
+    reason: str
+    started_us: int
+    duration_us: int
+    attempt: int
+    state_bytes: int
+    written_bytes: int
+    in_flight_bytes: int
+    in_flight_messages: int
+    parts: list[Part]
+    verdicts: dict[str, Verdict] = {}
+
+
+class RollbackReport(msgspec.Struct):
+    """An epoch that began by a rollback, and how many events of each process it undid, as far as is known."""
+
+    epoch: int
+    at_us: int
+    restored: str | None
+    reason: str
+    blamed: str | None
+    undone: dict[str, int]
+
+
+class ProcessStatus(msgspec.Struct):
+    """A process. `state`: running, waiting (not restored yet), missing, joining or leaving."""
+
+    name: str
+    state: str
+    trouble: str
+    instance: str
+    pid: int
+    host: str
+    address: str
+    epoch: int
+    position: int
+    events_per_s: float
+    cpu_s: float
+    memory_bytes: int
+    backlog_bytes: int
+    recording_bytes: int
+    spilled_bytes: int
+    rejected: dict[str, int]
+    heard_s_ago: float | None
+
+
+class ChannelStatus(msgspec.Struct):
+    """A channel, as its two ends last said: `sent` and `received` are not of the same moment."""
+
+    id: str
+    source: str
+    target: str
+    kind: str
+    incarnation: int
+    sent: int
+    received: int
+    backlog_bytes: int
+    waiting_s: float
+    connected: bool
+    reconnects: int
+
+
+class Trouble(msgspec.Struct):
+    """Something that needs a person.
+
+    `kind` is halted, store, restore, waiting, output, snapshots, credit, unreadable, refused, slow or missing.
+    """
+
+    kind: str
+    problem: str
+
+
+class Status(msgspec.Struct):
+    """All of the system, now. `left` are those who have left and have nothing more to do.
+
+    `conditions` are what the system declares, as judged since the coordinator started.
+    """
+
+    system: str
+    store: str
+    protocol: str
+    listen: str
+    api: str
+    pid: int
+    started_us: int
+    now_us: int
+    epoch: int
+    view: int
+    settled: bool
+    rolling_back: bool
+    log_position: int
+    interval_s: float
+    committed: int
+    aborted: int
+    rejected: int
+    processes: list[ProcessStatus]
+    channels: list[ChannelStatus]
+    open: list[OpenSnapshot]
+    # The newest outcomes that this coordinator knows: after a restart, those since the last checkpoint of the log.
+    finished: list[FinishedSnapshot]
+    rollbacks: list[RollbackReport]
+    troubles: list[Trouble]
+    halted: str | None
+    left: list[str] = []
+    term: int = 0
+    last_entry: EntryRef | None = None
+    conditions: list[ConditionStatus] = []
+
+
+class SnapshotSummary(msgspec.Struct):
+    """A complete snapshot. `position` is that of its commit in the log.
+
+    `verdicts` are those of this coordinator, as far as it keeps them.
+    """
+
+    id: str
+    position: int
+    epoch: int
+    view: int
+    protocol: str
+    initiators: tuple[str, ...]
+    started_us: int
+    completed_us: int
+    state_bytes: int
+    in_flight_bytes: int
+    in_flight_messages: int
+    pinned: bool
+    parent: str | None
+    retries: str | None
+    verdicts: dict[str, Verdict] = {}
+
+
+class SnapshotList(msgspec.Struct):
+    """The newest complete snapshots, oldest first, and how many there are in all."""
+
+    store: str
+    total: int
+    snapshots: list[SnapshotSummary]
+
+
+class RecordedProcess(msgspec.Struct):
+    """One process of a complete snapshot."""
+
+    position: int
+    encoding: str
+    state_bytes: int
+    deltas: int
+    recorded_us: int
+    pause_us: int
+    duration_us: int
+    sources: dict[str, int]
+    sinks: dict[str, int]
+
+
+class RecordedChannel(msgspec.Struct):
+    """One channel of a complete snapshot."""
+
+    source: str
+    target: str
+    kind: str
+    sent: int
+    received: int
+    in_flight_messages: int
+    in_flight_frames: int
+    in_flight_bytes: int
+
+
+class SnapshotDetail(msgspec.Struct):
+    """A complete snapshot with its processes and channels."""
+
+    summary: SnapshotSummary
+    processes: dict[str, RecordedProcess]
+    channels: dict[str, RecordedChannel]
+
+
+class TakeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Take a snapshot, from these `initiators` or as few as it takes; `wait` for its outcome."""
+
+    wait: bool = False
+    initiators: tuple[Name, ...] = ()
+    timeout_s: float = 60.0
+
+
+class Taken(msgspec.Struct):
+    """What came of the request: `wanted` (it waits to begin), `begun`, `committed` or `aborted`."""
+
+    id: str | None
+    outcome: str
+    reason: str = ""
+
+
+class RestoreRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Roll back to `snapshot`: an id, the beginning of one, `latest`, or null for the newest that can be restored."""
+
+    snapshot: PrintedId | None = "latest"
+    fork: bool = False
+    timeout_s: float = 60.0
+
+
+class RestoreStarted(msgspec.Struct):
+    """The system rolls back: every process has been told to become what it was."""
+
+    epoch: int
+    restored: str | None
+    undone: dict[str, int]
+
+
+class LeaveRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing needs to be said."""
+
+
+class StopRequest(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str = "the system was stopped"
+
+    def __post_init__(self) -> None:
+        self.reason = shortened(self.reason, TEXT_MAX)
+
+
+class Accepted(msgspec.Struct):
+    """It will be done."""
+
+    accepted: str
+
+
+class Failure(msgspec.Struct):
+    """What went wrong, and what to do."""
+
+    error: str
+
+
+class Index(msgspec.Struct):
+    """What there is to ask."""
+
+    strobe: str
+    store: str
+    paths: list[str]
+
+
+RESPONSES: tuple[Any, ...] = (Index, Status, SnapshotList, SnapshotDetail, Taken, RestoreStarted, Accepted, Failure)
+REQUESTS: tuple[Any, ...] = (TakeRequest, RestoreRequest, LeaveRequest, StopRequest)
+
+
+def checked_timeout(timeout_s: float) -> float:
+    """Return how long somebody is ready to wait; UsageError where that makes no sense."""
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise UsageError(f"timeout_s = {timeout_s} makes no sense; give seconds, above 0 and up to {TIMEOUT_S_MAX:g}")
+    return timeout_s

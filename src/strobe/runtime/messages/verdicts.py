@@ -1,0 +1,138 @@
+"""What the conditions that a system declares came to, snapshot by snapshot (E12): verdicts, and the books of them.
+
+A condition has a name; `conserved` is the only one so far. A verdict is about one snapshot: the condition holds, or is
+violated, or could not be evaluated because the user's function failed (error), or because the snapshot could not be
+read or the judge's process was ended (undecided). Snapshots that commit faster than they are judged are skipped.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from strobe.runtime.event_log import WARNING, EventLog
+from strobe.storage.inspection.verification import HOLDS, VIOLATED
+
+ERROR = "error"
+UNDECIDED = "undecided"
+VERDICTS = (HOLDS, VIOLATED, ERROR, UNDECIDED)
+KEPT_MAX = 1024
+"""Verdicts that the coordinator keeps, of the newest snapshots that were judged."""
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a condition came to in one snapshot; `expected` and `found` are values as Python shows them."""
+
+    verdict: str
+    expected: str = ""
+    found: str = ""
+    problem: str = ""
+
+    def __str__(self) -> str:
+        if self.verdict == HOLDS:
+            return self.found
+        return f"{self.found}, expected {self.expected}" if self.verdict == VIOLATED else self.problem
+
+
+class ConditionStatus(msgspec.Struct):
+    """A condition, as this coordinator has judged it since it started: how many snapshots had which verdict.
+
+    `latest` is the newest verdict, of the snapshot `snapshot`; `violation` is the first that was violated. `pending`:
+    the newest snapshot has no verdict yet.
+    """
+
+    name: str
+    holds: int = 0
+    violated: int = 0
+    error: int = 0
+    undecided: int = 0
+    skipped: int = 0
+    pending: bool = False
+    snapshot: str = ""
+    latest: Verdict | None = None
+    violation_snapshot: str = ""
+    violation: Verdict | None = None
+
+    @property
+    def judged(self) -> int:
+        """How many snapshots the condition was evaluated on."""
+        return self.holds + self.violated
+
+    @property
+    def committed(self) -> int:
+        """How many snapshots there were to judge."""
+        return self.judged + self.error + self.undecided + self.skipped
+
+    @property
+    def failed(self) -> bool:
+        """Whether a snapshot violates the condition, or it could be evaluated on none because its function fails."""
+        return self.violated > 0 or (self.error > 0 and not self.judged)
+
+    def note(self, snapshot: str, verdict: Verdict) -> None:
+        setattr(self, verdict.verdict, getattr(self, verdict.verdict) + 1)
+        self.snapshot, self.latest = snapshot, verdict
+        if verdict.verdict == VIOLATED and self.violation is None:
+            self.violation_snapshot, self.violation = snapshot, verdict
+
+    def follow(self, later: "ConditionStatus") -> "ConditionStatus":
+        """Return this one and that of the coordinator that came after, as one."""
+        counts = {name: getattr(self, name) + getattr(later, name) for name in (*VERDICTS, "skipped")}
+        latest, violation = (later if later.latest else self), (self if self.violation else later)
+        return ConditionStatus(
+            self.name,
+            **counts,
+            pending=later.pending,
+            snapshot=latest.snapshot,
+            latest=latest.latest,
+            violation_snapshot=violation.violation_snapshot,
+            violation=violation.violation,
+        )
+
+
+def merged(lives: Iterable[Iterable[ConditionStatus]]) -> list[ConditionStatus]:
+    """Return the conditions as several coordinators, one after the other, have judged them, as one."""
+    found: dict[str, ConditionStatus] = {}
+    for conditions in lives:
+        for condition in conditions:
+            before = found.get(condition.name)
+            found[condition.name] = before.follow(condition) if before is not None else condition
+    return list(found.values())
+
+
+class Verdicts:
+    """The books of one coordinator: counts, the verdicts of the newest snapshots, and the log of what is not well."""
+
+    def __init__(self, names: Iterable[str], log: EventLog) -> None:
+        self.conditions = {name: ConditionStatus(name) for name in names}
+        self._log = log
+        self._kept: dict[str, dict[str, Verdict]] = {}
+
+    def note(self, snapshot: str, verdicts: Mapping[str, Verdict]) -> None:
+        """Take the verdicts on one snapshot."""
+        for name, verdict in verdicts.items():
+            before = self.conditions[name].latest
+            self.conditions[name].note(snapshot, verdict)
+            self._tell(name, snapshot, before, verdict)
+        self._kept[snapshot] = dict(verdicts)
+        if len(self._kept) > KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+
+    def skipped(self) -> None:
+        """A snapshot will not be judged: a newer one has come meanwhile."""
+        for condition in self.conditions.values():
+            condition.skipped += 1
+
+    def of(self, snapshot: str) -> dict[str, Verdict]:
+        return self._kept.get(snapshot, {})
+
+    def status(self, pending: bool) -> list[ConditionStatus]:
+        return [msgspec.structs.replace(condition, pending=pending) for condition in self.conditions.values()]
+
+    def _tell(self, name: str, snapshot: str, before: Verdict | None, verdict: Verdict) -> None:
+        if verdict.verdict == VIOLATED:
+            self._log.say(
+                "violated", WARNING, condition=name, snapshot=snapshot, found=verdict.found, expected=verdict.expected
+            )
+        elif verdict.verdict != HOLDS and (before is None or before.problem != verdict.problem):
+            self._log.say("not judged", WARNING, condition=name, snapshot=snapshot, reason=verdict.problem)
+        elif verdict.verdict == HOLDS and (before is None or before.verdict != HOLDS):
+            self._log.say("holds", condition=name, snapshot=snapshot, found=verdict.found)

@@ -1,0 +1,75 @@
+"""What barriers ask of a live node (V3-V5): channels that are held back, what waits on each, and how long that lasts.
+
+A channel that is held back gets no credit for what comes on it, so what waits here is never more than its window.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from strobe.protocol import SnapshotId
+from strobe.protocol.process.events import AlignmentTimedOut, BarrierArrived, SnapshotAborted
+
+if TYPE_CHECKING:
+    from strobe.runtime.node.timeline import Timeline
+
+
+class Barriers:
+    """The channels of one timeline that wait for each other."""
+
+    def __init__(self, timeline: "Timeline") -> None:
+        self._timeline = timeline
+        self._timers: dict[SnapshotId, asyncio.TimerHandle] = {}
+        self._patience: dict[SnapshotId, asyncio.TimerHandle] = {}
+
+    def arrived(self, event: BarrierArrived) -> None:
+        """A barrier has reached this machine: tell of it as soon as the process is between two events.
+
+        What it overtakes here is what waits now: what it has overtaken at its sender may come before it can be told.
+        """
+        self._timeline.run_between(partial(self._tell_arrived, event))
+
+    def hold(self, channel: str, snapshot: SnapshotId) -> None:
+        """Hand over nothing more from `channel`, whatever of it waits already."""
+        self._timeline.inbox.hold(channel)
+        if snapshot not in self._patience:
+            self._patience[snapshot] = self._later(self._timeline.host.settings.patience_s, self._give_up, snapshot)
+
+    def resume(self, channel: str) -> None:
+        """Go on with what has come on `channel`."""
+        self._timeline.inbox.resume(channel)
+        self._timeline.pump_soon()
+
+    def time(self, snapshot: SnapshotId) -> None:
+        """Say when alignment has taken as long as it may (V5)."""
+        self._timers[snapshot] = self._later(self._timeline.host.settings.alignment_s, self._time_out, snapshot)
+
+    def close(self) -> None:
+        for timer in (*self._timers.values(), *self._patience.values()):
+            timer.cancel()
+
+    def _tell_arrived(self, event: BarrierArrived) -> None:
+        timeline = self._timeline
+        begun = event.marker.snapshot in timeline.protocol.open
+        timeline.tell(event)
+        if begun:
+            timeline.recordings.joined([*(item.frame for item in event.waiting), *event.overtaken])
+        else:
+            timeline.recordings.look()  # of other channels whose barrier had come too
+
+    def _later(self, after_s: float, action: Callable[[SnapshotId], None], snapshot: SnapshotId) -> asyncio.TimerHandle:
+        timeline = self._timeline
+        between = partial(timeline.run_between, partial(action, snapshot))
+        return asyncio.get_running_loop().call_later(after_s, timeline.attempt, between)
+
+    def _time_out(self, snapshot: SnapshotId) -> None:
+        del self._timers[snapshot]
+        self._timeline.tell(AlignmentTimedOut(snapshot))
+        self._timeline.recordings.look()
+
+    def _give_up(self, snapshot: SnapshotId) -> None:
+        """No outcome has come for too long: the coordinator may never return, and nothing is held back for it (E7)."""
+        del self._patience[snapshot]
+        if self._timeline.protocol.is_under_way(snapshot):
+            self._timeline.tell(SnapshotAborted(snapshot))

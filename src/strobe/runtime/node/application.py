@@ -1,0 +1,368 @@
+"""What runs on a host: the interface, and the one that runs a user's `Process`.
+
+Handlers run one at a time, to completion. A message is received when the handler run that took it has ended; a cut
+falls between two runs.
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from operator import length_hint
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from strobe.declarations import Declared, MessageRule, declare
+from strobe.errors import UsageError
+from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES
+from strobe.handlers import call, handler_finished
+from strobe.process import Context, Process, Random
+from strobe.protocol import Frame, LocalState
+from strobe.protocol.process.events import Breakpoint
+from strobe.runtime.links.message_decoding import Decode, decode_frame, unpack_frame
+from strobe.runtime.recovery.initial_process import Beginning
+
+if TYPE_CHECKING:
+    from strobe.runtime.node.timeline import Timeline
+
+SLICE_S = 0.02
+"""Handlers run for so long in one turn of the loop, where that can be helped: heartbeats, orders and snapshots that are
+being written wait for the next."""
+_LOOK_AFTER_MAX = 32  # messages: the clock is not looked at after each
+
+
+class Captured(msgspec.Struct):
+    """A process at its cut: what `capture` gave, what the host adds to it, and what it declares of itself (G2)."""
+
+    state: Any
+    position: int
+    timers: tuple[tuple[str, float], ...] = ()
+    random: int | None = None
+    declared: Declared | None = None
+
+
+class Application(ABC):
+    """Something with a state that takes messages. `position` counts its events.
+
+    It tells the recorder of a trace what it does, where there is one. Of records from outside it takes
+    `records_at_once`. One that `may_exit` ends by SystemExit as it likes; for any other that is a failure.
+    """
+
+    position: int = 0
+    records_at_once: int = 1
+    may_exit: bool = False
+
+    def event(self) -> int:
+        """Return what tells the event under way from every other: for the bound on what one may send."""
+        return self.position
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether it can be given a message now."""
+
+    @property
+    @abstractmethod
+    def quiet(self) -> bool:
+        """Whether it is between two events, so that a cut may fall here."""
+
+    @abstractmethod
+    async def until_quiet(self) -> None:
+        """Wait for the end of the event under way."""
+
+    @abstractmethod
+    def example(self) -> Any:
+        """Return a state such as `capture` gives: what is restored is decoded as its type."""
+
+    @abstractmethod
+    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+        """Live on `timeline`: from the beginning, or from a restored state."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The timeline has ended: nothing set in motion there may happen any more."""
+
+    @abstractmethod
+    def unpack(self, channel: str, frame: Frame) -> list[Any]:
+        """Return the messages of a frame that comes from the wire; raise FrameRejected where it is garbage."""
+
+    @abstractmethod
+    def deliver(
+        self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None, may_pause: bool = False
+    ) -> None:
+        """Take the messages of `frame`, but for the first `consumed`; `messages` are all, where they are unpacked.
+
+        One that `may_pause` lets the loop turn where that takes long; it is not `quiet` then until all are taken.
+        """
+
+    @abstractmethod
+    def take(self, source: str, records: list[Any]) -> None:
+        """Take records from outside."""
+
+    @abstractmethod
+    def leave(self, then: Callable[[], None]) -> None:
+        """Run the last event; when it is over, call `then`."""
+
+    @abstractmethod
+    def capture(self) -> Captured:
+        """Return the state as it is now."""
+
+    def random_state(self) -> int | None:
+        """Return the state of the random generator, if there is one."""
+        return None
+
+    @abstractmethod
+    def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        """The process has these channels now."""
+
+
+class LiveContext(Context):
+    """What a live process sees of the world."""
+
+    random: Random
+
+    def __init__(self, application: "ProcessApplication", name: str) -> None:
+        self._application = application
+        self.name = name
+        self.inputs = ()
+        self.outputs = ()
+        self.random = Random(0)
+        self.requested: list[str] = []
+        self.at_s: float | None = None
+
+    def send(self, channel: str, message: Any) -> None:
+        self._application.timeline.outbox.send(channel, message)
+
+    def live_on(self, timeline: "Timeline") -> None:
+        """Send there from now on, without a call in between."""
+        self.send = timeline.outbox.send  # type: ignore[method-assign]
+
+    def set_timer(self, name: str, after_s: float) -> None:
+        self._application.set_timer(name, after_s)
+
+    def cancel_timer(self, name: str) -> None:
+        self._application.cancel_timer(name)
+
+    def now(self) -> float:
+        if self.at_s is None:
+            self.at_s = time.time()
+        return self.at_s
+
+    def emit(self, record: Any) -> None:
+        self._application.timeline.boundary.emit(record)
+
+    def snapshot(self) -> str:
+        self._application.timeline.bound.spend(REQUEST_BYTES)
+        requested = self._application.timeline.name_snapshot(len(self.requested))
+        self.requested.append(requested)
+        return requested
+
+
+class Delivery(msgspec.Struct):
+    """A frame whose messages are being handed over: those that are `left`."""
+
+    channel: str
+    left: Iterator[Any]
+    # Of the frame in all, and of the process before its first message.
+    count: int
+    before: int
+    may_pause: bool
+
+
+class ProcessApplication(Application):
+    """Runs the handlers of a user's process. An exception in one of them ends the node: state is lost with it."""
+
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        decode: Decode,
+        rules: tuple[MessageRule, ...] = (),
+    ) -> None:
+        self.name = name
+        self.process = process
+        self.decode = decode
+        self._beginning = Beginning(name, process)
+        self._rules = rules
+        self._used = False
+        self.context = LiveContext(self, name)
+        self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
+        self.timeline: Timeline
+        self._paused: Delivery | None = None
+        self._last = 0
+        self._left: Iterator[Any] = iter(())
+
+    @property
+    def position(self) -> int:
+        """How many events it has had, with that under way."""
+        # Messages are many: what is left of their frame is counted when somebody asks, not these one by one.
+        return self._last - length_hint(self._left)
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._last, self._left = position, iter(())
+
+    # Handlers run to completion, so whoever looks sees it between two events. But a cut does not fall into a frame.
+    @property
+    def ready(self) -> bool:
+        return self._paused is None
+
+    quiet = ready
+
+    async def until_quiet(self) -> None:
+        pass  # asked for when its timeline has ended: between two turns of the loop no handler is under way
+
+    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+        self.timeline = timeline
+        context = self.context
+        context.live_on(timeline)
+        context.requested.clear()
+        context.at_s = None
+        used, self._used = self._used, True
+        if local is None:
+            if used:
+                self.process = self._beginning.again(self.process)  # all that it has become is undone
+            self.position = 0
+            context.random = Random(f"{timeline.system}/{self.name}")
+            self._run("start", lambda: self.process.start(context))
+            return
+        self.position = local.position
+        context.random = Random(local.random or 0)
+        call(self.process, "restore", state)
+        for name, left_s in local.timers:
+            self.set_timer(name, left_s)
+
+    def end(self) -> None:
+        self._paused = None
+        for handle, _ in self.timers.values():
+            if handle is not None:
+                handle.cancel()
+        self.timers.clear()
+
+    def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        self.context.inputs, self.context.outputs = inputs, outputs
+
+    def random_state(self) -> int | None:
+        return self.context.random.state
+
+    # Events
+
+    def unpack(self, channel: str, frame: Frame) -> list[Any]:
+        return unpack_frame(self.decode, self.name, channel, frame)
+
+    def deliver(
+        self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None, may_pause: bool = False
+    ) -> None:
+        if messages is None:
+            messages = decode_frame(self.decode, self.name, channel, frame)
+        if consumed:
+            del messages[:consumed]
+        before, context = self.position, self.context
+        context.at_s = None
+        tracer = self.timeline.tracer
+        if tracer is not None:
+            first_ordinal = frame.first_ordinal + consumed
+            tracer.received(channel, first_ordinal, len(messages), before + 1, context.now())
+        self._last, self._left = before + len(messages), iter(messages)
+        self._hand_over(Delivery(channel, self._left, frame.count, before - consumed, may_pause))
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        """Run the handler for one message after the other: to the end, or until the loop has to turn."""
+        channel, left = delivery.channel, delivery.left
+        context, outbox = self.context, self.timeline.outbox
+        receive: Callable[..., object] = self.process.receive
+        requested = context.requested
+        touched = outbox.touched  # always empty where there is no trace
+        until_s, some = perf_counter() + SLICE_S, 1
+        while True:
+            for message in islice(left, some):
+                if (returned := receive(context, channel, message)) is not None:
+                    handler_finished(self.process, "receive", returned)
+                if touched:
+                    outbox.next_event()
+                if requested:
+                    place = self.position - delivery.before
+                    self._initiate(Breakpoint(channel, place) if place < delivery.count else None)
+            if not length_hint(left):
+                return
+            if delivery.may_pause and perf_counter() > until_s:
+                break
+            some = min(2 * some, _LOOK_AFTER_MAX)
+        self._paused = delivery
+        asyncio.get_running_loop().call_soon(self.timeline.attempt, partial(self._go_on, delivery))
+
+    def _go_on(self, delivery: Delivery) -> None:
+        if self._paused is delivery:  # else that timeline has ended
+            self._paused = None
+            self._hand_over(delivery)
+            if self._paused is None:
+                self.timeline.pump()
+
+    def take(self, source: str, records: list[Any]) -> None:
+        (record,) = records
+        self._run(f"source {source}", lambda: self.process.receive(self.context, source, record), record)
+
+    def leave(self, then: Callable[[], None]) -> None:
+        self._run("leave", lambda: self.process.leave(self.context))
+        self.end()
+        then()
+
+    def _run(self, name: str, handler: Callable[[], object], record: Any = None) -> None:
+        """Run a handler that no message caused."""
+        self.position += 1
+        self.context.at_s = None
+        tracer = self.timeline.tracer
+        if tracer is not None:
+            tracer.event(self.position, name, self.context.now(), record)
+        handler_finished(self.process, name, handler())
+        if tracer is not None:
+            self.timeline.outbox.next_event()
+        if self.context.requested:
+            self._initiate(None)
+
+    def _initiate(self, inside: Breakpoint | None) -> None:
+        requested = list(self.context.requested)
+        self.context.requested.clear()
+        for snapshot in requested:
+            self.timeline.initiate(snapshot, inside)
+
+    # Timers
+
+    def set_timer(self, name: str, after_s: float) -> None:
+        if not after_s >= 0:
+            raise UsageError(f"process {self.name!r} sets the timer {name!r} after {after_s} s; it must be 0 or more")
+        self.timeline.bound.spend(TIMER_BYTES + len(name))
+        self.cancel_timer(name)
+        loop = asyncio.get_running_loop()
+        handle = loop.call_later(after_s, self._due, name)
+        self.timers[name] = (handle, loop.time() + after_s)
+
+    def cancel_timer(self, name: str) -> None:
+        handle, _ = self.timers.pop(name, (None, 0.0))
+        if handle is not None:
+            handle.cancel()
+
+    def _due(self, name: str) -> None:
+        # It stays pending until it is run: that may have to wait for a slow peer, and a cut may fall before it.
+        handle, _ = self.timers[name]
+        self.timeline.run_soon(lambda: self._fire(name, handle))
+
+    def _fire(self, name: str, handle: asyncio.TimerHandle | None) -> None:
+        pending = self.timers.get(name)
+        if pending is None or pending[0] is not handle:
+            return  # set anew or cancelled while it waited
+        del self.timers[name]
+        self._run(f"timer {name}", lambda: self.process.timer(self.context, name))
+
+    def example(self) -> Any:
+        return self.process.capture()
+
+    def capture(self) -> Captured:
+        now = asyncio.get_running_loop().time()
+        timers = tuple((name, max(0.0, due - now)) for name, (_, due) in self.timers.items())
+        declared = declare(self.name, self.process, self._rules)
+        return Captured(self.process.capture(), self.position, timers, self.context.random.state, declared)

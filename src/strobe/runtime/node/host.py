@@ -1,0 +1,486 @@
+"""One node: hosts a process, answers the coordinator, and begins a new timeline whenever it is told to.
+
+blank ──Register──► welcome ──TellRestore──► living ──TellRestore──► living, in a later epoch
+                       └──────TellView──────► living (it joined)          └──LetGo, Stop, failure──► ended
+"""
+
+import asyncio
+import gc
+import logging
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from strobe.errors import StrobeError, TransportError, UsageError
+from strobe.handlers import call
+from strobe.outside import Sink
+from strobe.process import System
+from strobe.protocol import ChannelSpec, View
+from strobe.protocol.coordinator.messages import (
+    CannotRestore,
+    LetGo,
+    Released,
+    TellBlank,
+    TellRestore,
+    TellSettled,
+    TellView,
+)
+from strobe.protocol.process.events import SnapshotsSettled
+from strobe.protocol.process.first_view import first_view
+from strobe.protocol.values.log_entries import EntryRef, ProcessRecord
+from strobe.runtime.addresses import is_anywhere, print_address
+from strobe.runtime.links.listener import Listener
+from strobe.runtime.messages.control import (
+    VERSION,
+    AddressBook,
+    Failed,
+    HeartbeatHeard,
+    Refused,
+    Register,
+    SnapshotBegun,
+    Stop,
+    Welcome,
+)
+from strobe.runtime.node.application import Application
+from strobe.runtime.node.coordinator_link import ControlLink
+from strobe.runtime.node.heartbeat import measure
+from strobe.runtime.node.link_gate import HostGate
+from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.node.writer_thread import WriterThread
+from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable, find, load_part
+from strobe.runtime.retry import Patience
+from strobe.runtime.settings import NodeSettings
+from strobe.runtime.tracing.recorder import Tracer, open_tracer
+from strobe.storage import Store
+from strobe.storage.files.urls import canonical_url, make_run_directory, run_directory
+from strobe.user_code import RAISED, explain, is_failure, text_of
+
+logger = logging.getLogger("strobe.node")
+
+Result = TypeVar("Result")
+Signer = Callable[[str, View, str, ProcessRecord], ProcessRecord]
+"""Signs a process's part of a snapshot of a view (P1)."""
+
+
+class Ended(Exception):
+    """The node has ended."""
+
+
+class _Releasing(NamedTuple):
+    """Output of a process that has left with `view`, on its way out."""
+
+    view: int
+    task: asyncio.Task[None]
+
+
+class Host:
+    """Everything around one process. `run` returns the exit code."""
+
+    def __init__(
+        self,
+        name: str,
+        system: System,
+        application: Application,
+        coordinator: tuple[str, int],
+        *,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        advertise: str | None = None,
+        store: str | None = None,
+        store_id: str = "",
+        sign: Signer | None = None,
+        run: str = "",
+    ) -> None:
+        self.name = name
+        self.application = application
+        self.protocol = system.protocol
+        self._decode = system.decode_recorded
+        self.sources = {key: source for key, source in system.sources.items() if source.process == name}
+        self.sinks = {key: sink for key, sink in system.sinks.items() if sink.process == name}
+        self.addresses: Mapping[str, tuple[str, int]] = {}
+        self.settings = NodeSettings()
+        # The identity of the store, and so of the system: as the coordinator says. The only one whose coordinator it
+        # obeys is that which was given, or that in which it first had a state; until then it belongs to none.
+        self.system = self._belongs_to = store_id
+        self.timeline: Timeline | None = None
+        self.epoch = 0
+        self.problem: str | None = None
+        self.rejected: Mapping[str, int] = {}
+        self.claims = 0
+        self.writer = WriterThread(name)
+        self.patience = Patience(name)
+        self.started_s = time.monotonic()
+        self._channels = _channels_of(system, name)
+        self._instance = secrets.token_hex(8)
+        self._listen = listen
+        # Who listens everywhere is found by the name of its host.
+        self._advertise = advertise or (socket.gethostname() if is_anywhere(listen[0]) else listen[0])
+        self._store_given = store
+        self._store = ""
+        self._sign = sign
+        self._run = run
+        self._link = ControlLink(coordinator, self._greeting, self.hear, self.fail)
+        self._listener: Listener | None = None
+        self._port = 0
+        # Orders of an epoch whose timeline is still being read from the store.
+        self._held: list[Any] = []
+        self._restoring: asyncio.Task[None] | None = None
+        self._making: Timeline | None = None
+        self._releasing: _Releasing | None = None
+        self._settled = 0
+        self._current = 0
+        # The highest term of a coordinator that has let it in.
+        self._term = 0
+        # Why the coordinator has not let it in, the last time that it asked.
+        self._put_off_for = ""
+        self._done: asyncio.Future[int] | None = None
+
+    async def run(self) -> int:
+        """Live until told to stop; return the exit code."""
+        loop = asyncio.get_running_loop()
+        self._done = loop.create_future()
+        self._listener = await self._open_listener()
+        self.rejected = self._listener.rejected
+        self._port = self._listener.port
+        self._link.start()
+        beating = loop.create_task(self._beat())
+        try:
+            return await self._done
+        finally:
+            beating.cancel()
+            await self._close()
+
+    async def _open_listener(self) -> Listener:
+        try:
+            return await Listener.open(*self._listen, gate=HostGate(self))
+        except OSError as error:
+            place = print_address(*self._listen)
+            raise TransportError(
+                f"process {self.name} cannot listen at {place}: {error.strerror or error}; free it, or choose another: "
+                "--listen"
+            ) from error
+
+    async def _close(self) -> None:
+        self._end_timeline()
+        if self._listener is not None:
+            await self._listener.close()
+        await self._link.close()
+        await self.writer.close()
+
+    def end(self, code: int) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(code)
+
+    def fail(self, error: BaseException) -> None:
+        """The process cannot go on: its state is not to be trusted any more."""
+        if not is_failure(error, may_exit=self.application.may_exit):
+            raise error
+        if self._done is None or self._done.done():
+            return
+        self.problem = explain(error)
+        known = isinstance(error, StrobeError)
+        logger.error("process %s ends: %s", self.name, self.problem, exc_info=None if known else error)
+        if self.timeline is not None:
+            self.timeline.closed = True
+        self.say(Failed(self.name, self.problem))
+        self.end(1)
+
+    def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """For `loop.set_exception_handler`, where the loop is all this node's: a timer or a flush has failed."""
+        error = context.get("exception")
+        if error is not None:
+            self.fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    # The coordinator
+
+    def say(self, message: msgspec.Struct) -> None:
+        self._link.say(message)
+
+    def _greeting(self) -> Register:
+        self.claims = 0
+        return Register(
+            VERSION,
+            self.name,
+            self._instance,
+            self.epoch,
+            (self._advertise, self._port),
+            self._channels,
+            self.protocol,
+            os.getpid(),
+            socket.gethostname(),
+            {name: self._released(name, sink) for name, sink in self.sinks.items()} if not self.epoch else {},
+            self._belongs_to,
+            self._run,
+            self._term if self._belongs_to else 0,  # the terms of another system say nothing
+        )
+
+    def _released(self, name: str, sink: Sink) -> int | None:
+        try:
+            return sink.released
+        except RAISED as error:  # the user's own code; what cannot be told, the log tells
+            if not is_failure(error, may_exit=self.application.may_exit):
+                raise
+            logger.warning(
+                "sink %s of process %s cannot tell what it has released: %s", name, self.name, explain(error)
+            )
+            return None
+
+    def hear(self, order: Any) -> None:
+        """Take one message of the coordinator's."""
+        try:
+            self._hear(order)
+        except RAISED as error:  # whatever it is, this process cannot go on
+            self.fail(error)
+
+    def _hear(self, order: Any) -> None:
+        match order:
+            case Welcome():
+                self._welcomed(order)
+            case Refused():
+                self._refused(order)
+            case HeartbeatHeard():
+                self.claims = order.claims
+            case AddressBook():
+                self.addresses = order.addresses
+                if self.timeline is not None:
+                    self.timeline.reach_peers()
+                    self.timeline.outbox.reach_ended(order.addresses, order.members)
+            case TellRestore():
+                self._restore(order)
+            case TellBlank():
+                self._become_blank()
+            case LetGo():
+                self._let_go(order)
+            case Stop():
+                logger.info("process %s stops: %s", self.name, order.reason)
+                self.problem = order.reason if order.code else None
+                self.end(order.code)
+            case _:
+                self._obey(order)
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        if self._belongs_to not in ("", welcome.system):
+            here = f"of the store {welcome.store} (identity {welcome.system})"
+            reason = f"here is the coordinator of another system, {here}; this node belongs to {self._belongs_to}"
+            self._turn_from(reason)
+            return
+        if welcome.system == self.system and welcome.term < self._term:
+            self._turn_from(f"it leads in term {welcome.term}, and one of term {self._term} has taken over from it")
+            return
+        self._put_off_for = ""
+        self.system, self._term = welcome.system, welcome.term
+        self.settings = welcome.settings
+        self._current = welcome.epoch
+        self._link.unanswered_max = math.ceil(welcome.silence_s / welcome.settings.heartbeat_s)
+        self._store = canonical_url(self._store_given or welcome.store)
+        self.writer.keep_in(self._store, self.system)
+
+    def _turn_from(self, reason: str) -> None:
+        """Obey nothing of this coordinator's, and look for one that leads."""
+        self._put_off(reason)
+        self._link.reconnect()
+
+    def _refused(self, refused: Refused) -> None:
+        if refused.final:
+            self.problem = f"the coordinator refuses process {self.name}: {refused.reason}"
+            logger.error("%s", self.problem)
+            self.end(1)
+        else:
+            self._put_off(refused.reason)
+
+    def _put_off(self, reason: str) -> None:
+        """Go on with what there is, and try again; said once."""
+        if reason != self._put_off_for:
+            logger.warning("the coordinator does not take process %s yet: %s; trying again", self.name, reason)
+        self._put_off_for = reason
+
+    def _let_go(self, order: LetGo) -> None:
+        if not order.sinks:
+            self._has_left()
+        elif self._releasing is None or self._releasing.view != order.view:
+            self._stop_releasing()
+            task = asyncio.get_running_loop().create_task(self._release(order))
+            self._releasing = _Releasing(order.view, task)
+        elif self._releasing.task.done():
+            self.say(Released(self.name, order.view))  # the word was lost
+
+    async def _release(self, order: LetGo) -> None:
+        """Let out all the output of a process that has left, with its state or without (R2)."""
+        release = partial(self.writer.run, partial(self._release_all, order.sinks))
+        try:
+            await Patience(self.name, "let out its output").until_done(release)
+        except RAISED as error:  # it is done again when this node is started again
+            if not is_failure(error, awaited=True):
+                raise
+            self.fail(error)
+        else:
+            self.say(Released(self.name, order.view))
+
+    def _release_all(self, positions: dict[str, int]) -> None:
+        epoch = max(self.epoch, self._current)
+        for name, position in positions.items():
+            if name not in self.sinks:
+                problem = f"process {self.name} has left with output of its sink {name}, and has no such sink any more"
+                raise UsageError(f"{problem}; start it with that sink once more, so that it can let it out")
+            call(self.sinks[name], "restore", position, epoch=epoch, origin=epoch)
+
+    def _stop_releasing(self) -> None:
+        """Where all goes back to before this process left, it may leave again, with other output."""
+        if self._releasing is not None:
+            self._releasing.task.cancel()
+            self._releasing = None
+
+    def _has_left(self) -> None:
+        logger.info("process %s has left", self.name)
+        self.end(0)
+
+    def _obey(self, order: Any) -> None:
+        timeline = self.timeline
+        if self._restoring is not None:
+            self._held.append(order)
+        elif timeline is None:
+            self._join(order)
+        elif isinstance(order, SnapshotBegun):
+            timeline.captures.begun(order)
+        else:
+            timeline.obey(order)
+
+    # Timelines
+
+    def _restore(self, order: TellRestore) -> None:
+        """End the timeline there is, and begin that of a later epoch."""
+        if order.epoch > self.epoch:
+            self._end_timeline()
+            self.epoch = order.epoch
+            self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
+        elif self.timeline is not None:
+            self.timeline.obey(TellView(self.name, order.view))  # asked once more: say that it is there
+
+    def _end_timeline(self) -> None:
+        self._stop_releasing()
+        if self._restoring is not None:
+            self._restoring.cancel()
+            self._restoring = None
+        for timeline in (self.timeline, self._making):
+            if timeline is not None:
+                timeline.close()
+        self.timeline = self._making = None
+        self._held.clear()
+
+    async def _begin(self, order: TellRestore | TellView) -> None:
+        self._belongs_to = self.system
+        try:
+            restored = None
+            if isinstance(order, TellRestore) and order.restored is not None:
+                restored = await self._load(order.restored, order.commit)
+                restored.fork = order.fork
+            # The timeline before held buffers, in cycles of too few objects for Python to look for them soon.
+            await self.writer.run(gc.collect)
+            origin = restored.snapshot if restored is not None else "its beginning"
+            logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
+            # One that joins begins with no channels at all, and installs its first view like any other.
+            view = order.view if isinstance(order, TellRestore) else View(order.view.number - 1, (), ())
+            self._making = timeline = Timeline(self, self.epoch, view, restored)
+            await self._open_outside(timeline, restored)
+            await self.application.until_quiet()
+        except RAISED as error:  # the state could not be read: say why, and end
+            if not is_failure(error, awaited=True):
+                raise
+            self._cannot_begin(error)
+            return
+        try:
+            self._live(timeline, restored, order)
+        except RAISED as error:  # the process could not begin with it
+            self._cannot_begin(error)
+
+    async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
+        """Bring sources and sinks to where the state had come to. What they refuse, they would refuse again (E9)."""
+        try:
+            await self.patience.until_done(lambda: self.writer.run(timeline.boundary.open))
+        except UsageError as error:
+            if restored is None:
+                raise
+            raise Unrestorable(restored.snapshot, str(error)) from error
+
+    def _cannot_begin(self, error: BaseException) -> None:
+        if isinstance(error, Unrestorable):
+            self.say(CannotRestore(self.name, self.epoch, text_of(error)))
+        self.fail(error)
+
+    async def _load(self, snapshot: str, commit: EntryRef | None) -> Restored:
+        await self.application.until_quiet()
+        example = self.application.example()
+
+        def load() -> Restored:
+            store = Store.open(self._store, identity=self.system)
+            return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
+
+        return await self.patience.until_done(lambda: self.writer.run(load))
+
+    def _live(self, timeline: Timeline, restored: Restored | None, order: TellRestore | TellView) -> None:
+        self.timeline, self._making = timeline, None
+        self._restoring = None
+        timeline.reach_peers()  # addresses may have come while it was made
+        if isinstance(order, TellView):
+            timeline.tell(SnapshotsSettled(self._settled))
+            timeline.obey(order)
+        timeline.live(restored)
+        held, self._held = self._held, []
+        for order in held:
+            self._hear(order)
+
+    def _join(self, order: Any) -> None:
+        """Begin with the first view that this process is in."""
+        if isinstance(order, TellSettled):
+            self._settled = order.counter
+        elif isinstance(order, TellView) and self.name in order.view.processes:
+            self.epoch = self._current
+            self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
+
+    def _become_blank(self) -> None:
+        """The system was rolled back to before this process joined: join again; but not where it has left since."""
+        if self._releasing is not None:
+            if self._releasing.task.done():
+                self.say(Released(self.name, self._releasing.view))  # it is let go for that
+            return
+        self._end_timeline()
+        self.epoch = 0
+        self._instance = secrets.token_hex(8)
+        self._link.reconnect()
+
+    # For the timeline
+
+    @property
+    def run_directory(self) -> Path:
+        return run_directory(self._store)
+
+    def make_run_directory(self, name: str) -> Path:
+        """Return a directory of the store's run directory, made if need be; StoreError while the store is not there."""
+        return make_run_directory(self._store, self.system, name)
+
+    def open_tracer(self, epoch: int, restored: Restored | None, joined: int) -> Tracer | None:
+        return open_tracer(self, epoch, restored, joined) if self.settings.trace != "off" else None
+
+    def sign(self, snapshot: str, view: View, record: ProcessRecord) -> ProcessRecord:
+        return self._sign(snapshot, view, self.name, record) if self._sign is not None else record
+
+    async def _beat(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(self.settings.heartbeat_s)
+                self._link.beat(measure(self))
+        except Exception as error:  # noqa: BLE001 -- without a sign of life the node would count as failed anyway
+            self.fail(error)
+
+
+def _channels_of(system: System, name: str) -> tuple[ChannelSpec, ...]:
+    return tuple(spec for spec in first_view(system).channels if name in (spec.source, spec.target))

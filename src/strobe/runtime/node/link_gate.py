@@ -1,0 +1,76 @@
+"""What a listener asks of its node: whom to let in, and what to do with what has come."""
+
+from typing import TYPE_CHECKING
+
+from strobe.errors import ProtocolViolation
+from strobe.protocol import Frame, View
+from strobe.protocol.process.events import Marker
+from strobe.runtime.links.codec import FrameRejected, Hello, Refusal
+from strobe.runtime.links.handshake import refuse_hello
+from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.node.timeline import Timeline
+from strobe.user_code import RAISED
+
+if TYPE_CHECKING:
+    from strobe.runtime.node.host import Host
+
+
+class HostGate:
+    """The `Gate` of a host: hands on to its timeline. The host ends where a handler fails, or something of our own."""
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+
+    def admit(self, hello: Hello) -> Inlet | Refusal:
+        host = self._host
+        if not host.system:
+            return Refusal("not ready", final=False)
+        refusal = refuse_hello(hello, host.system, host.epoch)
+        if refusal is not None:
+            return refusal
+        return host.timeline.admit(hello) if host.timeline is not None else Refusal("not ready", final=False)
+
+    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+        try:
+            self._living.take_frame(inlet, frame, wire_bytes)
+        except FrameRejected:
+            raise
+        except RAISED as error:
+            self._host.fail(error)
+
+    def take_marker(self, inlet: Inlet, marker: Marker) -> None:
+        try:
+            self._living.take_marker(inlet, marker)
+        except FrameRejected:
+            raise
+        except RAISED as error:
+            self._host.fail(error)
+
+    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
+        try:
+            self._living.take_barrier(inlet, marker, overtaken)
+        except FrameRejected:
+            raise
+        except RAISED as error:
+            self._host.fail(error)
+
+    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
+        try:
+            self._living.take_view(inlet, view, sent_count)
+        except FrameRejected:
+            raise
+        except RAISED as error:
+            self._host.fail(error)
+
+    def disagree(self, violation: ProtocolViolation) -> None:
+        """End the node: the channel's two ends count differently, and going back is what makes them agree again."""
+        self._host.fail(violation)
+
+    def taken(self) -> bool:
+        return self._host.timeline is None or self._host.timeline.taken()
+
+    @property
+    def _living(self) -> Timeline:
+        timeline = self._host.timeline
+        assert timeline is not None, "links are dropped with their timeline"
+        return timeline

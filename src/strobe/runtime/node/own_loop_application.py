@@ -1,0 +1,323 @@
+"""A program with its own loop, as a host sees it: what it waits for, and when it is between two events.
+
+It is given messages only while it asks for them. From then until it asks again it is in an event, and so it is inside
+`atomic`; everything else waits meanwhile: cuts, orders, the end of its last event, and a rollback.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from strobe.declarations import Declaring, declare
+from strobe.errors import TransportError, UsageError
+from strobe.handlers import DECLARING, Shape, check_finished, check_function, check_methods
+from strobe.process import Process, System
+from strobe.protocol import Frame, LocalState
+from strobe.runtime.links.message_decoding import decode_frame, unpack_frame
+from strobe.runtime.node.application import Application, Captured
+from strobe.self_check import decoded_again
+from strobe.storage.content.state_codec import decode_captured
+
+if TYPE_CHECKING:
+    from strobe.runtime.node.timeline import Timeline
+    from strobe.runtime.tracing.recorder import Tracer
+
+Capture = Callable[[], Any]
+Restore = Callable[[Any], object]
+Delivery = tuple[str, list[Any]]
+
+
+class Program(Application):
+    """The state of a program with its own loop.
+
+    Each message that it receives is an event, and what it sends until it asks again belongs to the last of them. What
+    it sends on its own is an event each, and so is `atomic`.
+    """
+
+    records_at_once = 1 << 30
+    may_exit = True  # a signal may bid it to, in the middle of whatever runs on its loop
+
+    def __init__(
+        self, name: str, system: System, capture: Capture, restore: Restore, declaring: Declaring | None = None
+    ) -> None:
+        check_function(f"node {name}: `capture`", capture, Shape("capture"))
+        check_function(f"node {name}: `restore`", restore, Shape("restore", ("state",)))
+        if declaring is not None:
+            check_methods(f"node {name}", declaring, DECLARING)
+        self.name = name
+        self.inputs: tuple[str, ...] = ()
+        self.outputs: tuple[str, ...] = ()
+        self.timeline: Timeline | None = None
+        self.living = asyncio.Event()
+        # Set while no timeline is there: it was rolled back, or it has ended.
+        self.timeless = asyncio.Event()
+        self.over = False
+        self.problem: str | None = None
+        # Snapshots that the event under way has asked for.
+        self.requested = 0
+        self._decode = system.decoder.decode
+        self._rules = system.message_rules
+        self._declaring: Declaring = declaring or Process()
+        self._capture = capture
+        self._restore = restore
+        self._initial: LocalState | None = None
+        self._asking: asyncio.Future[Delivery] | None = None
+        self._waiting = False
+        self._departed: Callable[[], None] | None = None
+        self._in_event = False
+        # Of `atomic`: how many stretches are open, and whether the event under way ends with the last of them.
+        self._stretches = 0
+        self._ends_with_stretch = False
+        # Differs between two moments if the loop has turned in between, where somebody has asked at the first.
+        self._turn = 0
+        self._turning = False
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    def event(self) -> int:
+        # Between two turns of the loop nothing can leave, whatever counts as one event or several.
+        self._see_turn()
+        return self._turn
+
+    @property
+    def ready(self) -> bool:
+        # A frame may bring a cut with it: none is given to one task inside the stretch of another.
+        return self._asking is not None and not self._asking.done() and not self._stretches
+
+    @property
+    def quiet(self) -> bool:
+        return not self._in_event
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this is the last event."""
+        return self._departed is not None
+
+    async def until_quiet(self) -> None:
+        await self._quiet.wait()
+
+    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+        self.timeline = timeline
+        self.timeless.clear()
+        self.requested = 0
+        self.position = local.position if local is not None else 0
+        first = self._initial is None
+        self._initial = self._initial or decoded_again(self.name, self._capture())[0]
+        if local is not None:
+            self._become(state)
+        elif not first:  # everybody begins anew, and this program is not made anew for that
+            self._become(decode_captured(self._capture(), self._initial))
+        self.living.set()
+
+    def _become(self, state: Any) -> None:
+        check_finished(f"the `restore` of node {self.name}", self._restore(state))
+
+    def end(self) -> None:
+        self.timeline = None
+        self.timeless.set()
+        untaken = self._asking is not None and self._asking.done() and not self._waiting
+        if self.leaving or untaken:
+            # Nothing comes of the last event, nor of messages that nobody has taken and nobody may ever take.
+            self._departed = None
+            self._asking = None if untaken else self._asking
+            self.exit()
+
+    def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        self.inputs, self.outputs = inputs, outputs
+
+    def unpack(self, channel: str, frame: Frame) -> list[Any]:
+        return unpack_frame(self._decode, self.name, channel, frame)
+
+    def deliver(
+        self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None, may_pause: bool = False
+    ) -> None:
+        messages = (messages or decode_frame(self._decode, self.name, channel, frame))[consumed:]
+        if self._tracer is not None:
+            self._tracer.received(channel, frame.first_ordinal + consumed, len(messages), self.position + 1, None)
+        self.position += len(messages)
+        self._hand_over((channel, messages))
+
+    def take(self, source: str, records: list[Any]) -> None:
+        for record in records:
+            self._count(f"source {source}", record)
+        self._hand_over((source, records))
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        assert self._asking is not None, "a program gets messages only when it asks"
+        self.enter()
+        self._asking.set_result(delivery)
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """Let the program run its last event: asking gives nothing more, and the event is over when it says so."""
+        self._count("leave")
+        self._departed = then
+        self.enter()
+        self._end_asking()
+
+    def depart(self) -> bool:
+        """The last event is over; tell whether there was one."""
+        departed, self._departed = self._departed, None
+        if departed is None or self.timeline is None:
+            return False
+        self.exit()
+        self.timeline.attempt(departed)
+        return True
+
+    def capture(self) -> Captured:
+        declared = declare(self.name, self._declaring, self._rules)
+        return Captured(self._capture(), self.position, declared=declared)
+
+    def example(self) -> Any:
+        return self._capture()
+
+    # Events
+
+    @property
+    def _tracer(self) -> "Tracer | None":
+        return self.timeline.tracer if self.timeline is not None else None
+
+    def _count(self, name: str, record: Any = None) -> None:
+        """One more event is next."""
+        self.position += 1
+        if self._tracer is not None:
+            self._tracer.event(self.position, name, None, record)
+
+    def count_own(self) -> None:
+        """What the program does now it does on its own, unless it is in an event."""
+        if not self._in_event:
+            self._count("own")
+            self._end_sending()
+
+    def enter(self) -> None:
+        self._in_event = True
+        self._quiet.clear()
+        self._end_sending()
+
+    def _end_sending(self) -> None:
+        """What was sent up to now was sent by an event before this one."""
+        if self.timeline is not None:
+            self.timeline.outbox.next_event()
+
+    def exit(self) -> None:
+        """The event under way has ended: what waited for that may happen. Inside `atomic` it ends with the stretch."""
+        if self._stretches:
+            self._ends_with_stretch = True
+        elif self._in_event:
+            self._in_event = False
+            self._quiet.set()
+            if self.timeline is not None:
+                self.timeline.attempt(self.timeline.pump)
+
+    @property
+    def in_stretch(self) -> bool:
+        """Whether a stretch of `atomic` is open."""
+        return self._stretches > 0
+
+    def open_stretch(self) -> int:
+        """Begin a stretch without cuts; return what `close_stretch` is to be told."""
+        if not self._stretches:
+            self._ends_with_stretch = not self._in_event
+        self.count_own()
+        self.enter()
+        self._stretches += 1
+        self._see_turn()
+        return self._turn
+
+    def _see_turn(self) -> None:
+        """Have the turn counted that comes next."""
+        if not self._turning:
+            # Whoever is suspended from here on is resumed behind this: callbacks run in the order they are called for.
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._turned)
+
+    def _turned(self) -> None:
+        self._turn += 1
+        self._turning = False
+
+    def close_stretch(self, turn: int) -> bool:
+        """End the stretch that began in `turn`; tell whether it was left in between, by an await."""
+        self._stretches -= 1
+        if not self._stretches and self._ends_with_stretch:
+            self.exit()
+        return self._turn != turn
+
+    async def ask(self) -> Delivery:
+        """Wait for the next messages. Whoever is cancelled while it waits has not asked, and misses nothing."""
+        if self._stretches:
+            raise UsageError(
+                f"node {self.name} is asked for messages while a stretch of `atomic` is open; ask after the stretch, "
+                "and await nothing inside one"
+            )
+        if self._waiting:
+            raise UsageError(
+                f"two tasks ask node {self.name} for messages at once; let one ask, and hand on what comes"
+            )
+        if self._asking is None:
+            self._begin_asking()
+        assert self._asking is not None
+        self._waiting = True
+        try:
+            delivery = await self._asking
+        except BaseException:
+            # What was handed over just then waits for the next time; unless it is of an epoch that is over.
+            if self.timeline is None or not _has_result(self._asking):
+                self._asking = None
+            raise
+        finally:
+            self._waiting = False
+            if self.timeline is None and self._asking is None:
+                self.exit()
+        self._asking = None
+        return delivery
+
+    def _begin_asking(self) -> None:
+        if not self.leaving:
+            self.exit()
+        if self.over or self.leaving:
+            raise self._ending()
+        self._asking = asyncio.get_running_loop().create_future()
+        if self.timeline is not None:
+            self.timeline.pump_soon()
+
+    def finish(self, problem: str | None) -> None:
+        """The node has ended, for this `problem` if there was one: whoever waits is told."""
+        self.problem = problem
+        self.over = True
+        self.living.set()
+        self._end_asking()
+
+    def require_life(self) -> None:
+        """Raise TransportError where the node has ended: nothing can be sent any more."""
+        if self.over:
+            raise TransportError(self.problem or f"node {self.name} has ended")
+
+    def _end_asking(self) -> None:
+        if self._asking is not None and not self._asking.done():
+            self._asking.set_exception(self._ending())
+
+    def _ending(self) -> Exception:
+        return TransportError(self.problem) if self.problem is not None else StopAsyncIteration()
+
+
+class Stretch:
+    """A stretch without cuts. A class, since a program may open one for each message, and a generator takes longer."""
+
+    __slots__ = ("_program", "_turn")
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def __enter__(self) -> None:
+        self._turn = self._program.open_stretch()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Other tasks ran meanwhile: what they did and what this one did cannot be told apart by any cut.
+        if self._program.close_stretch(self._turn) and kind is None:
+            raise UsageError(
+                f"node {self._program.name}: something was awaited inside `atomic`, where there must be no await; "
+                "await before the stretch or after it"
+            )
+
+
+def _has_result(future: "asyncio.Future[Delivery]") -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None

@@ -1,0 +1,120 @@
+"""What a process is restored from: its part of a complete snapshot, read and checked (R1, E9)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from strobe.errors import ProtocolViolation, SnapshotCorrupt, SnapshotError, SnapshotIncomplete, UsageError
+from strobe.keyed_state import KeyedState
+from strobe.protocol import PROTOCOLS, Endpoint, Fragment, LocalState, View
+from strobe.protocol.values.log_entries import EntryRef, Manifest, ProcessRecord
+from strobe.runtime.links.message_decoding import Decode, decode_frame
+from strobe.storage import Store
+from strobe.storage.content.manifests import to_snapshot
+from strobe.storage.content.state_codec import decode_captured, encoding_of, require_state
+from strobe.user_code import RAISED, explain, is_failure
+
+WAY_OUT = "restore a snapshot of the same program, or run the program that took this one"
+
+
+class Unrestorable(SnapshotError):
+    """The process there is now cannot go on from what it was: trying again is of no use (E9)."""
+
+
+class Restored(msgspec.Struct):
+    """One process's part of `snapshot`: its state decoded, and what it needs to go on from there.
+
+    `sent_counts` are those of the senders of its incoming channels, at the cut. `frozen_number` is that of a keyed
+    state as it was read: what changes from then on can be written as a delta on what was stored (E5).
+    """
+
+    snapshot: str
+    fragment: Fragment
+    local: LocalState
+    record: ProcessRecord
+    sent_counts: dict[str, int]
+    state: Any = None
+    frozen_number: int | None = None
+    fork: bool = False
+
+
+def find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Manifest]:
+    """Return the id of a complete snapshot and what its `commit` says; without that, the whole log is read."""
+    if commit is None:
+        identity = store.resolve(snapshot)
+        return identity, store.known.committed[identity].manifest
+    entry = store.read_commit(commit)
+    if entry.snapshot != snapshot:
+        raise SnapshotCorrupt(snapshot, f"log entry {commit.position} has committed {entry.snapshot} instead")
+    return snapshot, entry.manifest
+
+
+def load_part(store: Store, identity: str, manifest: Manifest, process: str, example: Any, decode: Decode) -> Restored:
+    """Read the part of `process` from the store, every byte verified.
+
+    `example` is such a state as it captures now; `decode` is what its messages are decoded by: both must fit, before
+    anything is changed.
+    """
+    record = manifest.processes.get(process)
+    if record is None:
+        raise SnapshotIncomplete(identity, f"it has no part of process {process!r}; restore another one")
+    part = msgspec.structs.replace(manifest, processes={process: record})
+    fragment = to_snapshot(identity, part, store.read_blob).fragments[process]
+    assert fragment.state is not None, "a committed part has a state"
+    sent = {
+        channel.id: manifest.processes[channel.source].sent[channel.id].count
+        for channel in manifest.view.incoming(process)
+    }
+    state = fit_state(identity, process, fragment.state, example)
+    fit_in_flight(identity, process, fragment, decode)
+    return Restored(identity, fragment, fragment.state, record, sent, state, _freeze_number(state))
+
+
+def _freeze_number(state: Any) -> int | None:
+    if not isinstance(state, KeyedState):
+        return None
+    with state.freeze() as frozen:
+        return frozen.number
+
+
+def fit_state(snapshot: str, process: str, local: LocalState, example: Any) -> Any:
+    """Return the state; raise Unrestorable where it is not such a one as the process has now (E9)."""
+    try:
+        require_state(process, example)
+        encoding = encoding_of(example)
+        if encoding != local.encoding:
+            raise ValueError(f"it was captured as {local.encoding}, and capture() now gives {encoding}")
+        return decode_captured(example, local)
+    except (ValueError, UsageError) as error:  # msgspec's are ValueErrors
+        raise Unrestorable(snapshot, f"the state of process {process!r} does not fit: {error}; {WAY_OUT}") from error
+
+
+def fit_in_flight(snapshot: str, process: str, fragment: Fragment, decode: Decode) -> None:
+    """Raise Unrestorable where what is on the way to the process is none of its messages any more (E9)."""
+    for channel, items in fragment.in_flight.items():
+        for item in items:
+            try:
+                decode_frame(decode, process, channel, item.frame)
+            except ProtocolViolation as error:
+                raise Unrestorable(snapshot, f"what was in flight does not fit: {error}; {WAY_OUT}") from error
+
+
+@contextmanager
+def becoming(snapshot: str, process: str) -> Iterator[None]:
+    """Turn whatever the user's `restore` raises into Unrestorable."""
+    try:
+        yield
+    except RAISED as error:
+        if not is_failure(error):
+            raise
+        raise Unrestorable(snapshot, f"restore() of process {process!r} fails: {explain(error)}; {WAY_OUT}") from error
+
+
+def new_endpoint(protocol: str, process: str, view: View, epoch: int, restored: Restored | None) -> Endpoint:
+    """Return the protocol of `process` as it begins in `epoch`."""
+    kind = PROTOCOLS[protocol]
+    if restored is None:
+        return kind(process, view, epoch)
+    return kind.restored(process, view, epoch, restored.fragment, restored.sent_counts)

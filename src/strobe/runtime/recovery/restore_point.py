@@ -1,0 +1,266 @@
+"""Which snapshot the system is rolled back to: only one that is complete, verified and fits (E9, R1).
+
+Asked for a certain one, the answer is that one or the reason why not. Asked for none, it is the newest of the current
+timeline that can be restored: those that its epoch has completed, then the one that this epoch was restored from and
+those before it, and so on. What a rollback has abandoned is on none of these, and is not returned to.
+
+One that is asked for by name must also fit the system there is now, its topology (E9) and its programs (R3). The newest
+is not looked at for that. Who is in it and has left since is needed once more: to go back to before it had joined would
+undo all that was done since, and nobody asked for that. Where its programs do not fit, nothing older would, or would
+undo what was released; its process says so, and all is stopped.
+
+Restoring below released output is refused (R2): what sinks have handed out since would be handed out again. Only a fork
+may, whose output goes elsewhere.
+"""
+
+import copy
+from collections.abc import Mapping
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from strobe.errors import SnapshotError, StoreCorrupt
+from strobe.process import Process, System
+from strobe.protocol import LocalState, SnapshotId, View
+from strobe.protocol.coordinator.messages import RestoreRefused, SnapshotChosen
+from strobe.protocol.values.log_entries import EpochStart, Manifest
+from strobe.runtime.recovery.fragment_loader import Unrestorable, fit_in_flight, fit_state
+from strobe.storage import LogState, Store
+from strobe.storage.content.manifests import blobs_of
+from strobe.storage.inspection.fast_proof import prove_stored
+from strobe.storage.inspection.round_trip import round_trip
+from strobe.storage.store.snapshot_names import LATEST
+from strobe.user_code import RAISED, is_failure
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """What can be run here: the processes and channels that the system describes or that have joined it.
+
+    `lives` has the first view with each process that runs now, 0 where that was the first of all.
+    """
+
+    protocol: str
+    processes: frozenset[str]
+    channels: frozenset[tuple[str, str, str, str, str]]
+    lives: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, protocol: str, *views: View, lives: Mapping[str, int] | None = None) -> "Topology":
+        processes = frozenset(process for view in views for process in view.processes)
+        channels = frozenset(
+            (channel.id, channel.source, channel.target, channel.kind, channel.hash)
+            for view in views
+            for channel in view.channels
+        )
+        return cls(protocol, processes, channels, dict(lives or {}))
+
+    def problem(self, manifest: Manifest, by_name: bool) -> str | None:
+        """Return why a snapshot is of another topology; None where it fits, and where nobody has asked for this one."""
+        if manifest.protocol != self.protocol:
+            return f"was taken by {manifest.protocol}, and the system runs {self.protocol}"
+        if not by_name:
+            return None
+        strange = sorted(set(manifest.view.processes) - self.processes)
+        if strange:
+            return f"is of another topology: the system has no process {', '.join(strange)}"
+        taken = Topology.of(manifest.protocol, manifest.view)
+        strange_channels = taken.channels - self.channels
+        unknown = sorted(f"{name} ({kind}, {hashed_by})" for name, _, _, kind, hashed_by in strange_channels)
+        return f"is of another topology: the system has no channel {', '.join(unknown)}" if unknown else None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What was chosen, and what was passed over on the way there, with the reasons."""
+
+    event: SnapshotChosen | RestoreRefused
+    passed_over: tuple[str, ...] = ()
+
+
+def timeline(state: LogState) -> list[str]:
+    """Return the complete snapshots that lie behind the present, newest first."""
+    starts = state.starts
+    by_epoch: dict[int, list[tuple[SnapshotId, str]]] = {}
+    for name in reversed(state.committed):
+        snapshot = SnapshotId.parse(name)
+        by_epoch.setdefault(snapshot.epoch, []).append((snapshot, name))
+    found: list[str] = []
+    end: SnapshotId | None = None
+    for epoch in lineage(state.epoch, starts):
+        found += [name for snapshot, name in by_epoch.get(epoch, []) if end is None or snapshot <= end]
+        restored = starts[epoch].restored if epoch in starts else None
+        end = SnapshotId.parse(restored) if restored is not None else None
+    return found
+
+
+def lineage(epoch: int, starts: Mapping[int, EpochStart]) -> list[int]:
+    """Return the epochs that lie behind the present one, and it itself, newest first."""
+    found = [epoch]
+    while (start := starts.get(found[-1])) is not None and start.restored is not None:
+        found.append(SnapshotId.parse(start.restored).epoch)
+    return found
+
+
+def choose(
+    store: Store,
+    wanted: str | None,
+    topology: Topology,
+    fork: bool = False,
+    system: System | None = None,
+) -> Answer:
+    """Return the snapshot to restore, or why there is none. StoreError: the store cannot be read now."""
+    state = store.state()
+    starts = state.starts
+    candidates = timeline(state)
+    if wanted == LATEST and candidates:
+        wanted = candidates[0]  # and not one that a rollback has abandoned since
+    if wanted is not None:
+        try:
+            wanted = store.resolve(wanted)
+        except SnapshotError as error:
+            return Answer(RestoreRefused(str(error)))
+    elif not candidates:
+        return Answer(SnapshotChosen(None, None))
+    passed_over: list[str] = []
+    for name in candidates if wanted is None else [wanted]:
+        manifest = state.committed[name].manifest
+        problem = topology.problem(manifest, by_name=wanted is not None)
+        if problem is None and not fork:
+            problem = _below_later(state, candidates, name) or _of_earlier_life(manifest, topology.lives)
+        if problem is None:
+            problem = _unverified(store, name, manifest)
+        if problem is None and name not in candidates and not fork:
+            problem = _beside_fork(SnapshotId.parse(name).epoch, manifest, lineage(state.epoch, starts), starts)
+        if problem is None and wanted is not None and system is not None:
+            problem = _misfit(store, name, system)
+        if problem is None:
+            return Answer(SnapshotChosen(name, manifest.view), tuple(passed_over))
+        passed_over.append(f"snapshot {name} {problem}")
+    return Answer(RestoreRefused("; ".join(passed_over)))
+
+
+def _below_later(state: LogState, candidates: list[str], name: str) -> str | None:
+    """Return why, after all that later snapshots have let out, this one cannot be gone back to (R2).
+
+    The newest does not know of all of it: who left and joined again has output of an earlier life, too. So each is also
+    compared with the one before it. One that a rollback has abandoned had let out no more than what that went back to.
+    """
+    this = state.committed[name]
+    behind = [state.committed[one] for one in candidates]  # newest first
+    later = [one for one in behind if one.position > this.position]
+    # Read one after the other: there may be many, and each may be long.
+    pairs = chain(
+        pairwise(one.manifest for one in (this, *reversed(later))),
+        ((this.manifest, newest.manifest) for newest in later[:1]),
+    )
+    found = (below_released(before, after) for before, after in pairs)
+    return next((problem for problem in found if problem is not None), None)
+
+
+class Life(NamedTuple):
+    """How far the output of a process goes in a snapshot, and by which view it had joined: which of its lives it is."""
+
+    joined: int
+    sinks: Mapping[str, int]
+
+    @classmethod
+    def of(cls, process: str, manifest: Manifest) -> "Life | None":
+        if process in manifest.processes:
+            return cls(manifest.joined.get(process, 0), manifest.processes[process].sinks)
+        gone = manifest.departed.get(process)
+        return cls(gone.joined, gone.sinks) if gone is not None else None
+
+
+def below_released(manifest: Manifest, newest: Manifest) -> str | None:
+    """Return why, after all that `newest` has let out, the snapshot cannot be gone back to (R2); None where it can."""
+    for process in newest.departed | newest.processes:
+        life, later = Life.of(process, manifest), Life.of(process, newest)
+        assert later is not None, "it is in the newest"
+        is_same = life is not None and life.joined == later.joined
+        covered = life.sinks if life is not None and is_same else {}
+        for sink, position in later.sinks.items():
+            more = position - covered.get(sink, 0)
+            if more > 0:
+                return (
+                    f"lies below released output: sink {sink} of process {process} has handed out {more} more since; "
+                    "restore a newer one, or fork, with output that goes elsewhere"
+                )
+    return None
+
+
+def _of_earlier_life(manifest: Manifest, lives: Mapping[str, int]) -> str | None:
+    """Return why output could not go on from the snapshot: its process has left since and joined again.
+
+    Who joins has let out nothing, and so has another file than the one in which its output of before lies.
+    """
+    for process, record in manifest.processes.items():
+        joined = manifest.joined.get(process, 0)
+        if lives.get(process, joined) != joined and any(record.sinks.values()):
+            return (
+                f"is of an earlier life of process {process}, which has left since and joined again with its output "
+                "elsewhere; restore a newer one, or fork"
+            )
+    return None
+
+
+def _beside_fork(epoch: int, manifest: Manifest, behind: list[int], starts: Mapping[int, EpochStart]) -> str | None:
+    """Return why output could not go on from a snapshot that a fork has left behind: it goes on in the fork's file."""
+    forks = [one for one in behind if one > epoch and one in starts and starts[one].fork]
+    sinks = sorted(f"{sink} of process {name}" for name, record in manifest.processes.items() for sink in record.sinks)
+    if not forks or not sinks:
+        return None
+    return (
+        f"was left behind by the fork of epoch {forks[-1]}, in which the output of sink {sinks[0]} goes on; "
+        "fork again, with output that goes elsewhere"
+    )
+
+
+def _unverified(store: Store, name: str, manifest: Manifest) -> str | None:
+    try:
+        for ref in blobs_of(manifest):
+            store.read_blob(ref)
+        verdict = prove_stored(store, name, manifest)
+    except (StoreCorrupt, SnapshotError) as error:
+        return f"is corrupt: {error.problem}"
+    if not verdict.holds:
+        return "is inconsistent: " + "; ".join(str(finding) for finding in verdict.findings)
+    return None
+
+
+def _misfit(store: Store, name: str, system: System) -> str | None:
+    """Return why the programs of `system` cannot go on from the snapshot (R3)."""
+    try:
+        for process, fragment in store.load(name, checksums=False).fragments.items():
+            fit_in_flight(name, process, fragment, system.decode_recorded)
+            example = _example(system.processes.get(process))
+            if example is not None and fragment.state is not None:
+                state = fit_state(name, process, fragment.state, example)
+                problem = _refusal(process, system.processes[process], fragment.state, state)
+                if problem is not None:
+                    return f"is refused by process {process}: {problem}"
+    except Unrestorable as error:
+        return f"is of another schema: {error.problem}"
+    except (StoreCorrupt, SnapshotError) as error:  # somebody has removed it since it was verified
+        return f"cannot be read any more: {error.problem}"
+    return None
+
+
+def _refusal(name: str, process: Process, local: LocalState, state: object) -> str | None:
+    """Return why a copy of `process` does not become `state`, decoded from `local`; None also if it has no copy."""
+    try:
+        twin = copy.deepcopy(process)
+    except RAISED as error:  # the user's own objects
+        if not is_failure(error):
+            raise
+        return None
+    return round_trip(name, twin, local, state)
+
+
+def _example(process: Process | None) -> object | None:
+    """Return such a state as `process` captures; None where only its own program can tell."""
+    try:
+        return process.capture() if process is not None else None
+    except RAISED as error:  # the user's own code; the node that runs it says what is wrong
+        if not is_failure(error):
+            raise
+        return None

@@ -1,0 +1,180 @@
+"""The levels of verification that need the system itself: invariants and trial restore (S4, E9).
+
+A trial restore does to a throwaway copy of the system all that a restore does short of running it: topology and
+protocol must be the snapshot's, every state must decode into what the process's `capture()` returns, every message in
+flight must be one of the system's, `restore()` is called, and `capture()` must then give back what was restored.
+
+An invariant is what the system's `conserved` returns: it must be what it was in the oldest snapshot that verifies.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from strobe.causality.proof import Finding
+from strobe.errors import UNREADABLE, SnapshotNotFound
+from strobe.process import Process, System
+from strobe.protocol import LocalState, Snapshot
+from strobe.protocol.process.first_view import first_view
+from strobe.protocol.values.view import ChannelSpec
+from strobe.storage import Store
+from strobe.storage.content.state_codec import decode_captured, encoding_of, require_state
+from strobe.storage.inspection.round_trip import round_trip
+from strobe.storage.inspection.verification import HOLDS, VIOLATED, Check, Level, StoreLevels, Verified
+from strobe.user_code import RAISED, explain, is_failure
+
+LoadSystem = Callable[[], System]
+"""Returns the system with processes newly made: a trial changes them."""
+
+
+class Decoded(msgspec.Struct):
+    """A snapshot as its system sees it, with what could not be made sense of."""
+
+    states: dict[str, Any]
+    messages: list[Any]
+    findings: list[Finding]
+
+
+class TrialLevels:
+    """Verifies snapshots of one store up to any level."""
+
+    def __init__(self, store: Store, levels: StoreLevels, load: LoadSystem) -> None:
+        self._store = store
+        self._levels = levels
+        self._load = load
+        self._oldest: tuple[str, Any] | None = None
+
+    def verify(self, snapshot_id: str, level: Level) -> Verified:
+        """Return what `level` and those before it find in a complete snapshot."""
+        verified = self._levels.verify(snapshot_id, level)
+        if Level.INVARIANTS in level.included and verified.holds:
+            verified = verified.with_check(self._invariants(verified.id))
+        if Level.RESTORE in level.included and verified.holds:
+            verified = verified.with_check(self._restore(verified.id))
+        return verified
+
+    def _invariants(self, snapshot_id: str) -> Check:
+        system = self._load()
+        if system.conserved is None:
+            return Check(Level.INVARIANTS, HOLDS, "no invariant to check: the system has no `conserved`")
+        value, findings = conserved_value(system, self._store.load(snapshot_id, checksums=False))
+        oldest = self._oldest_value() if not findings else None
+        if oldest is not None and oldest[1] != value:
+            problem = f"is {value!r}, and was {oldest[1]!r} in {oldest[0]}, the oldest snapshot that verifies"
+            findings = [Finding("invariant", "conserved", problem)]
+        if findings:
+            return Check(Level.INVARIANTS, VIOLATED, "what the system conserves", tuple(findings))
+        compared = f"as in {oldest[0]}" if oldest is not None and oldest[0] != snapshot_id else "the oldest there is"
+        return Check(Level.INVARIANTS, HOLDS, f"conserved: {value!r} ({compared})")
+
+    def _oldest_value(self) -> tuple[str, Any] | None:
+        """Return the oldest snapshot that verifies, and its value of what is conserved."""
+        if self._oldest is None:
+            self._oldest = next(self._values(), None)
+        return self._oldest
+
+    def _values(self) -> Iterator[tuple[str, Any]]:
+        """Yield every snapshot that verifies, oldest first, with its value."""
+        for name in list(self._store.state().committed):
+            with suppress(SnapshotNotFound):  # it was removed meanwhile
+                if self._levels.verify(name, Level.CAUSAL).holds:
+                    value, findings = conserved_value(self._load(), self._store.load(name, checksums=False))
+                    if not findings:
+                        yield name, value
+
+    def _restore(self, snapshot_id: str) -> Check:
+        snapshot = self._store.load(snapshot_id, checksums=False)
+        system = self._load()
+        findings = tuple(trial_restore(system, snapshot))
+        if findings:
+            return Check(Level.RESTORE, VIOLATED, "trial restore", findings)
+        messages = snapshot.in_flight_messages
+        detail = f"restored {len(snapshot.fragments):,} processes, decoded {messages:,} in flight"
+        absent = [name for name in system.processes if name not in snapshot.view.processes]
+        joining = f"; not in it, and would join anew: {', '.join(absent)}" if absent else ""
+        return Check(Level.RESTORE, HOLDS, f"{detail}{joining}")
+
+
+def conserved_value(system: System, snapshot: Snapshot) -> tuple[Any, list[Finding]]:
+    """Return what the system's `conserved` makes of `snapshot`, or why it makes nothing of it."""
+    decoded = decode(system, snapshot)
+    if decoded.findings:
+        return None, decoded.findings
+    try:
+        return system.conserved_value(decoded.states, decoded.messages), []
+    except RAISED as error:  # the user's own code
+        if not is_failure(error):
+            raise
+        return None, [Finding("invariant", "conserved", f"fails: {explain(error)}")]
+
+
+def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
+    """Restore `snapshot` into the processes of `system`, which are of no other use afterwards; yield what is wrong."""
+    yield from _topology(system, snapshot)
+    decoded = decode(system, snapshot)
+    yield from decoded.findings
+    for name, state in decoded.states.items():
+        local = snapshot.fragments[name].state
+        assert local is not None, "it was decoded"
+        problem = round_trip(name, system.processes[name], local, state)
+        if problem is not None:
+            yield Finding("restore", name, problem)
+
+
+def decode(system: System, snapshot: Snapshot) -> Decoded:
+    """Decode every state and every message in flight that `system` has a process for."""
+    decoded = Decoded({}, [], [])
+    for name, fragment in snapshot.fragments.items():
+        if name not in system.processes or fragment.state is None:
+            continue
+        try:
+            decoded.states[name] = _decode_state(name, system.processes[name], fragment.state)
+        except RAISED as error:  # capture() is the user's own code
+            if not is_failure(error):
+                raise
+            problem = f"its state does not decode into what capture() returns: {explain(error)}"
+            decoded.findings.append(Finding("state", name, problem))
+        for channel, items in fragment.in_flight.items():
+            for item in items:
+                try:
+                    decoded.messages += system.decode_recorded(item.frame.body)[item.consumed :]
+                except UNREADABLE as error:
+                    problem = f"the frame of message {item.frame.first_ordinal} has none of its messages: {error}"
+                    decoded.findings.append(Finding("message", channel, problem))
+    return decoded
+
+
+def _decode_state(name: str, process: Process, local: LocalState) -> Any:
+    example = process.capture()
+    require_state(name, example)
+    if encoding_of(example) != local.encoding:
+        raise TypeError(f"the snapshot has {local.encoding}, and capture() returns {type(example).__name__}")
+    return decode_captured(example, local)
+
+
+def _topology(system: System, snapshot: Snapshot) -> Iterator[Finding]:
+    """Name what the system lacks or has otherwise, and channels that the processes of the snapshot do not know."""
+    if snapshot.protocol != system.protocol:
+        problem = f"the snapshot was taken by {snapshot.protocol}, the system runs {system.protocol}"
+        yield Finding("protocol", snapshot.protocol, problem)
+    members = set(snapshot.view.processes)
+    for name in snapshot.view.processes:
+        if name not in system.processes:
+            yield Finding("topology", name, "this process is in the snapshot, and not in the system")
+    ours = {channel.id: channel for channel in first_view(system).channels}
+    theirs = {channel.id: channel for channel in snapshot.view.channels}
+    for channel in snapshot.view.channels:
+        other = ours.get(channel.id)
+        if other is None:
+            yield Finding("topology", channel.id, "this channel is in the snapshot, and not in the system")
+        elif _ends(other) != _ends(channel):
+            yield Finding("topology", channel.id, f"is {_ends(channel)} in the snapshot, {_ends(other)} in the system")
+    for channel in ours.values():
+        if channel.id not in theirs and {channel.source, channel.target} <= members:
+            yield Finding("topology", channel.id, "this channel is in the system, and not in the snapshot")
+
+
+def _ends(channel: ChannelSpec) -> str:
+    return f"{channel.kind} from {channel.source} to {channel.target}, hashed by {channel.hash}"

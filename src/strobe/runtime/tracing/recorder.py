@@ -1,0 +1,222 @@
+"""The live trace recorder (R4): notes what a process does while it runs, and writes it as Parquet beside it.
+
+`ordinals` keeps who sent and received what, in which order; `full` also payloads, times, and what the process saw, so
+that it can be run again along the trace. The duties of a host:
+
+1. `see` whenever the process has other channels than before, and first of all before its first event.
+2. `event` and `received` before the handlers run: so what they send, and a cut inside a frame, come behind.
+3. `sent` when a frame is sealed. Recording seals all frames first, so what was sent before a cut is noted before it.
+4. `recorded` when the process has recorded for a snapshot.
+5. `close` when it will do no more in this epoch.
+
+All of these are for the thread of the process, and cost a note a frame. A segment ends at each snapshot and at a size;
+it is laid out and written in a thread of the recorder's own. In total the segments are bounded: the oldest go, up to
+one that begins at a snapshot. Where one stretch between snapshots fills the bound, recording pauses until the next.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from strobe.errors import MissingExtra
+from strobe.protocol import ChannelSpec, Fragment
+from strobe.runtime.settings import NodeSettings
+from strobe.traces.notes import Lead, Notes, Recorded, Sent, trace_name
+from strobe.user_code import summary_of
+
+if TYPE_CHECKING:
+    from strobe.runtime.recovery.fragment_loader import Restored
+    from strobe.runtime.tracing.segment_writer import TraceWriter
+
+LINES_MAX = 1 << 22
+"""A segment ends when it has so many messages, so that none takes long to write or to read."""
+FRAMES_MAX = 1 << 16
+BODY_BYTES_MAX = 32 << 20
+WAITING_MAX = 4
+"""So many times as much may wait to be written; then the trace pauses rather than fill the memory."""
+
+logger = logging.getLogger("strobe.node")
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Tracer:
+    """What one process does in one epoch. `begun` is the part of the snapshot that it was restored from, if any."""
+
+    def __init__(self, writer: "TraceWriter", *, full: bool, begun: Fragment | None = None) -> None:
+        self.full = full
+        self._writer = writer
+        self._begun = begun
+        self._thread = ThreadPoolExecutor(1, "strobe-trace")
+        self._waiting: list[tuple[Future[None], float]] = []
+        self._names: dict[str, str] = {}
+        self._processes: dict[str, None] = {}
+        self._channels: dict[str, ChannelSpec] = {}
+        self._sight: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._seen = True
+        self._random: Callable[[], int | None] = lambda: None
+        self._last = begun.state.position if begun is not None and begun.state is not None else 0
+        self._begin_segment(str(begun.snapshot) if begun is not None else None)
+
+    def see(
+        self,
+        processes: Iterable[str],
+        channels: Iterable[ChannelSpec],
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        random: Callable[[], int | None],
+    ) -> None:
+        """From its next event on the process has these inputs and outputs.
+
+        `processes` are those of the view, `channels` all that this process is an end of, ending ones too. `random`
+        gives the state of its random generator.
+        """
+        specs = tuple(channels)
+        self._processes.update(dict.fromkeys(processes))
+        for spec in specs:
+            name = self._names[spec.id] = trace_name(spec)
+            self._channels[name] = replace(spec, id=name)
+        if self._begun is not None:
+            self._thread.submit(self._writer.begin_at, self._begun, specs)
+            self._begun = None
+        self._sight, self._random, self._seen = (inputs, outputs), random, False
+
+    def event(self, position: int, name: str, at: float | None, record: Any = None) -> None:
+        """Event number `position` is next: `start`, `leave`, `timer NAME`, or `source NAME` with its `record`."""
+        self._note(Lead(position, 1, 0, None, name, at if self.full else None, self._payload(position, record)))
+
+    def received(self, channel: str, first_ordinal: int, count: int, first_position: int, at: float | None) -> None:
+        """So many messages are next, one event each; `at` is the time that all of them read."""
+        at, payload = (at, self._payload(first_position)) if self.full else (None, None)
+        self._note(Lead(first_position, count, first_ordinal, self._names[channel], None, at, payload))
+
+    def sent(self, channel: str, first_ordinal: int, count: int, events: Sequence[int], body: Any) -> None:
+        """A frame was sealed. `events`: for each event that sent some of it, its position and how many came before.
+
+        So 256 messages of which event 7 sent the first 200 and event 9 the others have the events 7, 0, 9, 200.
+        """
+        self._sends.append(Sent(self._names[channel], first_ordinal, count, events, body if self.full else None))
+        self._lines += count
+        if self.full:
+            self._bytes += len(body)
+
+    def recorded(self, snapshot: str, position: int) -> None:
+        """The process has recorded for `snapshot`, after `position` events: one segment ends and another begins."""
+        rest = self._take_back(position)
+        self._records.append(Recorded(position, snapshot))
+        self._last = position
+        self._end_segment("snapshot")
+        self._begin_segment(snapshot)
+        # A trace may be read from here: say once more what the process sees.
+        self._seen = False
+        if rest is not None:
+            self._note(replace(rest, payload=self._payload(rest.position)))
+
+    def close(self, wait: bool = False) -> None:
+        """End the trace. The last segment is written in the background, but before this program ends."""
+        self._end_segment("closed")
+        self._thread.shutdown(wait=wait)
+
+    def _note(self, lead: Lead) -> None:
+        # Not right behind a frame: a cut may fall inside it.
+        frames = len(self._leads) + len(self._sends)
+        if self._lines >= LINES_MAX or frames >= FRAMES_MAX or self._bytes >= BODY_BYTES_MAX:
+            self._end_segment("size")
+            self._begin_segment(None)
+        self._leads.append(lead)
+        self._lines += lead.length
+        self._last = lead.position + lead.length - 1
+
+    def _take_back(self, position: int) -> Lead | None:
+        """Return the events behind `position` of the frame under way, where a cut falls inside it."""
+        assert self._last >= position, "frames are noted before they are received"
+        if self._last == position:
+            return None
+        whole = self._leads.pop()
+        before = position + 1 - whole.position
+        if before:
+            self._leads.append(replace(whole, length=before))
+        return replace(whole, position=position + 1, length=whole.length - before, ordinal=whole.ordinal + before)
+
+    def _payload(self, position: int, record: Any = None) -> bytes | None:
+        """Return what a replay must be told at event `position`, if anything (`Sight`)."""
+        if not self.full or (self._seen and record is None):
+            return None
+        fields: dict[str, Any] = {} if record is None else {"record": record}
+        if not self._seen:
+            self._seen = True
+            fields |= {"inputs": self._sight[0], "outputs": self._sight[1], "random": self._random()}
+        try:
+            return _encode(fields)
+        except Exception as error:  # noqa: BLE001 -- a record of the user's: what the process can take harms no trace
+            self._flaw = f"event {position} cannot be noted: {summary_of(error)}"
+            return None
+
+    def _begin_segment(self, snapshot: str | None) -> None:
+        self._snapshot = snapshot
+        self._leads: list[Lead] = []
+        self._sends: list[Sent] = []
+        self._records: list[Recorded] = []
+        self._lines = self._bytes = 0
+        self._flaw = ""
+
+    def _end_segment(self, reason: str) -> None:
+        notes = Notes(
+            self._snapshot,
+            self._last,
+            tuple(self._processes),
+            tuple(self._channels.values()),
+            self._leads,
+            self._sends,
+            self._records,
+            reason,
+        )
+        self._waiting = [(future, size) for future, size in self._waiting if not future.done()]
+        keeping_up = sum(size for _, size in self._waiting) < WAITING_MAX
+        flaw = self._flaw or ("" if keeping_up else "more happens than can be written")
+        write = partial(self._writer.skip, reason=flaw) if flaw else self._writer.write
+        future = self._thread.submit(write, notes)
+        future.add_done_callback(_tell)
+        self._waiting.append((future, self._fullness))
+
+    @property
+    def _fullness(self) -> float:
+        """How much of the most that a segment may have is in this one."""
+        frames = len(self._leads) + len(self._sends)
+        return max(self._lines / LINES_MAX, frames / FRAMES_MAX, self._bytes / BODY_BYTES_MAX)
+
+
+def _tell(future: "Future[None]") -> None:
+    error = future.exception()
+    if error is not None:
+        logger.error("a segment of the trace was not written", exc_info=error)
+
+
+class TracedHost(Protocol):
+    """The host of a process that is traced: who it is, and the directory that its trace belongs in."""
+
+    name: str
+    settings: NodeSettings
+
+    @property
+    def run_directory(self) -> Path: ...
+
+    def make_run_directory(self, name: str) -> Path: ...
+
+
+def open_tracer(host: TracedHost, epoch: int, restored: "Restored | None", joined: int) -> Tracer:
+    """Return the recorder for the process of `host` in `epoch`, which begins at `restored`, or `joined` that view."""
+    try:
+        from strobe.runtime.tracing.segment_writer import TraceWriter
+    except ImportError as error:
+        raise MissingExtra("live", "a trace of live processes") from error
+    settings = host.settings
+    place, make = host.run_directory / "trace", partial(host.make_run_directory, "trace")
+    writer = TraceWriter(place, host.name, epoch, settings.trace, settings.trace_bytes_max, joined, make)
+    return Tracer(writer, full=settings.trace == "full", begun=restored.fragment if restored is not None else None)

@@ -1,0 +1,1 @@
+"""`strobe explain`: small scripted runs of the real protocol classes, drawn as space-time diagrams (R6)."""

@@ -1,0 +1,257 @@
+"""The proof of every snapshot (P1), recomputed as a DataFrame program.
+
+It is the program of `strobe.causality.proof`, which stays the definition: same checks, same subjects, same words. That
+one takes a snapshot at a time; this one takes a table of them. For a channel of the view, with what its two ends had
+counted and hashed and the frames recorded as in flight,
+
+    received + messages in flight = sent     and     received hash extended by the frames = sent hash.
+
+Where nothing is in flight the second is an equality of columns, and no Python runs. The tables are walked through as
+few times as can be, because on small data a shuffle costs more than what is in it.
+"""
+
+from collections.abc import Iterator
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from strobe.protocol.values.frames import FIFO
+from strobe.spark.checks.channel_hashes import ANNOUNCED, EXTENDED_HASH, hashed_frames
+from strobe.spark.schema import columns as c
+from strobe.spark.tables.store import Tables
+
+SELF_CONSISTENT = "self-consistent, signer unknown"
+"""What a proof without signatures shows, and no more."""
+
+_FINDINGS = "findings"
+_MESSAGES = "messages"
+_CHANNEL_KEY = [c.SNAPSHOT_ID, c.CHANNEL]
+
+
+def verify_proofs(tables: Tables) -> DataFrame:
+    """Return the verdict on every committed snapshot: `holds`, `violated`, or `error` where it cannot be read."""
+    return verdicts_from(tables, proof_violations(tables))
+
+
+def proof_violations(tables: Tables) -> DataFrame:
+    """Return everything that is wrong, one row each: the rule (`check`), the channel or process, and the problem."""
+    frames = examined_frames(tables.frontier_details, tables.channel_frames)
+    found = (
+        missing_fragments(tables.view_processes, tables.fragments),
+        strange_fragments(tables.fragments, tables.view_processes, tables.snapshots),
+        strange_channels(tables.channel_ends, tables.view_channels),
+        wrong_channels(tables.frontier_details, frames, tables.fragments),
+    )
+    return reduce(DataFrame.union, found).select(*c.VIOLATIONS)
+
+
+def verdicts_from(tables: Tables, violations: DataFrame) -> DataFrame:
+    """Return one verdict for each snapshot, by whether it has violations or could not be read at all."""
+    problem = sf.variant_get(c.DETAIL, "$.problem", "string")
+    line = sf.format_string("%s: %s [%s]", c.SUBJECT, problem, c.CHECK)
+    reasons = violations.groupBy(c.SNAPSHOT_ID).agg(
+        sf.array_join(sf.array_sort(sf.collect_list(line)), "; ").alias(c.REASON)
+    )
+    check = sf.lit(c.PROOF).alias(c.CHECK)
+    read = tables.snapshots.join(reasons, c.SNAPSHOT_ID, "left").select(
+        c.SNAPSHOT_ID,
+        check,
+        sf.when(sf.col(c.REASON).isNull(), c.HOLDS).otherwise(c.VIOLATED).alias(c.VERDICT),
+        sf.coalesce(c.REASON, sf.lit(SELF_CONSISTENT)).alias(c.REASON),
+    )
+    # A damaged entry of the log may have been the commit of a snapshot whose id nobody knows: its file stands for it.
+    who = sf.coalesce(c.SNAPSHOT_ID, c.URI).alias(c.SNAPSHOT_ID)
+    unread = tables.reading_errors.select(who, check, sf.lit(c.ERROR).alias(c.VERDICT), c.REASON)
+    return read.union(unread)
+
+
+def missing_fragments(view_processes: DataFrame, fragments: DataFrame) -> DataFrame:
+    missing = view_processes.join(fragments, [c.SNAPSHOT_ID, c.PROCESS], "left_anti")
+    return _violations(missing, c.PROCESS, _finding("membership", "is in the view but has no fragment"))
+
+
+def strange_fragments(fragments: DataFrame, view_processes: DataFrame, snapshots: DataFrame) -> DataFrame:
+    """Fragments of no process of the view, of another process or snapshot, or recorded in another view."""
+    known = view_processes.withColumn("known", sf.lit(True))
+    labelled = fragments.join(known, [c.SNAPSHOT_ID, c.PROCESS], "left").join(snapshots, c.SNAPSHOT_ID)
+    return _violations(
+        labelled,
+        c.PROCESS,
+        sf.when(sf.col("known").isNull(), _finding("membership", "has a fragment but is not in the view")),
+        sf.when(
+            sf.col(c.RECORDED_BY) != sf.col(c.PROCESS),
+            _finding("membership", "has the fragment of %s", c.RECORDED_BY),
+        ),
+        sf.when(
+            sf.col(c.RECORDED_SNAPSHOT) != sf.col(c.SNAPSHOT_ID),
+            _finding("membership", "has a fragment of the snapshot %s", c.RECORDED_SNAPSHOT),
+        ),
+        sf.when(
+            sf.col(c.RECORDED_VIEW) != sf.col(c.VIEW_ID),
+            _finding("membership", "recorded in view %s, the snapshot is of %s", c.RECORDED_VIEW, c.VIEW_ID),
+        ),
+    )
+
+
+def strange_channels(channel_ends: DataFrame, view_channels: DataFrame) -> DataFrame:
+    """Ends recorded by a process whose ends they are not in the view."""
+    ends = channel_ends.join(view_channels, _CHANNEL_KEY, "left")
+    received = sf.col(c.RECEIVED_COUNT).isNotNull() | sf.col(c.IN_FLIGHT_FRAMES).isNotNull()
+    strange = (
+        sf.col(c.SOURCE).isNull()
+        | (sf.col(c.SENT_COUNT).isNotNull() & (sf.col(c.SOURCE) != sf.col(c.PROCESS)))
+        | (received & (sf.col(c.TARGET) != sf.col(c.PROCESS)))
+    )
+    problem = "is recorded by %s, but is not its channel in the view"
+    return _violations(ends.where(strange), c.CHANNEL, _finding("membership", problem, c.PROCESS))
+
+
+def examined_frames(frontiers: DataFrame, channel_frames: DataFrame) -> DataFrame:
+    """Each frame in flight with what is wrong with it: by itself, and in its place among the others."""
+    checkable = frontiers.where(_checkable())
+    of_receivers = channel_frames.join(checkable, _CHANNEL_KEY).where(sf.col(c.PROCESS) == sf.col(c.TARGET))
+    in_place = Window.partitionBy(*_CHANNEL_KEY).orderBy(c.FRAME)
+    same_ordinal = Window.partitionBy(*_CHANNEL_KEY, c.FIRST_ORDINAL).orderBy(c.FRAME)
+    following = sf.col(c.FIRST_ORDINAL) + sf.col(c.MESSAGE_COUNT)
+    return (
+        hashed_frames(of_receivers)
+        .withColumns(
+            {
+                "due": sf.coalesce(sf.lag(following).over(in_place), sf.col(c.RECEIVED_COUNT) + 1),
+                "repeated": sf.row_number().over(same_ordinal) > 1,
+            }
+        )
+        .withColumn(_FINDINGS, _compact(*_frame_findings()))
+    )
+
+
+def wrong_channels(frontiers: DataFrame, frames: DataFrame, fragments: DataFrame) -> DataFrame:
+    """Channels that were forgotten, and those whose ends and frames do not fit together."""
+    in_flight = frames.groupBy(*_CHANNEL_KEY).agg(
+        sf.sum(sf.col(c.MESSAGE_COUNT) - sf.col(c.CONSUMED)).alias(_MESSAGES),
+        sf.flatten(sf.collect_list(_FINDINGS)).alias(_FINDINGS),
+        sf.max_by(EXTENDED_HASH, c.FRAME).alias(EXTENDED_HASH),
+    )
+    present = fragments.groupBy(c.SNAPSHOT_ID).agg(sf.collect_set(c.PROCESS).alias("present"))
+    channels = (
+        frontiers.join(in_flight, _CHANNEL_KEY, "left")
+        .join(present, c.SNAPSHOT_ID)
+        .withColumns(
+            {
+                # Before anything is asked of them: what `size` says of NULL depends on the session.
+                _FINDINGS: sf.coalesce(_FINDINGS, sf.array()),
+                _MESSAGES: sf.coalesce(_MESSAGES, sf.lit(0)),
+                EXTENDED_HASH: sf.coalesce(EXTENDED_HASH, c.RECEIVED_HASH),
+            }
+        )
+    )
+    found = _compact(_forgotten(), _uncheckable(), *_end_findings(), *_count_findings(), _hash_finding())
+    return _about(channels, c.CHANNEL, sf.concat(_FINDINGS, found))
+
+
+def _recorded() -> Column:
+    """Whether both ends of a channel were recorded."""
+    needed = (c.SENT_COUNT, c.RECEIVED_COUNT, c.IN_FLIGHT_FRAMES)
+    return reduce(Column.__and__, (sf.col(name).isNotNull() for name in needed))
+
+
+def _checkable() -> Column:
+    """Whether a channel was recorded, and has a hash that it can have."""
+    return _recorded() & sf.col(c.UNUSED_HASH).isNotNull()
+
+
+def _forgotten() -> Column:
+    """A channel whose processes have fragments, but not its ends in them; one without is found by its process."""
+    who = sf.when(sf.col(c.SENT_COUNT).isNull(), sf.col(c.SOURCE)).otherwise(sf.col(c.TARGET))
+    present = sf.array_contains("present", sf.col(c.SOURCE)) & sf.array_contains("present", sf.col(c.TARGET))
+    return sf.when(~_recorded() & present, _finding("forgotten", "is in the view but not in the fragment of %s", who))
+
+
+def _uncheckable() -> Column:
+    problem = _finding("hash", "cannot be checked: no %s channel has the hash %s", c.KIND, c.HASH)
+    return sf.when(_recorded() & ~_checkable(), problem)
+
+
+def _end_findings() -> Iterator[Column]:
+    """What is wrong with the hash of one end by itself: its length, or that it is not that of an unused channel."""
+    due = sf.length(c.UNUSED_HASH)
+    for who, count, running in ((c.SOURCE, c.SENT_COUNT, c.SENT_HASH), (c.TARGET, c.RECEIVED_COUNT, c.RECEIVED_HASH)):
+        yield sf.when(
+            _checkable() & (sf.length(running) != due),
+            _finding("hash", "%s has a hash of %s bytes, and %s gives %s", who, sf.length(running), c.HASH, due),
+        ).when(
+            _checkable() & (sf.col(count) == 0) & (sf.col(running) != sf.col(c.UNUSED_HASH)),
+            _finding("hash", "%s counts no message, but its hash is not that of an unused channel", who),
+        )
+
+
+def _frame_findings() -> Iterator[Column]:
+    fifo, place = sf.col(c.KIND) == FIFO, sf.col(c.FRAME)
+    count, consumed = sf.col(c.MESSAGE_COUNT), sf.col(c.CONSUMED)
+    first = sf.col(c.FIRST_ORDINAL) + consumed
+    yield sf.when(
+        fifo & (first != sf.col("due")), _finding("order", "message %s is in flight where %s is due", first, "due")
+    )
+    yield sf.when(~fifo & sf.col("repeated"), _finding("order", "message %s is in flight twice", first))
+    yield sf.when(
+        fifo & (consumed > 0) & (place > 0),
+        _finding("frame", "in-flight frame %s cannot have messages consumed: it is not the first", place),
+    )
+    yield (
+        sf.when(
+            sf.col(c.FIRST_ORDINAL) < 1,
+            _finding("frame", "in-flight frame %s cannot begin with message %s", place, c.FIRST_ORDINAL),
+        )
+        .when(
+            consumed >= count,
+            _finding("frame", "in-flight frame %s of %s messages cannot have %s consumed", place, count, consumed),
+        )
+        .when(
+            ~sf.col(ANNOUNCED).eqNullSafe(count),
+            _finding("frame", "in-flight frame %s says %s messages, its body does not", place, count),
+        )
+    )
+
+
+def _count_findings() -> Iterator[Column]:
+    sent, received, messages = sf.col(c.SENT_COUNT), sf.col(c.RECEIVED_COUNT), sf.col(_MESSAGES)
+    ahead = "%s had received %s messages, %s had sent %s: the cut is inconsistent"
+    yield sf.when(_checkable() & (received > sent), _finding("cut", ahead, c.TARGET, received, c.SOURCE, sent))
+    lost = sent - received - messages
+    what = sf.when(lost > 0, sf.format_string("%s missing", lost)).otherwise(sf.format_string("%s too many", -lost))
+    yield sf.when(
+        _checkable() & (received <= sent) & (lost != 0),
+        _finding("count", "%s sent, %s received, %s in flight: %s", sent, received, messages, what),
+    )
+
+
+def _hash_finding() -> Column:
+    """Compared only where all else holds: what is malformed or miscounted cannot hash right."""
+    sound = sf.size(_FINDINGS) == 0
+    counted = sf.col(c.RECEIVED_COUNT) + sf.col(_MESSAGES) == sf.col(c.SENT_COUNT)
+    different = sf.col(EXTENDED_HASH) != sf.col(c.SENT_HASH)
+    return sf.when(
+        _checkable() & sound & counted & different,
+        _finding("hash", "what was received and is in flight is not what %s sent", c.SOURCE),
+    )
+
+
+def _finding(check: str, problem: str, *values: Column | str) -> Column:
+    text = sf.format_string(problem, *values) if values else sf.lit(problem)
+    return sf.struct(
+        sf.lit(check).alias(c.CHECK), sf.to_variant_object(sf.struct(text.alias("problem"))).alias(c.DETAIL)
+    )
+
+
+def _compact(*findings: Column) -> Column:
+    return sf.array_compact(sf.array(*findings))
+
+
+def _violations(rows: DataFrame, subject: str, *findings: Column) -> DataFrame:
+    """Return a row for each of `findings` that is not NULL, about the column `subject`."""
+    return _about(rows, subject, _compact(*findings))
+
+
+def _about(rows: DataFrame, subject: str, findings: Column) -> DataFrame:
+    return rows.select(c.SNAPSHOT_ID, sf.col(subject).alias(c.SUBJECT), sf.inline(findings))

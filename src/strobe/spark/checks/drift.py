@@ -1,0 +1,84 @@
+"""Drift: what is wrong only in comparison with the snapshots before (G1). Pure functions over manifests.
+
+A drift check looks at a snapshot and those committed before it, in the order of the log and of the same epoch: a
+rollback starts positions and channels anew. Everything it needs is in the log, so it comes out the same whoever
+computes it, however often, after whatever restart; nothing is kept from one batch to the next.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from strobe.causality.proof import Finding
+from strobe.protocol.values.log_entries import Commit
+
+WINDOW = 10
+"""Over how many snapshots, the one that is judged included."""
+
+ChannelKey = tuple[str, int]
+"""The id of a channel, and its incarnation: one that was taken down and set up again is another."""
+
+
+class Observed(NamedTuple):
+    """What drift checks compare of a snapshot."""
+
+    epoch: int
+    positions: dict[str, int]
+    waiting: dict[str, int]
+    """Messages in flight to each process."""
+    in_flight: dict[ChannelKey, int]
+    """Messages in flight on each channel that has any."""
+
+
+def observe(commit: Commit) -> Observed:
+    """Take from a commit what drift checks compare."""
+    manifest = commit.manifest
+    incarnations = {channel.id: channel.incarnation for channel in manifest.view.channels}
+    positions: dict[str, int] = {}
+    waiting: dict[str, int] = {}
+    in_flight: dict[ChannelKey, int] = {}
+    for process, record in manifest.processes.items():
+        positions[process] = record.position
+        total = 0
+        for channel, section in record.in_flight.items():
+            if section.messages:
+                in_flight[channel, incarnations.get(channel, 0)] = section.messages
+                total += section.messages
+        waiting[process] = total
+    return Observed(manifest.epoch, positions, waiting, in_flight)
+
+
+class DriftCheck(NamedTuple):
+    """A check of a snapshot against those before it; `find` is given all of the window, oldest first."""
+
+    name: str
+    find: Callable[[Sequence[Observed]], Iterator[Finding]]
+
+
+def growing_channels(window: Sequence[Observed]) -> Iterator[Finding]:
+    """A channel that has had more in flight in each snapshot than in the one before: its receiver does not keep up."""
+    growing = list(window[-1].in_flight)
+    for before, after in reversed(list(pairwise(window))):
+        # From the newest back: few channels are left after a step or two.
+        growing = [key for key in growing if before.in_flight.get(key, 0) < after.in_flight.get(key, 0)]
+    for key in growing:
+        counts = [one.in_flight.get(key, 0) for one in window]
+        problem = f"has had more in flight in each of {len(counts)} snapshots: {counts[0]} to {counts[-1]} messages"
+        yield Finding(CHANNEL_GROWTH, key[0], problem)
+
+
+def standing_processes(window: Sequence[Observed]) -> Iterator[Finding]:
+    """A process that has had something to receive in each snapshot, and has run no event between them."""
+    last = window[-1]
+    for process, position in last.positions.items():
+        if all(one.positions.get(process) == position and one.waiting[process] for one in window):
+            problem = (
+                f"stands still at position {position} over {len(window)} snapshots, "
+                f"with {last.waiting[process]} messages in flight to it"
+            )
+            yield Finding(STANDSTILL, process, problem)
+
+
+CHANNEL_GROWTH = "channel-growth"
+STANDSTILL = "standstill"
+DRIFT_CHECKS = (DriftCheck(CHANNEL_GROWTH, growing_channels), DriftCheck(STANDSTILL, standing_processes))

@@ -1,0 +1,49 @@
+"""Stable predicates as checks of the pipeline (G2): what is a violation, and what is only worth knowing.
+
+A deadlock is a violation. That not all has ended, or that something is garbage, is no fault by itself: the verdict is
+`undecided`, and the reason says what there is.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from strobe.causality.pictures import Picture
+from strobe.causality.predicates import Predicate, deadlock, garbage, listed, termination
+from strobe.causality.proof import Finding
+from strobe.spark.schema import columns as c
+
+
+class Answer(NamedTuple):
+    """The verdict on one check of one snapshot, the reason, and what is wrong."""
+
+    verdict: str
+    reason: str
+    findings: tuple[Finding, ...] = ()
+
+
+NOTHING_DECLARED = Answer(c.UNDECIDED, "no process declares anything")
+
+
+def _deadlock(picture: Picture) -> Answer:
+    found = deadlock(picture)
+    findings = (
+        Finding(Predicate.DEADLOCK, one, f"waits for {listed(names)} in vain") for one, names in found.waits.items()
+    )
+    return Answer(c.VIOLATED if found.holds else c.HOLDS, str(found), tuple(findings))
+
+
+def _termination(picture: Picture) -> Answer:
+    found = termination(picture)
+    return Answer(c.HOLDS if found.holds else c.UNDECIDED, str(found))
+
+
+def _garbage(picture: Picture) -> Answer:
+    found = garbage(picture)
+    return Answer(c.UNDECIDED if found.holds else c.HOLDS, str(found))
+
+
+CHECKS: dict[str, Callable[[Picture], Answer]] = {
+    Predicate.DEADLOCK: _deadlock,
+    Predicate.TERMINATION: _termination,
+    Predicate.GARBAGE: _garbage,
+}

@@ -1,0 +1,115 @@
+"""How far a stream has read a log (S1, D2): a position, and the checksum of the entry before it.
+
+By the checksum, a stream that goes on knows that it goes on in the same log. In a store that was restored from an older
+copy and has grown since, other entries are at the same positions, and those up to the offset would never be looked at.
+An offset without a checksum is one that somebody has chosen, is of an earlier Strobe, or comes after a damaged entry.
+"""
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from strobe.errors import StoreError, UsageError
+from strobe.storage.entries.log_file import entry_name
+from strobe.storage.files.checksummed_json import stated_checksum
+from strobe.storage.log.follower import CommitReader, Follower
+
+POSITION, CHECKSUM = "position", "checksum"
+LOOK_EVERY_S = 0.1
+"""Spark asks many times as often what is new, and an object store would be asked as often."""
+
+Offset = dict[str, Any]
+
+
+class OtherLog(StoreError):
+    """The log is not the one that an offset is of; `what` is how one knows."""
+
+    def __init__(self, url: str, what: str) -> None:
+        super().__init__(
+            url,
+            f"{what} before: this is an older copy of the store, and what has come to it since would be missed; "
+            "bring the newer one back, or begin anew, in another directory (--to) or with another checkpoint",
+        )
+
+
+class StreamedLog:
+    """The log of the store at `url` as a stream reads it, from offset to offset. `store_id` is as for a Follower."""
+
+    def __init__(self, url: str, store_id: str | None = None) -> None:
+        self._url = url
+        self._store_id = store_id
+        self._follower: Follower | None = None
+        self._known: Offset | None = None
+        self._is_read = False
+        self._look_again_s = 0.0
+
+    @property
+    def follower(self) -> Follower:
+        if self._follower is None:
+            self._follower = Follower(self._url, self._store_id)
+        return self._follower
+
+    @property
+    def end(self) -> int:
+        """How far the log was read."""
+        return self._follower.end if self._follower is not None else 0
+
+    def advance(self) -> int:
+        """Read what is new, and return the position after it."""
+        end = self.follower.advance()
+        self._is_read = True
+        return end
+
+    def look(self) -> None:
+        """Read what is new, unless that was done or tried just now."""
+        if time.monotonic() >= self._look_again_s:
+            try:
+                self.advance()
+            finally:
+                self._look_again_s = time.monotonic() + LOOK_EVERY_S
+
+    def offset(self, position: int) -> Offset:
+        """Return the offset at a position up to which the log was read."""
+        checksum = self.follower.checksum_before(position)
+        return {POSITION: position} if checksum is None else {POSITION: position, CHECKSUM: checksum}
+
+    def read_to(self, offset: Offset) -> Follower:
+        """Return a follower that has read up to `offset`; raise StoreError where it cannot, or in another log."""
+        if self.end < offset[POSITION] and self.advance() < offset[POSITION]:
+            raise OtherLog(self._url, _ends_before(offset))
+        self.require(offset)
+        return self.follower
+
+    def require(self, offset: Offset) -> None:
+        """Raise OtherLog where the log, as far as it could be read, is not the one that `offset` is of."""
+        if CHECKSUM not in offset or offset == self._known:
+            return
+        position = offset[POSITION]
+        if self.end < position:
+            if self._is_read:
+                raise OtherLog(self._url, _ends_before(offset))
+            return
+        if self.follower.checksum_before(position) not in (None, offset[CHECKSUM]):
+            raise OtherLog(self._url, f"{entry_name(position - 1)} is another entry than was read")
+        self._known = offset
+
+
+def refuse_other_log(url: str, store_id: str, offset: Offset) -> None:
+    """Raise UsageError where the log of the store is not the one that `offset` is of; not where it cannot be read."""
+    if CHECKSUM not in offset:
+        return
+    with suppress(StoreError):
+        if stated_checksum(CommitReader(url).read_raw(offset[POSITION] - 1)) == offset[CHECKSUM]:
+            return
+    log = StreamedLog(url, store_id)
+    try:
+        log.advance()
+        log.require(offset)
+    except OtherLog as error:
+        raise UsageError(str(error)) from error
+    except StoreError:
+        pass  # the stream says so, and waits
+
+
+def _ends_before(offset: Offset) -> str:
+    return f"ends before {entry_name(offset[POSITION])}, up to which it was read"

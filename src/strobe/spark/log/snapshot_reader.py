@@ -1,0 +1,175 @@
+"""The bytes of committed snapshots as a worker reads them: entries and blobs, verified, and by position (S2)."""
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StoreFormatError, StrobeError
+from strobe.protocol.values.fragment import Snapshot
+from strobe.protocol.values.log_entries import BlobRef, Commit, Manifest
+from strobe.storage.content.manifests import blobs_of_process, to_snapshot
+from strobe.storage.entries.log_file import entry_name
+from strobe.storage.files.backend import Place
+from strobe.storage.files.header import read_header
+from strobe.storage.log.follower import CommitReader, Follower
+
+_NOTHING = memoryview(b"")
+_SOUND_MAX = 100_000
+
+
+class Damage(NamedTuple):
+    """A file of the store that cannot be used, and why."""
+
+    place: str
+    problem: str
+
+
+DAMAGE = (StoreCorrupt, StoreFormatError)
+"""What is wrong with a store, and stays so: any other StoreError may be over by the next try."""
+
+
+class Unavailable(Exception):
+    """The store or the output cannot be reached now; the batch has to be tried again. The message is for people."""
+
+
+def is_transient(error: Exception) -> bool:
+    """Tell whether `error` says nothing about a snapshot: only that its bytes could not be had now."""
+    return isinstance(error, StoreError) and not isinstance(error, DAMAGE)
+
+
+def new_marker() -> str:
+    """Return what `marked` puts before a reason. Nobody can guess it: the text of an error may quote what users say."""
+    return f"unavailable-{secrets.token_hex(16)}:"
+
+
+@contextmanager
+def marked(marker: str, *, damage_too: bool = True) -> Iterator[None]:
+    """Let what cannot be had now be known by `marker`, to who is left with the text that Spark makes of an error.
+
+    Where `damage_too` is false, damage is not among it: there it says something about a snapshot.
+    """
+    try:
+        yield
+    except (StoreError, Unavailable) as error:
+        if isinstance(error, DAMAGE) and not damage_too:
+            raise
+        raise Unavailable(f"{marker} {error}") from error
+
+
+def unavailable_reason(error: Exception, marker: str) -> str | None:
+    """Say what could not be had now, where that is why Spark has failed: all it keeps of what Python raised is text."""
+    found = re.search(f"{re.escape(marker)} (.*)", str(error))
+    return found[1] if found else None
+
+
+def place_and_problem(error: Exception, place: str) -> tuple[str, str]:
+    """Return the file that `error` is about, which is `place` where it does not say, and what is wrong with it."""
+    if isinstance(error, StoreCorrupt):
+        place = error.place
+    if isinstance(error, SnapshotError | StoreError):
+        return place, error.problem.removeprefix(f"{place}: ")
+    return place, f"cannot be read: {str(error) if isinstance(error, StrobeError) else repr(error)}"
+
+
+def absence(place: Place, store_id: str) -> str | None:
+    """Say why the store whose header says `store_id` is not at `place`; None where it is."""
+    try:
+        found = read_header(place).store
+    except StoreError as error:
+        return error.problem
+    return None if found == store_id else "is another store than the one that this began with"
+
+
+class StoredBytes:
+    """The entries and blobs of the store at `url`, whose header must say `store_id`. A shared state is read once."""
+
+    def __init__(self, url: str, store_id: str) -> None:
+        self._reader = CommitReader(url)
+        self._place = self._reader.place
+        self._store_id = store_id
+        self._sound: set[BlobRef] = set()
+        self._follower: Follower | None = None
+
+    @property
+    def url(self) -> str:
+        return self._place.url
+
+    def address(self, name: str) -> str:
+        """Return where the file `name` of the store is."""
+        return f"{self._place.url}/{name}"
+
+    def commit(self, position: int, snapshot_id: str | None = None) -> Commit | Damage:
+        """Return the commit at `position`, which must be of `snapshot_id` if given, or what is wrong with it."""
+        try:
+            if snapshot_id is None:
+                return self._reader.read_commit(position)
+            return self._reader.read_commit_of(snapshot_id, position)
+        except DAMAGE as error:
+            return _damage(entry_name(position), error.problem)
+
+    def frames(self, manifest: Manifest, position: int) -> tuple[dict[BlobRef, memoryview], list[Damage]]:
+        """Return the blobs of frames of a snapshot, and which of all its blobs are damaged.
+
+        States may be gigabytes, and the proof is not about them: they are read for their checksums and let go.
+        """
+        frames: dict[BlobRef, memoryview] = {}
+        damaged: list[Damage] = []
+        for record in manifest.processes.values():
+            for ref in blobs_of_process(record):
+                try:
+                    if ref is record.frames:
+                        frames[ref] = self._reader.read_blob(ref)
+                    else:
+                        self._check(ref)
+                except Exception as error:
+                    # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
+                    if is_transient(error):
+                        raise
+                    damaged.append(Damage(*place_and_problem(error, entry_name(position))))
+        return frames, damaged
+
+    def snapshot(
+        self, snapshot_id: str, manifest: Manifest, position: int, frames: Mapping[BlobRef, memoryview]
+    ) -> Snapshot | Damage:
+        """Return a snapshot with these blobs of frames and without its states, or why it cannot be put together."""
+        try:
+            return to_snapshot(snapshot_id, manifest, lambda ref: frames.get(ref, _NOTHING))
+        except Exception as error:  # noqa: BLE001 -- whatever a manifest says, it fails its own snapshot alone
+            return Damage(
+                *place_and_problem(error, entry_name(position))
+            )  # sections that do not fit, ids that are none
+
+    def absence(self) -> str | None:
+        """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""
+        return absence(self._place, self._store_id)
+
+    def require_present(self) -> None:
+        """Raise Unavailable where the store is not there, or is another."""
+        if (absence := self.absence()) is not None:
+            raise Unavailable(f"store {self.url}: {absence}")
+
+    def is_removed(self, snapshot_id: str, position: int) -> bool:
+        """Tell whether the log says that what was committed at `position` was removed: then its blobs may be gone.
+
+        Raise StoreError where it does not even say that the snapshot was committed there.
+        """
+        if self._follower is None:
+            self._follower = Follower(self._place.url, self._store_id)
+        if not self._follower.is_removed(snapshot_id):
+            self._follower.advance()
+        self._follower.require_commit(snapshot_id, position)
+        return self._follower.is_removed(snapshot_id)
+
+    def _check(self, ref: BlobRef) -> None:
+        if ref in self._sound:
+            return
+        self._reader.read_blob(ref)
+        if len(self._sound) >= _SOUND_MAX:
+            self._sound.clear()
+        self._sound.add(ref)
+
+
+def _damage(place: str, problem: str) -> Damage:
+    return Damage(place, problem.removeprefix(f"{place}: "))

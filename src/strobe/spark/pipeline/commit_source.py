@@ -1,0 +1,128 @@
+"""The commits of a store as a stream: one small row for each, in the order of the log; offsets are log positions (S1).
+
+It is what drives the pipeline. A row names the position of a commit that took effect, or of an entry that is damaged,
+and the positions of the commits before it; whoever works on a snapshot reads the rest by itself.
+
+A store that is not there, or has gone, or is another one, is one in which nothing is new: the stream waits.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from strobe.errors import StoreError
+from strobe.spark.checks.snapshot_checker import COMMITS
+from strobe.spark.log.offsets import POSITION, Offset, StreamedLog
+from strobe.spark.log.partitioning import grouped
+from strobe.spark.log.snapshot_reader import marked
+from strobe.storage.log.follower import Follower
+
+SOURCE = "strobe_commits"
+URL, STORE_ID, MARKER, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = (
+    "path",
+    "storeId",
+    "marker",
+    "history",
+    "partitions",
+    "rowsMax",
+)
+CommitRow = tuple[int, str | None, str | None, list[int]]
+
+
+class CommitsSource(DataSource):
+    """`spark.readStream.format(SOURCE)`. Options: the path of a store and its id; see the constants for the others."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(COMMITS)
+
+    def streamReader(self, schema: StructType) -> "CommitsReader":  # noqa: N802 -- the name is Spark's
+        options = self.options
+        numbers = (int(options[name]) for name in (HISTORY_LENGTH, PARTITIONS, ROWS_MAX))
+        return CommitsReader(options[URL], options[STORE_ID], options[MARKER], *numbers)
+
+
+class CommitRows(InputPartition):
+    """Some consecutive rows."""
+
+    def __init__(self, rows: Sequence[CommitRow]) -> None:
+        super().__init__(None)
+        self.rows = list(rows)
+
+
+class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the log in the driver; the rows are so few bytes that they travel with the tasks.
+
+    That the store cannot be read now is told with `marker` before it (`marked`).
+    """
+
+    def __init__(self, url: str, store_id: str, marker: str, history: int, partitions: int, rows_max: int) -> None:
+        self._log = StreamedLog(url, store_id)
+        self._marker = marker
+        self._history = history
+        self._partitions = partitions
+        self._rows_max = rows_max
+        self._last: int | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return {POSITION: 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        # All that is committed is to be judged, and not all that could be read: here a store that has gone is told.
+        with marked(self._marker):
+            self._last = self._log.advance()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        with marked(self._marker):
+            end = self._end() if self._last is None else self._last
+            self._log.require(start)
+            if end <= start[POSITION]:
+                return start
+            rows = self._log.follower.between(start[POSITION], end)
+            if isinstance(limit, ReadMaxRows) and len(rows) > limit.max_rows:
+                return self._log.offset(rows[limit.max_rows].position)
+            # A begin or an abort is nothing new by itself: the offset moves on when there is something to judge.
+            return self._log.offset(end) if rows or isinstance(limit, ReadAllAvailable) else start
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[CommitRows]:
+        with marked(self._marker):
+            self._log.read_to(start)
+            follower = self._log.read_to(end)
+            rows = iter(self._rows(follower, start[POSITION], end[POSITION]))
+        groups = grouped(follower.between(start[POSITION], end[POSITION]), self._partitions)
+        return [CommitRows(list(islice(rows, len(group)))) for group in groups]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, CommitRows), "it is one of `partitions`"
+        columns = zip(*partition.rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, COMMITS, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=COMMITS)
+
+    def _rows(self, follower: Follower, start: int, end: int) -> list[CommitRow]:
+        before = [one.position for one in follower.between(0, start) if one.snapshot_id is not None]
+        before = before[len(before) - min(self._history, len(before)) :]
+        rows: list[CommitRow] = []
+        for one in follower.between(start, end):
+            rows.append((one.position, one.snapshot_id, one.problem, before))
+            if one.snapshot_id is not None and self._history:
+                before = [*before, one.position][-self._history :]
+        return rows
+
+    def _end(self) -> int:
+        """Return how far the log goes, or was read where it cannot be read now."""
+        with suppress(StoreError):
+            self._log.look()
+        return self._log.end

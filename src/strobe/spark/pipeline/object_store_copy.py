@@ -1,0 +1,66 @@
+"""The tables of a pipeline in an object store: whole batches, copied there when they are done, their verdicts last.
+
+What the pipeline goes by stays on the disk of its machine: Spark's checkpoint, and the tables themselves. So what is
+missing in the object store, because somebody was killed or it could not be reached, is seen and made up for.
+"""
+
+from pathlib import Path
+
+from strobe.errors import StoreError, UsageError
+from strobe.storage.files.urls import place_at
+
+
+class Published:
+    """The copies at `url` of the tables under `root`; `tables` in the order in which a batch is written."""
+
+    def __init__(self, url: str, root: Path, tables: tuple[str, ...], identity: str) -> None:
+        self._place = place_at(url)
+        self._root = root
+        self._tables = tables
+        self._identity = identity
+
+    def refuse_others(self) -> None:
+        """Raise UsageError where another machine's pipeline writes there."""
+        if not (self._root / self._identity).exists() and self._place.read(self._identity) is not None:
+            raise UsageError(
+                f"{self._place.url} has the verdicts of a pipeline whose checkpoint is not on this machine "
+                f"({self._root}); go on where it was, or give another --to"
+            )
+
+    def publish(self) -> None:
+        """Copy what is done and not there yet; OSError where that cannot be now."""
+        try:
+            self._publish(self._identity)
+            done = {path.name for path in (self._root / self._tables[-1]).glob("*.parquet")}
+            for table in self._tables:
+                found = {path.name for path in (self._root / table).glob("*.parquet")}
+                for name in sorted((found & done) - self._there(table)):
+                    self._publish(f"{table}/{name}")
+                    self._there(table).add(name)
+        except StoreError as error:
+            raise OSError(str(error)) from error
+
+    def forget(self, names: list[str]) -> None:
+        """Remove these files there, too."""
+        try:
+            for name in names:
+                table, _, file = name.rpartition("/")
+                self._there(table).discard(file)
+            self._place.remove(names)
+        except StoreError as error:
+            raise OSError(str(error)) from error
+
+    def _there(self, table: str) -> set[str]:
+        """Return what is there of a table. It is asked for once: only this pipeline changes it."""
+        place = f"{self._place.url}/{table}"
+        if place not in _known:
+            _known[place] = set(self._place.names(table))
+        return _known[place]
+
+    def _publish(self, name: str) -> None:
+        path = self._root / name
+        if path.exists():
+            self._place.create(name, [path.read_bytes()])
+
+
+_known: dict[str, set[str]] = {}

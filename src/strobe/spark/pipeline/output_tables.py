@@ -1,0 +1,288 @@
+"""What the pipeline leaves behind: the tables `verdicts`, `violations` and `quarantine` as Parquet, by batches (D2).
+
+    TO/pipeline.json                        which store this is about
+    TO/checkpoint/                          how far Spark is
+    TO/verdicts/batch-00000000000000000007.parquet, and so in violations/ and quarantine/
+    TO/tmp/                                 files being written
+    TO/lock                                 held by the one pipeline that writes here
+
+A batch is one file of each table. A file is written elsewhere, synced, and given its name in one step, so that a reader
+sees all of it or nothing. The verdicts come last: whoever sees a verdict sees what it is about, and a batch whose
+verdicts are there is done, however often Spark gives it to us again. Nothing is ever changed or written twice.
+
+Where TO is in an object store, this is a directory of the machine's, and what is done is copied from there.
+"""
+
+import fcntl
+import os
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import pyarrow.parquet as pq
+
+from strobe.errors import UNREADABLE, MissingComponent, UsageError
+from strobe.spark.log.offsets import POSITION, Offset
+from strobe.spark.pipeline.checkpoint import COMMITS, OFFSETS, last_batch, mend, offset_after
+from strobe.spark.pipeline.object_store_copy import Published
+from strobe.spark.schema import columns as c
+from strobe.spark.schema.output_schema import Row, to_arrow
+from strobe.storage.files.urls import canonical_url, is_object_url, locate, run_directory
+
+VERDICTS, VIOLATIONS, QUARANTINE = "verdicts", "violations", "quarantine"
+TABLES = (VIOLATIONS, QUARANTINE, VERDICTS)
+"""In the order in which a batch is written."""
+CHECKPOINT, IDENTITY, LOCK, UNFINISHED = "checkpoint", "pipeline.json", "lock", "tmp"
+VERSION = 1
+POSITIONS = b"strobe.positions"
+TOTALS = b"strobe.totals"
+"""What the verdicts of a batch say of themselves, in the metadata of their file."""
+
+Totals = dict[str, dict[str, int]]
+"""How many verdicts of each kind each check has."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What is remembered of the store that the tables are about."""
+
+    version: int
+    store: str
+    url: str
+
+
+class Outputs:
+    """The directory that a pipeline writes to; `claim` it before writing."""
+
+    def __init__(self, to: str | Path) -> None:
+        self.published: Published | None = None
+        if is_object_url(to):
+            self.to = canonical_url(to)
+            self.root = run_directory(to) / "pipeline"
+            self.published = Published(self.to, self.root, TABLES, IDENTITY)
+        else:
+            self.root = locate(to)
+            self.to = str(self.root)
+        self._lock: int | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / CHECKPOINT
+
+    def path(self, table: str, batch_id: int) -> Path:
+        return self.root / table / f"batch-{batch_id:020d}.parquet"
+
+    def claim(self) -> Self:
+        """Become the one pipeline that writes here, until `release`; refuse where there is another, or other files."""
+        self.refuse_others()
+        try:
+            for name in (*TABLES, UNFINISHED):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise MissingComponent(f"{self.root} cannot be written to: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise UsageError(
+                f"another pipeline is writing to {self.root}; stop it first, or give this one a directory of its own"
+            ) from None
+        self._tidy()
+        try:
+            self.publish()  # what one that was killed has not
+        except OSError as error:
+            self.release()
+            raise MissingComponent(f"{self.to} cannot be written to: {error}") from error
+        return self
+
+    def publish(self) -> None:
+        """Copy what is done to the object store, where there is one; OSError where that cannot be now."""
+        if self.published is not None:
+            self.published.publish()
+
+    def _tidy(self) -> None:
+        """Remove what a pipeline that was killed has left unfinished; give each table a file that says its columns."""
+        try:
+            for leftover in (self.root / UNFINISHED).iterdir():
+                leftover.unlink(missing_ok=True)
+            mend(self.checkpoint)
+            for table in TABLES:
+                if not (path := self.root / table / "columns.parquet").exists():
+                    self._create(path, partial(pq.write_table, to_arrow(table, [])))
+        except OSError as error:
+            self.release()
+            raise MissingComponent(f"{self.root} cannot be written to: {error.strerror or error}") from error
+
+    def release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self.claim()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def identify(self, store: str, url: str) -> None:
+        """Remember the store; refuse another one than before, and a directory whose checkpoint was taken away."""
+        path = self.root / IDENTITY
+        if not path.exists():
+            raw = msgspec.json.encode(Identity(VERSION, store, url)) + b"\n"
+            try:
+                self._create(path, lambda unfinished: unfinished.write_bytes(raw))
+            except OSError as error:
+                raise MissingComponent(f"{self.root} cannot be written to: {error.strerror or error}") from error
+            return
+        known = self.identity()
+        assert known is not None, "it exists"
+        if known.store != store:
+            raise UsageError(
+                f"{self.root} holds the verdicts on another store ({known.url}); "
+                "give each store a directory of its own with --to"
+            )
+        if self.batches() and not (self.checkpoint / OFFSETS).exists():
+            raise UsageError(
+                f"{self.root} has verdicts but no {CHECKPOINT}, so how far they go is not known; "
+                "put it back, or begin anew in another directory"
+            )
+        if (given := last_batch(self.checkpoint / OFFSETS)) >= 0:
+            self._forget_unknown(given)
+
+    def _forget_unknown(self, given: int) -> None:
+        """Remove the batches after the last that Spark knows to have given out: it will give them out differently."""
+        try:
+            self.forget_from(given + 1)
+        except OSError as error:
+            raise MissingComponent(f"{self.to} cannot be written to: {error.strerror or error}") from error
+
+    def identity(self) -> Identity | None:
+        """Return what is known of the store, or None where nothing was written yet."""
+        path = self.root / IDENTITY
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Identity)
+        except FileNotFoundError:
+            return None
+        except (*UNREADABLE, OSError) as error:
+            raise UsageError(f"{path} cannot be read ({error}); give another directory with --to") from error
+        if found.version != VERSION:
+            raise UsageError(
+                f"{path} is of version {found.version}, and this Strobe writes {VERSION}; give another --to"
+            )
+        return found
+
+    def is_done(self, batch_id: int) -> bool:
+        """Tell whether everything about a batch is written."""
+        return self.path(VERDICTS, batch_id).exists()
+
+    def positions(self, batch_id: int) -> str | None:
+        """Return the positions of the log that the verdicts of a batch are about, as they were given to `write`."""
+        found = (pq.read_schema(self.path(VERDICTS, batch_id)).metadata or {}).get(POSITIONS)
+        return found.decode() if found is not None else None
+
+    def totals(self, batch_id: int) -> Totals | None:
+        """Return how many verdicts of each kind each check has, up to this batch and with it.
+
+        Each batch adds to what the one before it says, so that nobody has to read a million of them. None where that
+        one is not there.
+        """
+        if batch_id < 0:
+            return {}
+        path = self.path(VERDICTS, batch_id)
+        found = pq.read_schema(path).metadata.get(TOTALS) if path.exists() else None
+        return msgspec.json.decode(found, type=Totals) if found is not None else None
+
+    def forget_from(self, batch_id: int) -> None:
+        """Remove a batch and all after it: Spark has forgotten them, and gives their snapshots out again otherwise."""
+        found = [path for table in TABLES for path in (self.root / table).glob("batch-*.parquet")]
+        # The last first, and of each its verdicts: wherever this ends, what is left is whole, and no number is missing
+        # below one that is there.
+        order = {table: place for place, table in enumerate(TABLES)}
+        for path in sorted(found, key=lambda path: (_batch_id(path), order[path.parent.name]), reverse=True):
+            if _batch_id(path) >= batch_id:
+                if self.published is not None:
+                    self.published.forget([f"{path.parent.name}/{path.name}"])
+                path.unlink()
+                _sync(path.parent)
+
+    def last_noted(self) -> int:
+        """Return the last batch that Spark, too, knows to be done, and does not give to us again; -1 if none."""
+        return last_batch(self.checkpoint / COMMITS)
+
+    def noted_offset(self) -> Offset:
+        """Return how far in the log Spark, too, knows to be: the offset at the end of that batch."""
+        return offset_after(self.checkpoint, self.last_noted())
+
+    def noted_position(self) -> int:
+        return int(self.noted_offset()[POSITION])
+
+    def batches(self) -> list[int]:
+        """Return the numbers of the batches that are done."""
+        found = (self.root / VERDICTS).glob("batch-*.parquet")
+        return sorted(map(_batch_id, found))
+
+    def write(self, table: str, batch_id: int, rows: list[Row], positions: str = "") -> None:
+        """Write one table of a batch; OSError where that cannot be now. Only verdicts have a file without rows."""
+        path = self.path(table, batch_id)
+        if rows or table == VERDICTS or path.exists():
+            found = to_arrow(table, rows)
+            noted = {POSITIONS: positions.encode()}
+            if table == VERDICTS and (before := self.totals(batch_id - 1)) is not None:
+                noted[TOTALS] = msgspec.json.encode(_added(before, rows))
+            found = found.replace_schema_metadata({**(found.schema.metadata or {}), **noted})
+            self._create(path, partial(pq.write_table, found, compression="zstd"))
+
+    def read(self, table: str, batch_id: int) -> list[Row]:
+        """Return the rows of one table of a batch; its details stay encoded."""
+        path = self.path(table, batch_id)
+        return pq.ParquetFile(path).read().to_pylist() if path.exists() else []
+
+    def _create(self, path: Path, write: Callable[[Path], Any]) -> None:
+        unfinished = self.root / UNFINISHED / f"{os.getpid()}-{path.parent.name}-{path.name}"
+        try:
+            write(unfinished)
+            _sync(unfinished)
+            unfinished.replace(path)
+            _sync(path.parent)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def refuse_others(self) -> None:
+        """Raise UsageError where this is not a directory of ours, or to become one."""
+        if self.published is not None:
+            self.published.refuse_others()
+        if self.root.exists() and not self.root.is_dir():
+            raise UsageError(f"{self.root} is not a directory; give a directory with --to")
+        known = {*TABLES, CHECKPOINT, IDENTITY, LOCK, UNFINISHED}
+        foreign = (
+            sorted(path.name for path in self.root.iterdir() if path.name not in known) if self.root.exists() else []
+        )
+        if foreign:
+            raise UsageError(
+                f"{self.root} holds other things ({', '.join(foreign[:3])}); give a directory of its own with --to"
+            )
+
+
+def _added(before: Totals, verdicts: list[Row]) -> Totals:
+    counts = {check: Counter(found) for check, found in before.items()}
+    for row in verdicts:
+        counts.setdefault(row[c.CHECK], Counter())[row[c.VERDICT]] += 1
+    return {check: dict(found) for check, found in counts.items()}
+
+
+def _batch_id(path: Path) -> int:
+    return int(path.stem.removeprefix("batch-"))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,237 @@
+"""The streaming pipeline (D2): each snapshot of a store judged as it commits, its verdicts written exactly once.
+
+One Structured Streaming query follows the commits (commit_source.py), and judges them batch by batch (batch.py). What
+cannot be done now is tried again: where the store has gone, or the disk with the output is full, the query ends with
+the reason and is started anew, and Spark gives it the batch that it was at.
+"""
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from strobe.errors import MissingComponent, StoreError, StoreMissing
+from strobe.spark.checks.drift import WINDOW
+from strobe.spark.checks.snapshot_checker import Examination, ExpectedSigners
+from strobe.spark.log.log_head import LogHead
+from strobe.spark.log.offsets import refuse_other_log
+from strobe.spark.log.snapshot_reader import marked, new_marker, unavailable_reason
+from strobe.spark.log.spark_errors import is_disk_full
+from strobe.spark.pipeline import commit_source as source
+from strobe.spark.pipeline.alerts import AlertHooks
+from strobe.spark.pipeline.batch import OnStep, Plan, judge
+from strobe.spark.pipeline.commit_source import CommitsSource
+from strobe.spark.pipeline.invariants import Invariant, check_invariants, problem_of
+from strobe.spark.pipeline.output_tables import Outputs
+from strobe.spark.session.shipping import Carried, carried, is_remote, is_shipped, require_on_workers
+from strobe.spark.tables.by_position import tasks_max
+from strobe.storage.files.backend import Place
+from strobe.storage.files.header import read_header
+from strobe.storage.files.urls import canonical_url, place_at
+
+SNAPSHOTS_PER_BATCH = 2000
+LOOK_EVERY_S = 0.2
+LOG_EVERY_S = 1.0
+"""How often the log is looked at, beside the stream."""
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Between one try and the next, while nothing succeeds."""
+TRIES_ONCE = 5
+"""With `once`, so many tries without any success are enough."""
+
+
+class CarriedCommits(Carried, CommitsSource):
+    """The commits of a store where nothing of Strobe is installed."""
+
+
+class Options(NamedTuple):
+    """What a pipeline does besides the proofs."""
+
+    invariants: tuple[Invariant, ...] = ()
+    alerts: AlertHooks = AlertHooks()
+    signers: ExpectedSigners | None = None
+    drift_window: int = WINDOW
+    snapshots_per_batch: int = SNAPSHOTS_PER_BATCH
+    predicates: tuple[str, ...] = ()
+    invariant_timeout_s: float | None = None
+    """For an invariant each time it is asked about some snapshots; None: as long as it takes."""
+
+
+def identity_of(place: Place, *, once: bool) -> str | None:
+    """Return the identity of the store at `place`; None where there is none yet, unless it is wanted `once` and now.
+
+    Raise StoreError where waiting for it is of no use.
+    """
+    try:
+        return read_header(place).store
+    except StoreError as error:
+        if once or not isinstance(error, StoreMissing) or place.unusable(creating=True):
+            raise
+        return None
+
+
+class Watch:
+    """Told of what happens while a pipeline runs; says whether it should stop. This one says nothing."""
+
+    def look(self) -> bool:
+        """Called a few times a second; True ends the pipeline."""
+        return False
+
+    def trouble(self, reason: str) -> None:
+        """Something cannot be done now, and is tried again."""
+
+
+class Pipeline:
+    """A pipeline from the store at `url` to the directory `to`; one at a time writes there."""
+
+    def __init__(self, spark: SparkSession, url: str | Path, to: str | Path, options: Options | None = None) -> None:
+        self.spark = spark
+        self.url = canonical_url(url)
+        self.outputs = Outputs(to)
+        self.options = options or Options()
+        self.on_step: OnStep | None = None
+        self._marker = new_marker()
+        self._failures = 0
+        self._stopping = threading.Event()
+        self._head: LogHead | None = None
+        self._look_again_s = 0.0
+
+    def run(self, *, once: bool = False, watch: Watch | None = None) -> None:
+        """Judge what is committed, and with `once` no more than that; else until `watch` says so."""
+        watch = watch or Watch()
+        check_invariants(self.spark, self.options.invariants, self._examination("").checks)
+        if self.options.signers is not None:
+            require_on_workers(self.spark, "cryptography", "signatures are checked with")
+        with self.outputs:
+            store_id = self._wait_for_store(once, watch)
+            if store_id is None:
+                return
+            self.outputs.identify(store_id, self.url)
+            refuse_other_log(self.url, store_id, self.outputs.noted_offset())
+            self.spark.dataSource.register(CarriedCommits if is_shipped(self.spark) else CommitsSource)
+            while not self._follow(store_id, once, watch):
+                if self._pause(watch):
+                    return
+
+    def _examination(self, store_id: str) -> Examination:
+        options = self.options
+        return Examination(self.url, store_id, options.drift_window, options.signers, options.predicates)
+
+    def _wait_for_store(self, once: bool, watch: Watch) -> str | None:
+        """Return the identity of the store, when there is one; None where `watch` wants to stop before."""
+        place = place_at(self.url)
+        told = False
+        while (store_id := identity_of(place, once=once)) is None:
+            if not told:
+                watch.trouble(f"store {self.url} does not exist yet; waiting for it")
+            told = True
+            if watch.look():
+                return None
+            time.sleep(LOOK_EVERY_S)
+        return store_id
+
+    def _follow(self, store_id: str, once: bool, watch: Watch) -> bool:
+        """Run one query; return whether the pipeline is done, rather than in trouble."""
+        self._stopping.clear()
+        noted_before = self.outputs.last_noted()
+        query: Any = None
+        try:
+            query = self._start(store_id, once)
+            while not query.awaitTermination(LOOK_EVERY_S):
+                self._look_at_log(store_id, watch)
+                if watch.look():
+                    return True
+            return True
+        except PySparkException as error:
+            if self.outputs.last_noted() > noted_before:
+                self._failures = 0
+            self._failures += 1
+            self._tell(error, once, watch)
+            return False
+        except Py4JError as error:
+            raise MissingComponent(f"Spark has ended by itself ({error}); start the pipeline again") from error
+        finally:
+            if query is not None:
+                self._stop(query, watch)
+
+    def _stop(self, query: Any, watch: Watch) -> None:
+        # That cancels what runs, and what is cancelled must not be taken for an invariant that fails.
+        self._stopping.set()
+        try:
+            query.stop()
+        except (PySparkException, Py4JError):
+            with suppress(PySparkException, Py4JError):
+                if query.isActive:
+                    watch.trouble("the batch under way does not end, and is left; it is judged anew the next time")
+
+    @property
+    def committed(self) -> int:
+        """How many snapshots are known to be committed since those that were judged before this run."""
+        return self._head.committed if self._head is not None else 0
+
+    def _look_at_log(self, store_id: str, watch: Watch) -> None:
+        """Tell why the log cannot be read: to the stream, that is a store in which nothing is new."""
+        if time.monotonic() < self._look_again_s:
+            return
+        self._look_again_s = time.monotonic() + LOG_EVERY_S
+        if self._head is None:
+            self._head = LogHead(self.url, store_id, self.outputs.noted_position())
+        known = self._head.problem
+        self._head.look()
+        if self._head.problem is not None and self._head.problem != known:
+            watch.trouble(f"{self._head.problem}; trying again")
+
+    def _start(self, store_id: str, once: bool) -> Any:
+        options = self.options
+        examination = self._examination(store_id)
+        plan = Plan(self.outputs.to, examination, options.invariants, options.alerts, options.invariant_timeout_s)
+        on_step, marker = self.on_step, self._marker
+
+        # Behind a Connect server, judging is in another process, which ends with the query.
+        stopping = _never if is_remote(self.spark) else self._stopping.is_set
+
+        def judge_batch(commits: DataFrame, batch_id: int) -> None:
+            with marked(marker):
+                judge(plan, commits, batch_id, on_step, stopping)
+
+        commits = (
+            self.spark.readStream.format(source.SOURCE)
+            .option(source.STORE_ID, store_id)
+            .option(source.MARKER, self._marker)
+            .option(source.HISTORY_LENGTH, max(0, self.options.drift_window - 1))
+            .option(source.PARTITIONS, tasks_max(self.spark))
+            .option(source.ROWS_MAX, self.options.snapshots_per_batch)
+            .load(self.url)
+        )
+        # A Connect server judges in a process of its own, which has nothing of Strobe but what the function brings.
+        function = carried(judge_batch) if is_remote(self.spark) else judge_batch
+        # Without a scheme, it would be in the file system of the cluster. No URI: Spark takes a %20 for what it says.
+        checkpoint = f"file://{self.outputs.checkpoint}"
+        writer = commits.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
+        return (writer.trigger(availableNow=True) if once else writer).start()
+
+    def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:
+        """Say what went wrong; raise it where trying again is of no use."""
+        known = unavailable_reason(error, self._marker)
+        if known is None and is_disk_full(error):
+            known = "Spark has no space left on a disk"
+        reason = known or problem_of(error)
+        if (once and self._failures >= TRIES_ONCE) or (known is None and self._failures >= len(PAUSES_S)):
+            raise MissingComponent(f"the pipeline cannot go on: {reason}") from error
+        watch.trouble(f"{reason}; trying again")
+
+    def _pause(self, watch: Watch) -> bool:
+        until_s = time.monotonic() + PAUSES_S[min(self._failures, len(PAUSES_S)) - 1]
+        while time.monotonic() < until_s:
+            if watch.look():
+                return True
+            time.sleep(LOOK_EVERY_S)
+        return False
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,69 @@
+"""What a run of the pipeline came to, read from the tables that it wrote."""
+
+from collections import Counter
+from typing import Any
+
+from strobe.spark.pipeline.output_tables import QUARANTINE, VERDICTS, Outputs, Totals
+from strobe.spark.schema import columns as c
+from strobe.spark.schema.output_schema import Row
+
+SHOWN_MAX = 1000
+"""Of the verdicts that do not hold, and of quarantine, so many are kept to be shown; the tables have all of them."""
+
+
+class Results:
+    """The batches that were not done when this was made, and those that have become so since: what this run judged."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+        # Spark notes a batch as done after its verdicts are written: one that was killed in between is ours again.
+        self._next = outputs.last_noted() + 1
+        self.checks: dict[str, Counter[str]] = {}
+        self.shown: list[Row] = []
+        self.quarantine: list[Row] = []
+        self.quarantined = 0
+        self.snapshots = 0
+        self.rows = 0
+
+    @property
+    def failing(self) -> int:
+        return sum(found[c.VIOLATED] + found[c.ERROR] for found in self.checks.values())
+
+    @property
+    def holds(self) -> bool:
+        return not self.failing and not self.quarantined
+
+    def refresh(self) -> None:
+        """Take in the batches that are new."""
+        while self._outputs.is_done(self._next):
+            self._take(self._outputs.read(VERDICTS, self._next))
+            found = self._outputs.read(QUARANTINE, self._next)
+            self.quarantined += len(found)
+            self.quarantine += found[: SHOWN_MAX - len(self.quarantine)]
+            self._next += 1
+
+    def _take(self, verdicts: list[Row]) -> None:
+        self.snapshots += len({row[c.SNAPSHOT_ID] for row in verdicts})
+        self.rows += len(verdicts)
+        for row in verdicts:
+            self.checks.setdefault(row[c.CHECK], Counter())[row[c.VERDICT]] += 1
+            if row[c.VERDICT] in (c.VIOLATED, c.ERROR) and len(self.shown) < SHOWN_MAX:
+                self.shown.append(row)
+
+    def totals(self) -> Totals | None:
+        """Return how many verdicts of each kind each check has in all batches, those before this run too, if known."""
+        return self._outputs.totals(self._next - 1)
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it for `--json`."""
+        return {
+            "to": self._outputs.to,
+            "holds": self.holds,
+            "snapshots": self.snapshots,
+            "verdicts": self.rows,
+            "checks": self.checks,
+            "totals": self.totals(),
+            "failing": self.shown,
+            "quarantined": self.quarantined,
+            "quarantine": self.quarantine,
+        }

@@ -1,0 +1,71 @@
+"""The rows of `activity`, `declared_waits` and `declared_references`: what stable predicates go by (G2)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from strobe.declarations import Waits
+from strobe.spark.rows.committed_snapshot import CommittedSnapshot
+from strobe.spark.schema.arrow import Rows
+
+Member = tuple[int, bool, bool, str | None, int | None]
+"""The number of a term, whether any of its members suffices and whether it times out; the member, or its term."""
+
+
+def activity(snapshot: CommittedSnapshot, process: str | None) -> Rows:
+    """A row for each process of the view."""
+    picture = snapshot.picture()
+    waiting = dict.fromkeys(picture.stances, 0)
+    for channel in snapshot.view.channels:
+        if channel.target in waiting:
+            waiting[channel.target] += picture.in_flight.get(channel.id, 0)
+    rows = [
+        (snapshot.id, name, stance.declared.active, stance.timers, waiting[name])
+        for name, stance in picture.stances.items()
+        if process in (None, name)
+    ]
+    yield from _chunks(rows)
+
+
+def declared_waits(snapshot: CommittedSnapshot, process: str | None) -> Rows:
+    """A row for each member of each term of a wait."""
+    picture = snapshot.picture()
+    rows = [
+        (snapshot.id, name, *member, member[3] is not None and picture.need_not_count(name, member[3]))
+        for name, stance in picture.stances.items()
+        if stance.declared.waits is not None and process in (None, name)
+        for member in terms(stance.declared.waits)
+    ]
+    yield from _chunks(rows)
+
+
+def declared_references(snapshot: CommittedSnapshot, process: str | None) -> Rows:
+    """A row for each reference, and for each holder that has none."""
+    picture = snapshot.picture()
+    rows: list[tuple[Any, ...]] = [
+        (snapshot.id, keeper, holder, name)
+        for keeper, stance in picture.stances.items()
+        if process in (None, keeper)
+        for holder, names in stance.declared.references.items()
+        for name in names or (None,)
+    ]
+    if process is None:
+        rows += [(snapshot.id, None, None, name) for name in sorted(picture.carried)]
+    yield from _chunks(rows)
+
+
+def terms(waits: Waits) -> Iterator[Member]:
+    """Yield the members of a wait and of those within, which are numbered from 0; what has none is left out."""
+    numbered = [waits]
+    for number, term in enumerate(numbered):
+        for member in term.processes:
+            if isinstance(member, str):
+                yield number, term.any_suffices, term.times_out, member, None
+            else:
+                # One without members gets no row, and is met by that.
+                yield number, term.any_suffices, term.times_out, None, len(numbered)
+                numbered.append(member)
+
+
+def _chunks(rows: list[tuple[Any, ...]]) -> Rows:
+    if rows:
+        yield [list(column) for column in zip(*rows, strict=True)], 0

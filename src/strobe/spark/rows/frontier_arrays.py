@@ -1,0 +1,132 @@
+"""What all processes of a snapshot recorded at one side of their channels, taken together.
+
+There are thousands of such ends in a snapshot, and tables are made of thousands of snapshots: they are gone through as
+seldom as can be, and by what goes through all of them in one call. What they are called, and where each channel of the
+view lies among them, is nearly always what it was in an earlier snapshot of the view, and is found once.
+"""
+
+from binascii import unhexlify
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from strobe.spark.rows.encoded_frontiers import Layout
+from strobe.storage.entries.commit_decoder import EncodedEnds
+
+_KNOWN_MAX = 64
+_count = attrgetter("count")
+_hash = attrgetter("hash")
+
+
+class End(Protocol):
+    """A frontier; its hash is bytes, or hexadecimal as manifests have it."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def hash(self) -> bytes | str: ...
+
+
+Parts = Mapping[str, Mapping[str, Any]]
+"""What each process recorded of each channel."""
+Wanted = list[tuple[str, str]]
+"""The channels of a view, each with the process at one side of it."""
+
+
+class Names:
+    """Which processes recorded which channels, and where those lie that are `wanted`: -1 where they do not."""
+
+    def __init__(self, parts: Parts, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.channels = list(chain.from_iterable(parts.values()))
+        self._processes, self._sizes = list(parts), [len(part) for part in parts.values()]
+        pairs = ((channel, process) for process, part in parts.items() for channel in part)
+        places = {pair: place for place, pair in enumerate(pairs)}
+        self.places: npt.NDArray[np.int64] = np.array([places.get(pair, -1) for pair in wanted], np.int64)
+        self.all_there = bool((self.places >= 0).all())
+        encoded = all(isinstance(part, EncodedEnds) for part in parts.values())
+        self._layout = Layout(list(parts.values())) if encoded else None
+
+    def are_of(self, parts: Parts) -> bool:
+        """Tell whether `parts` has these names, in this order."""
+        return (
+            self._processes == list(parts)
+            and self._sizes == [len(part) for part in parts.values()]
+            and self.channels == list(chain.from_iterable(parts.values()))
+        )
+
+    def read(self, parts: Parts) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]] | None:
+        """Return counts and hashes from the bytes of `parts`; None where they have other names, or are no bytes."""
+        if self._layout is None or self._processes != list(parts):
+            return None
+        encoded = [part.raw for part in parts.values() if isinstance(part, EncodedEnds)]
+        return self._layout.read(encoded)
+
+
+class Ends:
+    """The ends in `parts`, one process after the other: their `counts`, and their hashes."""
+
+    def __init__(self, parts: Parts, wanted: Wanted) -> None:
+        self._values: list[Any] = []
+        self._table: npt.NDArray[np.uint8] | None = None
+        known = _known.get(id(wanted))
+        if known is not None and known.wanted is wanted and (read := known.read(parts)) is not None:
+            self.names = known
+            self.counts, self._table = read
+            return
+        self.names = _names(parts, wanted)
+        self._values = list(chain.from_iterable(part.values() for part in parts.values()))
+        self.counts = _as_array(list(map(_count, self._values)))
+
+    def hash_table(self) -> npt.NDArray[np.uint8] | None:
+        """The hashes as rows of bytes; None where they are not all of one length."""
+        if self._table is None:
+            self._table = _table(list(map(_hash, self._values)))
+        return self._table
+
+    def hashes(self) -> list[bytes]:
+        """The hashes one by one."""
+        return [*map(hash_bytes, self._values)] if self._values else [row.tobytes() for row in self._rows()]
+
+    def _rows(self) -> Sequence[npt.NDArray[np.uint8]]:
+        return [] if self._table is None else list(self._table)
+
+
+_known: dict[int, Names] = {}
+
+
+def _names(parts: Parts, wanted: Wanted) -> Names:
+    known = _known.get(id(wanted))
+    if known is not None and known.wanted is wanted and known.are_of(parts):
+        return known
+    if len(_known) >= _KNOWN_MAX:
+        _known.clear()
+    found = _known[id(wanted)] = Names(parts, wanted)
+    return found
+
+
+def _as_array(counts: list[int]) -> npt.NDArray[Any]:
+    try:
+        return np.array(counts, np.int64)
+    except OverflowError:
+        return np.array(counts, object)
+
+
+def _table(hashes: list[Any]) -> npt.NDArray[np.uint8] | None:
+    lengths = set(map(len, hashes))
+    if len(lengths) != 1 or lengths == {0}:
+        return None
+    try:
+        joined = unhexlify("".join(hashes)) if isinstance(hashes[0], str) else b"".join(hashes)
+    except ValueError:  # a digit that is none: whose, is found one by one
+        return None
+    return np.frombuffer(joined, np.uint8).reshape(len(hashes), -1)
+
+
+def hash_bytes(end: End) -> bytes:
+    """Return the hash of one end."""
+    return bytes.fromhex(end.hash) if isinstance(end.hash, str) else end.hash

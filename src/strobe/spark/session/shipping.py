@@ -1,0 +1,122 @@
+"""The package itself, sent to the executors of a cluster that do not have it installed (D6).
+
+Spark unpacks an archive into the working directory of each executor, under the name given behind a `#`, and has that
+directory on the path of its Python workers. So every package is an archive under its own name, and can be imported,
+compiled parts too, which no zip file on the path can offer. Workers need Spark, pyarrow and numpy of their own, as for
+any Arrow function; and the same Python and platform as here, because compiled parts fit no other.
+"""
+
+import atexit
+import functools
+import io
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from strobe.errors import MissingComponent
+from strobe.spark.session import bootstrap
+
+_NEEDED = ("strobe", "pyspark_strobe", "msgspec", "xxhash", "blake3")
+_OPTIONAL = ("obstore",)
+"""For stores in an object store."""
+PACKAGES = (*_NEEDED, *(name for name in _OPTIONAL if find_spec(name) is not None))
+"""Strobe, and what it is made of wherever it reads a store."""
+
+_SHIPPED = "strobe.shipped"
+"""A setting of the session that says that it has them."""
+
+cloudpickle.register_pickle_by_value(bootstrap)  # type: ignore[no-untyped-call]
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Tell whether the session is one on a Spark Connect server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def ship(spark: SparkSession) -> None:
+    """Send the packages to every executor of `spark`, now and those to come; once for a session."""
+    if is_shipped(spark):
+        return
+    # Executors that start later fetch the files then, so they stay until this process ends.
+    directory = Path(tempfile.mkdtemp(prefix="strobe-shipping-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    for package in PACKAGES:
+        path = directory / f"{package}.zip"
+        path.write_bytes(packed((package,), flat=True))
+        _add_archive(spark, f"{path}#{package}")
+    spark.conf.set(_SHIPPED, "true")
+
+
+def is_shipped(spark: SparkSession) -> bool:
+    """Tell whether the session has the packages from here."""
+    return spark.conf.get(_SHIPPED, None) is not None
+
+
+def require_on_workers(spark: SparkSession, package: str, purpose: str) -> None:
+    """Raise MissingComponent where the workers lack a package that is not sent to them: here it is told in a line."""
+    if not is_shipped(spark):
+        return
+
+    def look(batches: Any) -> Any:
+        import importlib.util
+
+        import pyarrow
+
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"found": [importlib.util.find_spec(package) is not None]})
+
+    if not all(row.found for row in spark.range(1).mapInArrow(look, "found boolean").collect()):
+        raise MissingComponent(f"the Python of the workers has no {package!r}, which {purpose}; install it there")
+
+
+class Carried:
+    """What makes a data source bring its packages along: the process that plans a stream is not given them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        pickled = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
+        return bootstrap.rebuild, (packed(PACKAGES), pickled)
+
+
+def carried(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with all it needs to run in a process that knows nothing of Strobe."""
+    pickled = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+    return functools.partial(bootstrap.call, packed(PACKAGES), pickled)
+
+
+def _add_archive(spark: SparkSession, place: str) -> None:
+    if is_remote(spark):
+        spark.addArtifacts(place, archive=True)
+    else:
+        spark.sparkContext.addArchive(place)
+
+
+@functools.cache
+def packed(packages: tuple[str, ...], flat: bool = False) -> bytes:
+    """Return a zip file of the packages; `flat` leaves their names out of the paths in it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for package in packages:
+            root = _root(package)
+            for path in _files(root):
+                archive.write(path, path.relative_to(root if flat else root.parent))
+    return buffer.getvalue()
+
+
+def _root(package: str) -> Path:
+    spec = find_spec(package)
+    assert spec is not None, f"{package} is installed with Strobe"
+    assert spec.submodule_search_locations, f"{package} is a package"
+    return Path(spec.submodule_search_locations[0])
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path

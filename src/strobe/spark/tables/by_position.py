@@ -1,0 +1,102 @@
+"""The tables of some snapshots, read by their positions in the log: what an invariant is asked about (D1).
+
+A table is made when it is first asked for. The workers read entries and blobs by themselves; nobody reads the log.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from strobe.spark.schema import columns as c
+from strobe.spark.schema.arrow import spark_type
+
+ENTRIES = pa.schema([(c.LOG_POSITION, pa.int64()), (c.SNAPSHOT_ID, pa.string())])
+TASK_SNAPSHOTS_MIN = 8
+"""Fewer snapshots than this are not worth a task of their own."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+NAMES = tuple(name for name in c.TABLES if name not in ("events", "reading_errors"))
+"""Events are of a run and not of a snapshot; what cannot be read is in quarantine."""
+
+
+class SnapshotTables:
+    """Has a DataFrame for each of NAMES: `tables.process_states`, `tables.channel_messages`, ..."""
+
+    def __init__(self, spark: SparkSession, make: Callable[[str], DataFrame]) -> None:
+        self.spark = spark
+        self._make = make
+        self._made: dict[str, DataFrame] = {}
+
+    def __getattr__(self, name: str) -> DataFrame:
+        if name not in NAMES:
+            raise AttributeError(f"there is no table {name!r}; there are: {', '.join(NAMES)}")
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def register(self, sql: str) -> None:
+        """Make each table that `sql` mentions a temporary view, in place of an earlier one."""
+        words = {word.lower() for word in re.findall(r"\w+", sql)}
+        for name in NAMES:
+            if name in words:
+                getattr(self, name).createOrReplaceTempView(name)
+
+
+def empty_tables(spark: SparkSession) -> SnapshotTables:
+    """Return tables with their columns and no row."""
+    return SnapshotTables(spark, lambda name: spark.createDataFrame([], spark_type(c.TABLES[name])))
+
+
+def tables_of_snapshots(spark: SparkSession, url: str, snapshots: Mapping[str, int], marker: str) -> SnapshotTables:
+    """Return the tables of `snapshots`, which are given with their positions in the log.
+
+    Where a query fails because something cannot be had now, `marker` is in the text of the error (`marked`).
+    """
+    rows = pa.table([list(snapshots.values()), list(snapshots)], schema=ENTRIES)
+    entries = spark.createDataFrame(rows, from_arrow_schema(ENTRIES))
+    tasks = min(tasks_max(spark), len(snapshots) // TASK_SNAPSHOTS_MIN)
+    spread = entries.repartition(tasks) if tasks > 1 else entries.coalesce(1)
+
+    def make(table: str) -> DataFrame:
+        return spread.mapInArrow(_reader(url, table, marker), spark_type(c.TABLES[table]))
+
+    return SnapshotTables(spark, make)
+
+
+def tasks_max(spark: SparkSession) -> int:
+    """Return how many tasks are worth while: two for each core, so that one that takes longer does not hold up all."""
+    return 2 * int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def _reader(url: str, table: str, marker: str) -> Callable[[Batches], Batches]:
+    def read(given: Batches) -> Batches:
+        # Imported in the worker, where the package may have come with the job.
+        from strobe.errors import StoreError
+        from strobe.spark.log.snapshot_reader import marked
+        from strobe.spark.rows.builders import rows_of
+        from strobe.spark.rows.committed_snapshot import StoredSnapshot
+        from strobe.spark.schema.arrow import arrow_schema, batches
+        from strobe.storage.entries.log_file import entry_name
+        from strobe.storage.log.follower import CommitReader
+
+        reader = CommitReader(url)
+
+        def read_one(position: int, snapshot_id: str) -> StoredSnapshot:
+            commit = reader.read_commit(position)
+            if commit.snapshot != snapshot_id:  # it was, when it was examined
+                raise StoreError(url, f"{entry_name(position)} is no longer the commit of {snapshot_id}")
+            return StoredSnapshot(snapshot_id, position, commit.manifest, reader.read_blob)
+
+        # A blob that was damaged since the snapshot was examined is raised: a table without it would look whole.
+        with marked(marker, damage_too=False):
+            for batch in given:
+                entries = zip(*(batch.column(name).to_pylist() for name in ENTRIES.names), strict=True)
+                rows = (row for entry in entries for row in rows_of(table, read_one(*entry), None))
+                yield from batches(arrow_schema(c.TABLES[table]), rows)
+
+    return read

@@ -1,0 +1,106 @@
+"""Reading a table of some commits of a store, in a worker: entry by entry, blob by blob, verified.
+
+A snapshot that cannot be read gives no row of any table but `reading_errors`, and does not keep the others from being
+read. One that was removed meanwhile gives no row at all.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import msgspec
+import pyarrow as pa
+
+from strobe.errors import SnapshotError
+from strobe.spark.log.snapshot_reader import is_transient, place_and_problem
+from strobe.spark.rows.builders import rows_of
+from strobe.spark.rows.column_limits import examine
+from strobe.spark.rows.committed_snapshot import StoredSnapshot
+from strobe.spark.schema import columns as c
+from strobe.spark.schema.arrow import Chunks, Rows, arrow_schema, batches
+from strobe.storage.log.follower import CommitReader, Followed, Follower
+
+VERIFY_SNAPSHOT = "snapshot"
+VERIFY_READ = "read"
+READERS_MAX = 4
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Which table of which store; of one `process`, where that is given and the table has it.
+
+    `verify` says how much of a snapshot must be right for a row of it to be seen: all of it (`snapshot`), or only the
+    bytes that the table is made of (`read`).
+    """
+
+    url: str
+    table: str
+    process: str | None = None
+    verify: str = VERIFY_SNAPSHOT
+
+
+def read_table(request: Request, entries: Iterable[Followed]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table that the commits among `entries` give."""
+    if request.table == "commits":
+        rows = _commits(request.url, entries)
+    else:
+        reading = TableReading(request)
+        rows = (row for entry in entries for row in reading.rows(entry))
+    return batches(arrow_schema(c.READABLE[request.table]), rows)
+
+
+def _commits(url: str, entries: Iterable[Followed]) -> Rows:
+    for entry in entries:
+        yield [[entry.position], [entry.snapshot_id], [f"{url}/{entry.name}"], [entry.problem]], 0
+
+
+@lru_cache(READERS_MAX)
+def _reader(url: str) -> CommitReader:
+    """Return a reader, for all tasks of a worker: what it has learnt of the views is of use to the next."""
+    return CommitReader(url, encoded_ends=True)
+
+
+class TableReading:
+    """One worker's reading of one table."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._reader = _reader(request.url)
+        self._follower: Follower | None = None
+
+    def rows(self, entry: Followed) -> list[tuple[Chunks, int]]:
+        """Return the rows that one entry of the log gives; none where its snapshot was removed meanwhile."""
+        errors_wanted = self._request.table == "reading_errors"
+        if entry.snapshot_id is None:
+            return [self._error(entry, entry.name, entry.problem)] if errors_wanted else []
+        try:
+            return self._rows_of(entry.snapshot_id, entry.position)
+        except Exception as error:
+            # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
+            if is_transient(error):
+                raise
+            if self._is_removed(entry.snapshot_id, entry.position) or not errors_wanted:
+                return []
+            place, problem = place_and_problem(error, entry.name)
+            return [self._error(entry, place, problem if isinstance(error, SnapshotError) else f"{place}: {problem}")]
+
+    def _rows_of(self, snapshot_id: str, position: int) -> list[tuple[Chunks, int]]:
+        manifest = self._reader.read_commit_of(snapshot_id, position).manifest
+        snapshot = StoredSnapshot(snapshot_id, position, manifest, self._reader.read_blob)
+        table = self._request.table
+        if self._request.verify == VERIFY_SNAPSHOT or table == "reading_errors":
+            examine(snapshot)
+        return [] if table == "reading_errors" else list(rows_of(table, snapshot, self._request.process))
+
+    def _error(self, entry: Followed, place: str, problem: str | None) -> tuple[Chunks, int]:
+        return [[entry.snapshot_id], [entry.position], [f"{self._request.url}/{place}"], [problem]], 0
+
+    def _is_removed(self, snapshot_id: str, position: int) -> bool:
+        """Tell whether a collector has removed the snapshot; raise where the whole store has gone, for another try.
+
+        Or is another one, where the snapshot is not committed at `position`.
+        """
+        if self._follower is None:
+            self._follower = Follower(self._request.url)
+        if not self._follower.is_removed(snapshot_id):
+            self._follower.advance()
+        self._follower.require_commit(snapshot_id, position)
+        return self._follower.is_removed(snapshot_id)

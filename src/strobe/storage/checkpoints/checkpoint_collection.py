@@ -1,0 +1,72 @@
+"""What checkpoints make superfluous: older checkpoints, and segments that have become part of longer ones (S2).
+
+Only with more than two checkpoints. The newest two that are whole in every file are kept, with their segments. What may
+go lies below the older one of the two, and no later checkpoint will name it, whoever writes that: the places of
+segments are fixed. So a reader finds all files of either of the two, or of a later one, whatever was removed so far.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from strobe.errors import StoreCorrupt
+from strobe.storage.checkpoints.checkpoint_files import (
+    Checkpoint,
+    Loaded,
+    checkpoint_position,
+    manifest_at,
+    newest_first,
+    usable,
+)
+from strobe.storage.checkpoints.commit_segments import COMMITS, DETAILS, Segment, segment_end, segment_name
+from strobe.storage.files.backend import Place
+from strobe.storage.files.layout import CHECKPOINTS
+
+KEPT = 2
+
+
+def kept(place: Place, header: str) -> list[Loaded]:
+    """Return the newest two checkpoints that are whole in every file, newest first; fewer: there are no more."""
+    found: list[Loaded] = []
+    for loaded in usable(place, header, partial(manifest_at, place), []):
+        is_another = not found or loaded.checkpoint.position < found[0].checkpoint.position
+        if is_another and _is_whole(place, loaded.checkpoint):
+            found.append(loaded)
+        if len(found) == KEPT:
+            break
+    return found
+
+
+def superfluous(place: Place, header: str) -> list[str]:
+    """Return the names of checkpoints and segments that nobody needs any more."""
+    if len(newest_first(place)) <= KEPT:
+        return []
+    found = kept(place, header)
+    if len(found) < KEPT:
+        return []
+    needed = {name for loaded in found for name in _segments(loaded.checkpoint)}
+    return list(_older(place, found[-1].checkpoint.position, needed))
+
+
+def _is_whole(place: Place, checkpoint: Checkpoint) -> bool:
+    """Tell whether also the segments are whole that only say what was removed."""
+    try:
+        for ref in checkpoint.segments:
+            if not ref.live:
+                Segment(place, ref, partial(manifest_at, place))
+    except StoreCorrupt:
+        return False
+    return True
+
+
+def _segments(checkpoint: Checkpoint) -> Iterator[str]:
+    for ref in checkpoint.segments:
+        yield segment_name(ref.start, ref.end, ref.commits, COMMITS)
+        yield segment_name(ref.start, ref.end, ref.details, DETAILS)
+
+
+def _older(place: Place, position: int, needed: set[str]) -> Iterator[str]:
+    for name in place.names(CHECKPOINTS):
+        at, end = checkpoint_position(name), segment_end(name)
+        full = f"{CHECKPOINTS}/{name}"
+        if (at is not None and at < position) or (end is not None and end <= position and full not in needed):
+            yield full

@@ -1,0 +1,187 @@
+"""Checkpoints: what the log comes to at a position, so that nobody need read it from its beginning (S1).
+
+A checkpoint at n is a sealed document `checkpoints/<n>-<its checksum>.json`: the fold of the entries before n, what a
+coordinator keeps of them, the segments with the commits, and the checksum of entry n-1, from which the chain goes on.
+It says nothing that the entries do not say: whoever has them all can make it again, byte for byte.
+
+The newest checkpoint that is whole and fits the log is used. Anything wrong with one is reported, and an older one is
+used, or the entries; where these were removed, the log cannot be read.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from strobe.errors import UNREADABLE, StoreCorrupt, UsageError
+from strobe.names import Name
+from strobe.protocol.coordinator.memory import Memory, check_memory
+from strobe.protocol.values.bounds import Count, Digest, ViewNumber
+from strobe.protocol.values.log_entries import Commit, Departure, EntryRef, Manifest
+from strobe.storage.checkpoints.commit_segments import Segment, SegmentRef, logger
+from strobe.storage.checkpoints.folded_log import Folded
+from strobe.storage.checkpoints.segment_ranges import check_stretches
+from strobe.storage.entries.log_file import decode_entry, entry_name
+from strobe.storage.entries.log_state import ReadManifest
+from strobe.storage.files.backend import Place
+from strobe.storage.files.checksummed_json import UNSEALED, check_seal, seal
+from strobe.storage.files.layout import CHECKPOINTS
+
+_NAME = re.compile(r"(\d{20})-([0-9a-f]{64})\.json")
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an epoch starts from: where it was committed, and how many events of each process lie before it.
+
+    `departed` are the processes that had left by then with output, `joined` says which life of each process it has.
+    """
+
+    commit: EntryRef
+    positions: dict[Name, Count]
+    departed: dict[Name, Departure] = {}
+    joined: dict[Name, ViewNumber] = {}
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The document. `header` is the checksum of strobe.json; `every` says where checkpoints and segments end.
+
+    `term` is the highest of the entries before it.
+    """
+
+    blake3: Digest
+    position: Count
+    previous: Digest
+    header: Digest
+    term: Count
+    every: Count
+    segments: tuple[SegmentRef, ...]
+    fold: Folded
+    memory: Memory
+    origin: Origin | None = None
+
+    def check(self) -> None:
+        """Raise ValueError or UsageError if it is none of any log, as far as its values tell."""
+        check_stretches([(ref.start, ref.end) for ref in self.segments], self.position, self.every)
+        self.fold.check(self.position)
+        check_memory(self.memory, self.position)
+        leader = self.fold.term
+        if not (leader.term if leader is not None else 0) <= self.term <= self.position:
+            raise ValueError(f"no log is in term {self.term} after {self.position} entries")
+
+
+_decoder = msgspec.json.Decoder(Checkpoint)
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A checkpoint that is whole, with the segments that have commits which are not removed."""
+
+    checkpoint: Checkpoint
+    segments: list[Segment]
+
+
+def checkpoint_name(position: int, digest: str) -> str:
+    """Return the name of a checkpoint within the store."""
+    return f"{CHECKPOINTS}/{position:020d}-{digest}.json"
+
+
+def checkpoint_position(name: str) -> int | None:
+    """Return the position of the checkpoint in the file `name` of its directory; None: it is none."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> tuple[str, bytes]:
+    """Return the name and the bytes of a checkpoint."""
+    unsealed = msgspec.structs.replace(checkpoint, blake3=UNSEALED)
+    # Sets and maps in one order: whoever makes it makes the same bytes.
+    raw, digest = seal(msgspec.json.encode(unsealed, order="deterministic") + b"\n")
+    return checkpoint_name(checkpoint.position, digest), raw
+
+
+def read_checkpoint(place: Place, name: str, header: str) -> Checkpoint:
+    """Return the checkpoint `name`; raise StoreCorrupt if it is damaged, or of another store."""
+    raw = place.read(name)
+    if raw is None:
+        raise StoreCorrupt(place.url, name, "is missing")
+    digest = check_seal(raw, place.url, name)
+    try:
+        checkpoint = _decoder.decode(raw)
+        checkpoint.check()
+    except (*UNREADABLE, ValueError, UsageError) as error:
+        raise StoreCorrupt(place.url, name, f"its checksum holds, but it cannot be read ({error})") from error
+    if name != checkpoint_name(checkpoint.position, digest):
+        raise StoreCorrupt(place.url, name, "was renamed")
+    if checkpoint.header != header:
+        raise StoreCorrupt(place.url, name, "is of another store")
+    return checkpoint
+
+
+def read_commit(place: Place, position: int) -> tuple[Commit, str]:
+    """Return the commit at `position`, verified by itself, and its checksum."""
+    name = entry_name(position)
+    raw = place.read(name)
+    if raw is None:
+        raise StoreCorrupt(place.url, name, "is missing; restore it from a copy of the store")
+    entry, checksum, _ = decode_entry(raw, place.url, position, None)
+    if not isinstance(entry, Commit):
+        raise StoreCorrupt(place.url, name, "is no commit: it was replaced")
+    return entry, checksum
+
+
+def manifest_at(place: Place, position: int) -> Manifest:
+    """Return what the commit at `position` says."""
+    return read_commit(place, position)[0].manifest
+
+
+def newest_first(place: Place) -> list[str]:
+    """Return the names of the checkpoints that are there."""
+    names = place.names(CHECKPOINTS)
+    return [f"{CHECKPOINTS}/{name}" for name in reversed(names) if checkpoint_position(name) is not None]
+
+
+def usable(place: Place, header: str, read_manifest: ReadManifest, problems: list[str]) -> Iterator[Loaded]:
+    """Yield the checkpoints that are whole and fit the log, newest first; `problems` gets why others do not.
+
+    A collector may remove those that were listed, after newer ones were written. So the names are listed again until
+    there are no others.
+    """
+    seen: set[str] = set()
+    while names := [name for name in newest_first(place) if name not in seen]:
+        seen.update(names)
+        for name in names:
+            try:
+                loaded = load(place, read_checkpoint(place, name, header), name, read_manifest)
+            except StoreCorrupt as error:
+                problems.append(error.problem)
+                if place.size(name) is not None:  # else a collector has removed it since it was listed
+                    logger.warning("store %s: a checkpoint cannot be used: %s", place.url, error.problem)
+            else:
+                yield loaded
+
+
+def load(place: Place, checkpoint: Checkpoint, name: str, read_manifest: ReadManifest) -> Loaded:
+    """Return the checkpoint with its segments; raise StoreCorrupt if one is damaged, or the log is another."""
+    _check_fit(place, checkpoint, name)
+    removed = checkpoint.fold.removed_ids()
+    committed: set[str] = set()
+    segments = [Segment(place, ref, read_manifest) for ref in checkpoint.segments if ref.live]
+    for segment in segments:
+        segment.remove(removed)
+        committed.update(segment.commits.snapshots)
+        committed.difference_update(segment.removed_since)
+    try:
+        if len(committed) != sum(ref.live for ref in checkpoint.segments):
+            raise ValueError("a snapshot is complete twice")
+        checkpoint.fold.check_commits(committed)
+    except ValueError as error:
+        raise StoreCorrupt(place.url, name, f"its checksum holds, but it cannot be read ({error})") from error
+    return Loaded(checkpoint, segments)
+
+
+def _check_fit(place: Place, checkpoint: Checkpoint, name: str) -> None:
+    before = entry_name(checkpoint.position - 1)
+    raw = place.read(before)
+    if raw is None:
+        raise StoreCorrupt(place.url, name, f"is beyond the end of the log: {before} is missing")
+    if check_seal(raw, place.url, before) != checkpoint.previous:
+        raise StoreCorrupt(place.url, name, f"does not follow {before}: one of the two was replaced")

@@ -1,0 +1,100 @@
+"""Every byte of the checkpoints of a store, checked (S2): by their seals, and against the entries they stand for."""
+
+from collections.abc import Callable, Iterator
+
+from blake3 import blake3
+
+from strobe.errors import StoreCorrupt, StoreError
+from strobe.protocol.values.log_entries import Commit, EntryRef, Manifest, ReadEntry
+from strobe.storage.checkpoints.checkpoint_files import (
+    Checkpoint,
+    Loaded,
+    checkpoint_position,
+    newest_first,
+    read_checkpoint,
+)
+from strobe.storage.checkpoints.checkpoint_writer import Checkpointer, Taken
+from strobe.storage.checkpoints.commit_segments import Segment, check_details, segment_digest
+from strobe.storage.entries.log_state import LogState
+from strobe.storage.files.backend import Place
+from strobe.storage.files.layout import CHECKPOINTS
+
+Found = Callable[[str, StoreError], None]
+"""Takes the name of a file, and what is wrong with it."""
+
+
+class Recomputed:
+    """Makes again what checkpoints there are from the entries, one after the other, and compares them.
+
+    Entries that were removed are not needed if it begins with a checkpoint that stands for them, `start`.
+    """
+
+    def __init__(self, place: Place, header: str, found: Found, start: Loaded | None = None) -> None:
+        self._place = place
+        self._found = found
+        self._wanted: dict[int, list[tuple[str, Checkpoint]]] = {}
+        self._makers: dict[int, Checkpointer] = {}
+        self._commits: dict[int, str] = {}
+        for segment in start.segments if start is not None else ():
+            columns = segment.commits
+            self._commits |= zip(columns.positions, (one.hex() for one in columns.checksums), strict=True)
+        for name, checkpoint in _sound(place, header, found):
+            every = checkpoint.every
+            if start is not None and every != start.checkpoint.every:
+                continue  # it has other segments
+            self._wanted.setdefault(checkpoint.position, []).append((name, checkpoint))
+            if every not in self._makers:
+                self._makers[every] = Checkpointer(place, header, _unread, self._ref, every)
+                self._makers[every].begin(start, 0)
+
+    def take(self, position: int, entry: ReadEntry, taken: Taken, state: LogState) -> None:
+        """Have `state` take in the next entry, and look at the checkpoints after it."""
+        if isinstance(entry, Commit) and self._makers:
+            self._commits[position] = taken.checksum
+        coming = [maker.coming(entry, state) for maker in self._makers.values()]
+        state.apply(position, entry)
+        for maker, one in zip(self._makers.values(), coming, strict=True):
+            maker.take(position, one, taken, state)
+        for name, checkpoint in self._wanted.get(position + 1, []):
+            maker = self._makers[checkpoint.every]
+            if maker.make(maker.freeze(position + 1, taken, state)).name != name:
+                problem = "is not what the entries before it come to; remove it, and another one will be written"
+                self._found(name, StoreCorrupt(self._place.url, name, problem))
+
+    def _ref(self, position: int) -> EntryRef:
+        return EntryRef(position, self._commits[position])
+
+
+def _sound(place: Place, header: str, found: Found) -> Iterator[tuple[str, Checkpoint]]:
+    """Yield the checkpoints that are whole; report what is wrong with others, unless they have just been removed."""
+    for name in newest_first(place):
+        try:
+            checkpoint = read_checkpoint(place, name, header)
+            for ref in checkpoint.segments:
+                check_details(Segment(place, ref, _unread))
+        except StoreCorrupt as error:
+            if place.size(name) is not None:
+                found(error.place, error)
+        else:
+            yield name, checkpoint
+
+
+def unreferenced_damage(place: Place, found: Found) -> None:
+    """Report the segments whose bytes are not as they were written, whether or not a checkpoint names them."""
+    for name in place.names(CHECKPOINTS):
+        digest = segment_digest(name)
+        raw = place.read(f"{CHECKPOINTS}/{name}") if digest is not None else None
+        if raw is not None and blake3(raw).hexdigest() != digest:
+            full = f"{CHECKPOINTS}/{name}"
+            found(full, StoreCorrupt(place.url, full, "its bytes do not match its checksum"))
+
+
+def unknown_names(place: Place) -> Iterator[str]:
+    """Yield what lies among the checkpoints and is none of their files."""
+    for name in place.names(CHECKPOINTS):
+        if checkpoint_position(name) is None and segment_digest(name) is None:
+            yield f"{CHECKPOINTS}/{name}"
+
+
+def _unread(position: int) -> Manifest:
+    raise AssertionError(f"the manifest of entry {position} is at hand")

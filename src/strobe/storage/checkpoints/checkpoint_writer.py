@@ -1,0 +1,210 @@
+"""Makes checkpoints: takes in the entries of a log one by one, and writes what they come to at every so many (S1).
+
+Everything written depends on the entries alone, so that any number of writers make the same files: a checkpoint at n
+for each multiple n of `every`, and segments of `every` entries, which become one when there are 16 of them. The
+cost of a checkpoint does not grow with the number of commits, but for a few bytes for each segment.
+
+Order of writing, so that a checkpoint that is there has all its segments, also after a power cut: the segments; fsync
+of the directory; the checkpoint; fsync of the directory.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from strobe.protocol.coordinator.memory import Memory, reading_brain, recall, remember
+from strobe.protocol.coordinator.messages import EntryLogged
+from strobe.protocol.values.log_entries import Commit, EntryRef, EpochStart, ReadEntry, Remove
+from strobe.storage.checkpoints.checkpoint_files import Checkpoint, Loaded, Origin, encode_checkpoint
+from strobe.storage.checkpoints.commit_segments import Row, Segment, SegmentRef, encode_segment
+from strobe.storage.checkpoints.folded_log import Folded, fold
+from strobe.storage.checkpoints.removed_entries import is_superseded
+from strobe.storage.checkpoints.segment_ranges import stretches
+from strobe.storage.entries.ended_ids import EndedIds
+from strobe.storage.entries.log_state import LogState, ReadManifest
+from strobe.storage.files.backend import Place
+from strobe.storage.files.checksummed_json import UNSEALED
+from strobe.storage.files.commit_steps import CHECKPOINT_STEPS, CommitStep
+from strobe.storage.files.layout import CHECKPOINTS
+
+Reference = Callable[[int], EntryRef]
+"""Returns what the commit at a position is known by."""
+
+EVERY = 1024
+
+
+class Coming(msgspec.Struct, frozen=True):
+    """The next entry, and what has to be known of it before it takes effect."""
+
+    entry: ReadEntry
+    origin: Origin | None
+    removes: bool
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What the log has after an entry: the checksum of that, and the term."""
+
+    checksum: str
+    term: int
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A checkpoint that is to be written: what the entries before `position` come to."""
+
+    position: int
+    previous: Taken
+    fold: Folded
+    memory: Memory
+    origin: Origin | None
+    committed: list[int]
+    removed: EndedIds
+
+
+class Made(msgspec.Struct, frozen=True):
+    """The files of a checkpoint: the segments that are not there yet, by name, and the checkpoint itself."""
+
+    segments: dict[str, bytes]
+    name: str
+    document: bytes
+    refs: tuple[SegmentRef, ...]
+
+
+class Checkpointer:
+    """What checkpoints of the log at `place` are made of. `header` is the checksum of strobe.json."""
+
+    def __init__(
+        self, place: Place, header: str, read_manifest: ReadManifest, ref: Reference, every: int = EVERY
+    ) -> None:
+        self.every = every
+        self.pending: Pending | None = None
+        self._not_before = 0
+        self._place = place
+        self._header = header
+        self._read_manifest = read_manifest
+        self._ref = ref
+        self._brain = reading_brain()
+        self._origin: Origin | None = None
+        # The segments that are written, by their ends; the commits after them; and what was removed since.
+        self._segments: dict[tuple[int, int], SegmentRef] = {}
+        self._rows: list[Row] = []
+        self._removed_at: dict[str, int] = {}
+
+    def begin(self, loaded: Loaded | None, end: int) -> None:
+        """Go on from a checkpoint, if there is one, in a log that goes to `end` or beyond."""
+        # What is written there stands for all that could be written before.
+        self._not_before = end // self.every * self.every
+        if loaded is not None:
+            checkpoint = loaded.checkpoint
+            recall(self._brain, checkpoint.memory)
+            self._origin = checkpoint.origin
+            self._segments = {(ref.start, ref.end): ref for ref in checkpoint.segments}
+
+    def coming(self, entry: ReadEntry, state: LogState) -> Coming:
+        """Look at the next entry, before `state` takes it in. StoreError: what it needs cannot be read now."""
+        removes = isinstance(entry, Remove) and entry.snapshot in state.committed and entry.snapshot not in state.pinned
+        return Coming(entry, origin_of(entry, state, self._ref), removes)
+
+    def take(self, position: int, coming: Coming, taken: Taken, state: LogState) -> None:
+        """The entry at `position` was taken in by `state`."""
+        entry, origin = coming.entry, coming.origin
+        if isinstance(entry, EpochStart) and entry.epoch > self._brain.epoch:
+            self._origin = origin
+        departed, joined = (origin.departed, origin.joined) if origin is not None else ({}, {})
+        self._brain.handle(EntryLogged(entry, departed, joined), 0)
+        if isinstance(entry, Commit):
+            complete = state.committed.get(entry.snapshot)
+            if complete is not None and complete.position == position:
+                self._rows.append(Row.of(position, entry.snapshot, taken.checksum, entry.at_us, entry.manifest))
+        elif isinstance(entry, Remove) and coming.removes:
+            self._removed_at[entry.snapshot] = position
+        # After an entry that was fenced off, the chain begins again: there is nothing to begin with.
+        is_due = (position + 1) % self.every == 0 and position + 1 >= self._not_before
+        if is_due and taken.checksum != UNSEALED:
+            self.pending = self.freeze(position + 1, taken, state)
+
+    def write(self) -> str | None:
+        """Write the checkpoint that is pending, if one is, and return its name. StoreError: it could not be written."""
+        if self.pending is not None and is_superseded(self._place, self.pending.position):
+            self.pending = None  # newer ones are there, and this one might be removed with the entries before it
+        if self.pending is None:
+            return None
+        made = self.make(self.pending)
+        self._place.make_directory(CHECKPOINTS)
+        for name, raw in made.segments.items():
+            self._place.create(name, [raw], CHECKPOINT_STEPS)
+        self._place.sync_directory(CHECKPOINTS)
+        self._place.create(made.name, [made.document], CHECKPOINT_STEPS)
+        self._place.sync_directory(CHECKPOINTS)
+        self._place.step(CommitStep.CHECKPOINT_DURABLE, made.name)
+        self._written(self.pending.position, made.refs)
+        return made.name
+
+    def make(self, pending: Pending) -> Made:
+        """Return the files of a checkpoint. StoreError: a segment that is to become part of a longer one is damaged."""
+        segments: dict[str, bytes] = {}
+        refs: list[SegmentRef] = []
+        for start, end in stretches(pending.position, self.every):
+            live = bisect_left(pending.committed, end) - bisect_left(pending.committed, start)
+            ref = self._segments.get((start, end))
+            if ref is None:
+                ref, files = encode_segment(start, end, live, list(self._gather(start, end, pending)))
+                segments |= files
+            refs.append(msgspec.structs.replace(ref, live=live))
+        taken = pending.previous
+        checkpoint = Checkpoint(
+            UNSEALED,
+            pending.position,
+            taken.checksum,
+            self._header,
+            taken.term,
+            self.every,
+            tuple(refs),
+            pending.fold,
+            pending.memory,
+            pending.origin,
+        )
+        return Made(segments, *encode_checkpoint(checkpoint), tuple(refs))
+
+    def freeze(self, position: int, previous: Taken, state: LogState) -> Pending:
+        """Return what a checkpoint at `position` is made of, now that the entry before it was taken in."""
+        return Pending(
+            position,
+            previous,
+            fold(state),
+            remember(self._brain),
+            self._origin,
+            [complete.position for complete in state.committed.values()],
+            state.removed.copy(),
+        )
+
+    def _written(self, position: int, refs: tuple[SegmentRef, ...]) -> None:
+        self.pending = None
+        self._segments = {(ref.start, ref.end): ref for ref in refs}
+        self._rows = [row for row in self._rows if row.position >= position]
+        self._removed_at = {name: at for name, at in self._removed_at.items() if at >= position}
+
+    def _gather(self, start: int, end: int, pending: Pending) -> Iterator[Row]:
+        """Yield the commits of a stretch, in order, as they are to be kept after it."""
+        for ref in sorted(self._segments.values(), key=lambda ref: ref.start):
+            if start <= ref.start and ref.end <= end:
+                for row in Segment(self._place, ref, self._read_manifest).rows():
+                    yield self._kept(row, end, pending)
+        for row in self._rows:
+            if start <= row.position < end:
+                yield self._kept(row, end, pending)
+
+    def _kept(self, row: Row, end: int, pending: Pending) -> Row:
+        removed = row.snapshot in pending.removed and self._removed_at.get(row.snapshot, -1) < end
+        return row.without_details() if removed else row
+
+
+def origin_of(entry: ReadEntry, state: LogState, ref: Reference) -> Origin | None:
+    """Return the snapshot that `entry` starts an epoch from, if it does. StoreError: it cannot be read now."""
+    restored = entry.restored if isinstance(entry, EpochStart) else None
+    complete = state.committed.get(restored) if restored is not None else None
+    if complete is None:
+        return None
+    manifest = complete.manifest
+    positions = {process: record.position for process, record in manifest.processes.items()}
+    return Origin(ref(complete.position), positions, manifest.departed, manifest.joined)

@@ -1,0 +1,106 @@
+"""Restores a state into a process, captures it again, and names what is not the same (S4, E9, E13).
+
+What is compared is the states, not their bytes: the members of a set may be written in any order, and a field that was
+added with a default is not lost. Both states are decoded as the type that `capture()` returns now, and written again in
+one order.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from strobe.errors import UNREADABLE
+from strobe.handlers import call
+from strobe.keyed_state import KeyedState
+from strobe.process import Process
+from strobe.protocol import LocalState
+from strobe.protocol.values.fragment import KEYED, MSGPACK
+from strobe.storage.content.state_codec import encode_captured
+from strobe.storage.inspection.diff import compare_keyed
+from strobe.storage.inspection.value_diff import CHANGED, FieldChange, changed_fields
+from strobe.user_code import RAISED, explain, is_failure
+
+FIELDS_MAX = 5
+"""How many fields that differ are named."""
+_SHOWN_MAX = 40
+
+_encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def round_trip(name: str, process: Process, local: LocalState, state: Any) -> str | None:
+    """Restore `state`, which was decoded from `local`, into `process`; return how what it captures differs, or None.
+
+    The process is of no other use afterwards.
+    """
+    try:
+        call(process, "restore", state)
+    except RAISED as error:  # the user's own code
+        if not is_failure(error):
+            raise
+        return f"restore() fails: {explain(error)}"
+    try:
+        captured = process.capture()
+        encoding, data = encode_captured(name, captured)
+    except RAISED as error:  # the user's own code
+        if not is_failure(error):
+            raise
+        return f"capture() after restore() fails: {explain(error)}"
+    if encoding != local.encoding:
+        return f"capture() after restore() gives {encoding} instead of {local.encoding}"
+    try:
+        return _difference(captured, data, local)
+    except UNREADABLE as error:
+        return f"capture() after restore() gives a {type(captured).__name__}, which its state is not: {error}"
+
+
+def _difference(captured: Any, data: bytes, local: LocalState) -> str | None:
+    """Name what `captured`, encoded as `data`, has otherwise than what was restored; None if nothing is lost."""
+    if data == local.data and not local.deltas:
+        return None
+    if local.encoding == KEYED:
+        fields = _keyed_changes(captured, data, local)
+    elif local.encoding == MSGPACK:
+        fields = list(_state_changes(type(captured), local.data, data))
+    else:
+        fields = [FieldChange("", CHANGED, bytes(local.data), data)]
+    if not fields:
+        return None
+    some = ", ".join(_told(one) for one in fields[:FIELDS_MAX])
+    more = f" and {len(fields) - FIELDS_MAX} more" if len(fields) > FIELDS_MAX else ""
+    return f"capture() after restore() gives something else: {some}{more}"
+
+
+def _told(one: FieldChange) -> str:
+    if one.change != CHANGED:
+        return f"{one.path or 'value'} {one.change}"
+    return f"{one.path or 'value'} {one.change} ({_shown(one.before)}, then {_shown(one.after)})"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+
+
+def _keyed_changes(captured: KeyedState[Any], data: bytes, local: LocalState) -> list[FieldChange]:
+    kind = captured.value_type
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def in_order(value: msgspec.Raw) -> bytes | memoryview:
+        try:
+            return _encode_in_order(decode(value))
+        except TypeError:  # keys or members that cannot be sorted
+            return memoryview(value)
+
+    return compare_keyed((local.data, *local.deltas), (data,), in_order).examples
+
+
+def _state_changes(kind: Any, before: bytes, after: bytes) -> Iterator[FieldChange]:
+    states = [msgspec.msgpack.decode(data, type=kind) for data in (before, after)]
+    try:
+        plain = [msgspec.msgpack.decode(_encode_in_order(state)) for state in states]
+    except TypeError:  # keys or members that cannot be sorted
+        if states[0] == states[1]:
+            return
+        plain = [msgspec.msgpack.decode(data) for data in (before, after)]
+    yield from changed_fields(*plain)

@@ -1,0 +1,395 @@
+"""The log, read on by one who follows it for days: which entries are commits that took effect, and which are damaged.
+
+A `Follower` keeps little: it folds outlines of the entries (log_state.py has the rules) and remembers positions, not
+manifests. Whoever works on a snapshot reads the entry at its position again (`CommitReader`), in any process, without
+folding the log.
+
+A damaged entry does not end the reading, and is not passed over in silence either: it is `Followed` with a problem. The
+entries after it count as if it had not been there, but for one: a commit whose blobs say that its begin was the damaged
+entry counts, because then that is what the damaged entry was.
+"""
+
+import re
+from bisect import bisect_left
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
+from strobe.protocol.values.log_entries import Begin, BlobRef, Commit, Fence
+from strobe.storage.checkpoints.checkpoint_files import Checkpoint, Loaded, manifest_at, usable
+from strobe.storage.checkpoints.commit_segments import Segment, logger
+from strobe.storage.checkpoints.folded_log import unfold
+from strobe.storage.checkpoints.removed_entries import fresher, is_superseded, is_untouched
+from strobe.storage.content.blobs import Blobs
+from strobe.storage.content.manifests import blobs_of
+from strobe.storage.entries.commit_decoder import CommitDecoder
+from strobe.storage.entries.fences import Fences
+from strobe.storage.entries.gaps import Gap, gap_at
+from strobe.storage.entries.log_file import decode_entry, decode_outline, entry_name
+from strobe.storage.entries.log_state import LogState
+from strobe.storage.files.checksummed_json import check_seal, stated_checksum
+from strobe.storage.files.header import read_header
+from strobe.storage.files.layout import HEADER
+from strobe.storage.files.urls import place_at
+from strobe.storage.log.log_end import last_position, probed_end, require_begun
+from strobe.storage.log.terms import Terms
+
+_BLOB_BYTES = re.compile(rb'"blake3":"[0-9a-f]{64}","bytes":(\d+),"begin":')
+_WEIGHED_BYTES_MAX = 64 << 10
+_MISSING = "is missing, though later entries exist; restore it from a copy of the store"
+_ANOTHER = "is another store than before; bring that one back, or begin anew"
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """An entry of the log that a follower has to know of: the commit of `snapshot_id`, or one with a `problem`."""
+
+    position: int
+    snapshot_id: str | None = None
+    problem: str | None = None
+    bytes: int = 0
+    """The size of the entry and of its blobs, which tells how much there is to do for it."""
+
+    @property
+    def name(self) -> str:
+        """The file of the entry, within the store."""
+        return entry_name(self.position)
+
+
+def _bytes_of(raw: bytes) -> int:
+    """Return how much there is to read for a commit. A long entry says enough by its own length."""
+    if len(raw) > _WEIGHED_BYTES_MAX:
+        return len(raw)
+    return len(raw) + sum(map(int, _BLOB_BYTES.findall(raw)))
+
+
+class CommitReader:
+    """Reads commits by position, and their blobs: for workers, which are told by a follower where commits are.
+
+    `encoded_ends` is as for a CommitDecoder.
+    """
+
+    def __init__(self, url: str | Path, *, encoded_ends: bool = False) -> None:
+        self.place = place_at(url)
+        self.blobs = Blobs(self.place)
+        self._decoder = CommitDecoder(encoded_ends=encoded_ends)
+
+    def read_raw(self, position: int) -> bytes:
+        """Return the bytes of the entry at `position` as they are; raise StoreError where it is missing."""
+        raw = self.place.read(entry_name(position))
+        if raw is None:
+            raise StoreCorrupt(self.place.url, entry_name(position), "is missing; restore it from a copy of the store")
+        return raw
+
+    def read_commit(self, position: int) -> Commit:
+        """Return the commit at `position`, verified by itself; raise StoreError where there is none.
+
+        It shares what it has in common with others that were read before, and is not to be changed.
+        """
+        raw = self.read_raw(position)
+        return self._decoder.decode(raw, self.place.url, position)
+
+    def read_commit_of(self, snapshot_id: str, position: int) -> Commit:
+        """Return the commit of `snapshot_id` at `position`, as `read_commit` does; raise StoreError for another's."""
+        commit = self.read_commit(position)
+        if commit.snapshot != snapshot_id:
+            raise StoreCorrupt(
+                self.place.url,
+                entry_name(position),
+                f"is the commit of {commit.snapshot}, and not that of {snapshot_id}",
+            )
+        return commit
+
+    def read_blob(self, ref: BlobRef) -> memoryview:
+        """Return the verified bytes of a blob."""
+        return self.blobs.read(ref)
+
+
+class Follower:
+    """What the log of the store at `url` has said so far. It is for one thread.
+
+    Where `store_id` is given, the store must be the one whose header says so. Without `checkpoints`, every entry is
+    read.
+    """
+
+    def __init__(self, url: str | Path, store_id: str | None = None, *, checkpoints: bool = True) -> None:
+        self.place = place_at(url)
+        self.url = self.place.url
+        header = read_header(self.place)
+        if store_id is not None and header.store != store_id:
+            raise StoreError(self.url, _ANOTHER)
+        self._header = header.blake3
+        self._before: str | None = self._header
+        self._state = LogState()
+        self._terms = Terms()
+        self._fences = Fences(self.place)
+        self._followed: list[Followed] = []
+        self._damaged: set[int] = set()
+        self._listed = False
+        # The checkpoint that this begins with, until somebody asks for what lies before it.
+        self._unread: Checkpoint | None = None
+        self._base = 0
+        self._may_skip = checkpoints
+        if checkpoints:
+            loaded = next(usable(self.place, self._header, partial(manifest_at, self.place), []), None)
+            if loaded is not None:
+                self._begin(loaded)
+
+    def _begin(self, loaded: Loaded) -> None:
+        """Begin with a checkpoint, whatever was read before."""
+        self._state = LogState()
+        self._followed, self._damaged = [], set()
+        checkpoint = loaded.checkpoint
+        unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)
+        self._terms = Terms.after(checkpoint)
+        self._before = checkpoint.previous
+        self._base, self._unread = checkpoint.position, checkpoint
+
+    @property
+    def end(self) -> int:
+        """The position after the last entry that was read."""
+        return self._state.next_position
+
+    @property
+    def has_met_damage(self) -> bool:
+        """Whether an entry could not be read, and was passed over for good."""
+        return bool(self._damaged)
+
+    def advance(self) -> int:
+        """Read what is new, and return the position after it. After a StoreError it can be tried again."""
+        start = self.end
+        while True:
+            try:
+                self._read_on()
+            except StoreError:
+                if not self._catch_up(start):
+                    raise
+            else:
+                if not self._catch_up(start):
+                    break
+            start = self.end
+        # What was listed once is checked once; from here on, looking one entry ahead is enough.
+        self._listed = True
+        return self.end
+
+    def _catch_up(self, start: int) -> bool:
+        """Begin with a later checkpoint if entries from `start` on may have been removed before they were read."""
+        loaded = fresher(self.place, self._header, start) if self._may_skip else None
+        if loaded is not None:
+            self._begin(loaded)
+        return loaded is not None
+
+    def _read_on(self) -> None:
+        self._require_same_store()
+        while self._read_next() or self._pass_gap():
+            pass
+        if not self.end:
+            require_begun(self.place)
+
+    def _read_next(self) -> bool:
+        """Take in the next entry; return False if there is none."""
+        name = entry_name(self.end)
+        try:
+            raw = self.place.read(name)
+        except StoreCorrupt as error:
+            if error.place != name:
+                raise  # the log's directory itself
+            self._pass_over(None, error.problem.removeprefix(f"{name}: "))
+            return True
+        if raw is not None:
+            self._take(raw)
+        return raw is not None
+
+    def _pass_gap(self) -> bool:
+        """Go on behind a run of missing entries, and tell whether there is one. StoreCorrupt: it is a long one."""
+        if not self._is_hole(self.end):
+            return False
+        gap = gap_at(self.place, self.end) or Gap(self.end, self.end + 1)
+        if gap.is_long:
+            raise StoreCorrupt(self.url, entry_name(gap.first), gap.problem)
+        for run in self._fences.uncovered(gap):
+            for position in range(run.first, run.end):
+                self._followed.append(Followed(position, problem=f"{entry_name(position)}: {_MISSING}"))
+                self._damaged.add(position)
+        self._go_to(gap.end)
+        return True
+
+    def between(self, start: int, end: int) -> list[Followed]:
+        """Return the commits that took effect, and the damaged entries, from `start` up to and without `end`.
+
+        What a checkpoint stands for was good when it was written; whether it still is, is seen when it is read.
+        """
+        if start < self._base:
+            self._read_below()
+        return self._followed[self._place(start) : self._place(end)]
+
+    def _read_below(self) -> None:
+        """Take in the commits that a checkpoint stands for, also those that were removed since."""
+        if self._unread is None:
+            return
+        try:
+            below = self._stored(self._unread)
+        except StoreCorrupt as error:
+            if self.place.size(entry_name(0)) is None:
+                raise
+            logger.warning("%s; the entries of the log are read instead", error)
+            whole = Follower(self.url, checkpoints=False)
+            whole.advance()
+            below = whole.between(0, self._base)
+        self._unread = None
+        self._followed = sorted(below, key=lambda followed: followed.position) + self._followed
+
+    def _stored(self, checkpoint: Checkpoint) -> list[Followed]:
+        """Return the commits that a checkpoint stands for."""
+        below: list[Followed] = []
+        for ref in checkpoint.segments:
+            segment = Segment(self.place, ref, partial(manifest_at, self.place))
+            columns = segment.commits
+            live = zip(columns.positions, columns.snapshots, columns.bytes, strict=True)
+            below += [Followed(position, snapshot, bytes=size) for position, snapshot, size in live]
+            below += [Followed(position, snapshot) for position, snapshot in segment.removed()]
+        return below
+
+    def checksum_before(self, position: int) -> str | None:
+        """Return the checksum of the entry before `position`, which was read, or None where that is damaged.
+
+        Before the first entry, that is the one of the header.
+        """
+        if position == self.end:
+            return self._before
+        if position == 0:
+            return self._header
+        if is_superseded(self.place, position - 1) and not is_untouched(self.place):
+            return None  # what lies there may be of a writer that did not know that it was removed
+        name = entry_name(position - 1)
+        raw = self.place.read(name)
+        self._require_same_store()
+        with suppress(StoreCorrupt):
+            return check_seal(raw or b"", self.url, name)
+        return None
+
+    def is_removed(self, snapshot_id: str) -> bool:
+        """Tell whether the snapshot was complete and is no longer: its blobs may be gone."""
+        return snapshot_id in self._state.removed
+
+    def require_commit(self, snapshot_id: str, position: int) -> None:
+        """Raise StoreError where the commit of `snapshot_id` is not at `position`, unless that is because of damage.
+
+        For who was told that it is: the log was another one then.
+        """
+        found = self.between(position, position + 1)
+        if not any(one.snapshot_id == snapshot_id or one.problem is not None for one in found):
+            raise StoreError(
+                self.url,
+                f"{entry_name(position)} is another entry than the commit of {snapshot_id} that was read before, as in "
+                "an older copy of the store; bring the newer one back, or begin anew",
+            )
+
+    def _take(self, raw: bytes) -> None:
+        position = self.end
+        try:
+            decoded = decode_outline(raw, self.url, position, self._before)
+            self._terms.require(position, decoded, self.url)
+        except (StoreCorrupt, StoreFormatError) as error:
+            if self._before is not None and self._take_back(position - 1):
+                self._before = None  # whoever has written this one did not take the one before for an entry
+                self._take(raw)
+            else:
+                self._pass_over(raw, error.problem.removeprefix(f"{entry_name(position)}: "))
+            return
+        self._before = decoded.checksum
+        entry = self._terms.take(position, decoded)
+        if isinstance(entry, Commit):
+            self._take_commit(position, entry, raw)
+            return
+        if isinstance(entry, Fence):
+            self._take_back(entry.position)
+        self._state.apply(position, entry)
+
+    def _take_back(self, position: int) -> bool:
+        """Forget a commit that was fenced off, and tell whether there was one.
+
+        Its outline was good, and the rest of it cannot be read.
+        """
+        place = self._place(position)
+        found = self._followed[place] if place < len(self._followed) else None
+        if found is None or found.position != position or found.snapshot_id is None:
+            return False
+        raw = self.place.read(found.name)
+        try:
+            decode_entry(raw or b"", self.url, position, None)
+        except (StoreCorrupt, StoreFormatError):
+            if self._fences.covers(position, raw):
+                del self._followed[place]
+                self._state.committed.pop(found.snapshot_id, None)
+                return True
+        return False
+
+    def _take_commit(self, position: int, entry: Commit, raw: bytes) -> None:
+        if self._damaged and not self._is_known(entry.snapshot) and self._began_at_damage(raw):
+            self._state.apply(position, Begin(entry.snapshot, entry.manifest.view.number, "", (), at_us=0))
+            self._state.next_position = position
+        self._state.apply(position, entry)
+        committed = self._state.committed.get(entry.snapshot)
+        if committed is not None and committed.position == position:
+            self._followed.append(Followed(position, entry.snapshot, bytes=_bytes_of(raw)))
+
+    def _pass_over(self, raw: bytes | None, problem: str) -> None:
+        """Go on behind an entry that is no good. If somebody has fenced it off, that is no problem any more."""
+        position = self.end
+        if not self._fences.covers(position, raw):
+            self._followed.append(Followed(position, problem=f"{entry_name(position)}: {problem}"))
+            self._damaged.add(position)
+        self._go_to(position + 1)
+
+    def _go_to(self, position: int) -> None:
+        """Go on at `position`. What is there is checked by itself: it is not to blame for what it follows."""
+        self._state.next_position = position
+        self._before = None
+
+    def _is_known(self, snapshot: str) -> bool:
+        state = self._state
+        return any(snapshot in known for known in (state.open, state.committed, state.aborted, state.removed))
+
+    def _began_at_damage(self, raw: bytes) -> bool:
+        try:
+            entry = decode_entry(raw, self.url, self.end, None).entry
+        except StoreFormatError:
+            return False
+        return isinstance(entry, Commit) and any(ref.begin in self._damaged for ref in blobs_of(entry.manifest))
+
+    def _is_hole(self, position: int) -> bool:
+        """Tell whether an entry is missing while later ones exist, and were not just created after we looked."""
+        if not self._reaches_beyond(position) or self.place.size(entry_name(position)) is not None:
+            return False
+        self._require_same_store()
+        return True
+
+    def _reaches_beyond(self, position: int) -> bool:
+        if self.place.size(entry_name(position + 1)) is not None:
+            return True
+        if self._listed:
+            return False
+        end = probed_end(self.place, position) if self._base else last_position(self.place) + 1
+        return end > position + 1
+
+    def _require_same_store(self) -> None:
+        """Raise where the store has vanished or is another one: an absent log looks like one that has ended."""
+        if self.place.size(HEADER) is None:
+            raise StoreError(self.url, "has gone; bring it back, and reading goes on where it was")
+        if read_header(self.place).blake3 != self._header:
+            raise StoreError(self.url, _ANOTHER)
+        if self.end and self._before is not None:
+            raw = self.place.read(entry_name(self.end - 1))
+            if raw is None or stated_checksum(raw) != self._before:
+                problem = "is missing" if raw is None else "was replaced"
+                raise StoreError(
+                    self.url,
+                    f"{entry_name(self.end - 1)} {problem} after it had been read, as in an older copy of the store; "
+                    "bring the newer one back, or begin anew",
+                )
+
+    def _place(self, position: int) -> int:
+        return bisect_left(self._followed, position, key=lambda followed: followed.position)

@@ -1,0 +1,342 @@
+"""The log: entry n is created only if absent, by a writer that has read 0..n-1 (S1).
+
+Whoever creates entry n has decided what n is; nobody can decide it again. A writer that finds its place taken reads
+what was written there, and decides anew. Checksums of entries once read are remembered (32 bytes each), so reading on
+costs only what is new, and an entry replaced behind our back is noticed.
+
+A coordinator leads in a term of its own. Once it has read that another one has started since, nothing can be read or
+appended here any more: every attempt raises TakenOver.
+
+Old entries are removed (removed_entries.py). Whoever has read up to p and finds that entries from p on may have been
+removed is left behind: LeftBehind, or TakenOver if it is a coordinator, and another one has started since.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from strobe.errors import (
+    LeftBehind,
+    LogConflict,
+    LogReplaced,
+    StoreCorrupt,
+    StoreError,
+    StoreFormatError,
+    StrobeError,
+    TakenOver,
+    UsageError,
+)
+from strobe.protocol.values.log_entries import Entry, EntryRef, ReadEntry, Void
+from strobe.storage.checkpoints.checkpoint_files import Checkpoint
+from strobe.storage.checkpoints.checkpoint_writer import Taken
+from strobe.storage.checkpoints.removed_entries import fresher, is_superseded
+from strobe.storage.entries.fences import Fences, with_way_out
+from strobe.storage.entries.gaps import Gap, gap_at
+from strobe.storage.entries.log_file import Decoded, decode_entry, encode_entry, entry_name
+from strobe.storage.files.backend import Place
+from strobe.storage.files.checksummed_json import DIGITS, UNSEALED, stated_checksum
+from strobe.storage.files.commit_steps import ENTRY_STEPS, CommitStep
+from strobe.storage.files.layout import LOG
+from strobe.storage.log.log_end import last_position, probed_end, require_begun, require_newest
+from strobe.storage.log.terms import Terms
+
+_BYTES = DIGITS // 2
+
+
+class Log:
+    """The log of one store, for one thread. `header_checksum` is what entry 0 follows.
+
+    `lenient`: what is no good is passed over, and found in `invalid`; a long gap ends the log, and is found in `gap`.
+    Only repairs read a log like that.
+    """
+
+    def __init__(self, place: Place, header_checksum: str, *, lenient: bool = False) -> None:
+        self._place = place
+        self._header_checksum = header_checksum
+        self._checksums = _Checksums()
+        self._terms = Terms()
+        self._fences = Fences(place)
+        self._lenient = lenient
+        self.invalid: dict[int, StoreError] = {}
+        # The last run of missing entries that was met.
+        self.gap: Gap | None = None
+        self._led: int | None = None
+        self._durable = 0
+        self._is_read = False
+        self._is_listed = False
+        self._looked_s = -float("inf")
+
+    @property
+    def term(self) -> int:
+        """The highest term of what was read: the one that the next entry is written in."""
+        return self._terms.current
+
+    def lead(self, term: int) -> None:
+        """Work for the coordinator of `term`."""
+        self._led = term
+
+    def require_lead(self) -> None:
+        """Raise TakenOver if this is the log of a coordinator, and a higher term than its own was read."""
+        if self._led is not None and self.term > self._led:
+            raise TakenOver(self._place.url, self._led, self.term, self._terms.coordinator)
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this works for a coordinator."""
+        return self._led is not None
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        self._checksums = _Checksums(checkpoint.position, checkpoint.previous)
+        self._terms = Terms.after(checkpoint)
+
+    @property
+    def base(self) -> int:
+        """The position from which on the log is read; what lies before is known from a checkpoint."""
+        return self._checksums.base
+
+    def read(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
+        """Yield every entry from `start` on with its position; raise StoreCorrupt at the first damaged one."""
+        self.require_lead()
+        if start < self.base:
+            yield from self._read_below(start)
+        position = max(self.base, min(start, len(self._checksums)))
+        new = len(self._checksums)
+        while (decoded := self._next(position, new)) is not None:
+            self._remember(position, decoded.checksum)
+            entry = self._terms.take(position, decoded)
+            self.require_lead()
+            if position >= start:
+                yield position, entry
+            position += 1
+        if position == 0 and not self._lenient:
+            require_begun(self._place)
+        # What was looked for once is checked once; from here on, looking one entry ahead is enough.
+        self._is_read = True
+
+    def _next(self, position: int, new: int) -> Decoded | None:
+        """Return what is at `position`, or None at the end of the log; nothing from `new` on was read before."""
+        try:
+            decoded = self._decoded(position)
+        except StoreCorrupt:
+            self._require_current(new)
+            self._require_same(position)
+            raise
+        if decoded is None and (position > new or self._is_to_look()):
+            self._require_current(new)
+        return decoded
+
+    def _is_to_look(self) -> bool:
+        """Tell whether to look at the checkpoints though nothing new was read: in an object store, not each time."""
+        return time.monotonic() - self._looked_s >= self._place.guarded_s
+
+    def _require_current(self, position: int) -> None:
+        """Raise LeftBehind or TakenOver if what lies from `position` on may not be the log any more."""
+        self._looked_s = time.monotonic()
+        if fresher(self._place, self._header_checksum, position) is not None:
+            raise self._left_behind(position)
+
+    def _require_same(self, position: int) -> None:
+        """Raise LogReplaced if a coordinator finds entry `position`, and another one before it than it has read."""
+        if self._led is None or not position or position != len(self._checksums) or self._previous(position) is None:
+            return
+        name, url = entry_name(position - 1), self._place.url
+        raw, following = self._place.read(name), self._place.read(entry_name(position))
+        with suppress(StoreCorrupt, StoreFormatError):
+            if raw is None or following is None:
+                return
+            # Only what is sound by itself: else the entry is damaged, and may be put back.
+            there = decode_entry(raw, url, position - 1, None).checksum
+            decode_entry(following, url, position, there)
+            if there != self._previous(position):
+                raise LogReplaced(url, position - 1)
+
+    def _left_behind(self, position: int) -> StrobeError:
+        if self._led is not None:
+            with suppress(StoreError, LeftBehind):
+                now = self._from_newest()
+                if now.term > self._led:
+                    return TakenOver(self._place.url, self._led, now.term, now._terms.coordinator)
+        return LeftBehind(self._place.url, position)
+
+    def _from_newest(self) -> "Log":
+        """Return the log as it is for one that begins now."""
+        log = Log(self._place, self._header_checksum)
+        loaded = fresher(self._place, self._header_checksum, 0)
+        if loaded is not None:
+            log.resume(loaded.checkpoint)
+        for _ in log.read(log.base):
+            pass
+        return log
+
+    def _decoded(self, position: int) -> Decoded | None:
+        """Return what is at `position`, or None at the end of the log. An entry that was fenced off is a `Void`."""
+        raw: bytes | None = None
+        try:
+            raw = self._present(position)
+            if raw is None:
+                return None
+            decoded = decode_entry(raw, self._place.url, position, self._previous(position))
+            self._terms.require(position, decoded, self._place.url)
+            return decoded
+        except (StoreCorrupt, StoreFormatError) as error:
+            if isinstance(error, StoreCorrupt) and error.place != entry_name(position):
+                raise  # the log's directory itself: no position has anything that could be passed over
+            if not (self._lenient or self._fences.covers(position, raw)):
+                raise with_way_out(error) from error
+            self.invalid[position] = error
+            return Decoded(Void(f"it was fenced off: {error.problem}"), UNSEALED, self.term)
+
+    def append(self, entry: Entry, position: int) -> None:
+        """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
+        self.require_lead()
+        if position > len(self._checksums):
+            list(self.read(position))  # whatever lies before has to be read, and remembered, first
+        self._require_end(position)
+        self._sync_predecessors(position)
+        raw, checksum = encode_entry(entry, position, self._before(position), self.term)
+        decoded = Decoded(entry, checksum, self.term)
+        if (problem := self._terms.problem(position, decoded)) is not None:
+            raise UsageError(f"log entry {position} cannot be written: {problem}")
+        if not self._place.create(entry_name(position), [raw], ENTRY_STEPS):
+            raise LogConflict(self._place.url, position)
+        self._place.sync_directory(LOG)
+        self._place.step(CommitStep.ENTRY_DURABLE, entry_name(position))
+        # Only now: looked at before, it could be removed between the look and the creation (removed_entries.py).
+        if is_superseded(self._place, position):
+            raise self._left_behind(position)
+        self._checksums.append(checksum)
+        self._terms.take(position, decoded)
+        self._durable = len(self._checksums)
+
+    def _require_end(self, position: int) -> None:
+        """Raise unless `position` is where the log ends, as far as that is known."""
+        try:
+            self._list_once()
+            if position != len(self._checksums):
+                raise self._conflict(position)
+            self._check_predecessor(position)
+        except StoreCorrupt:
+            self._require_current(position)
+            raise
+
+    def ref(self, position: int) -> EntryRef:
+        """Return what an entry that was read is known by."""
+        return EntryRef(position, self._checksums[position])
+
+    def taken(self, position: int) -> Taken:
+        """Return what a checkpoint begins with that comes after an entry that was read."""
+        return Taken(self._checksums[position], self._terms.before(position + 1))
+
+    def _read_below(self, start: int) -> Iterator[tuple[int, ReadEntry]]:
+        """Yield the entries that a checkpoint stands for; raise StoreCorrupt at one that was removed since."""
+        previous = self._header_checksum if start == 0 else None
+        terms = Terms()
+        for position in range(start, self.base):
+            raw = self._place.read(entry_name(position))
+            if raw is None:
+                problem = f"is missing; the log can be read from the checkpoint at {self.base} on"
+                raise StoreCorrupt(self._place.url, entry_name(position), problem)
+            decoded = decode_entry(raw, self._place.url, position, previous)
+            previous = decoded.checksum
+            yield position, terms.take(position, decoded)
+        if previous != self._before(self.base):
+            problem = f"does not fit the checkpoint at {self.base}: it was replaced"
+            raise StoreCorrupt(self._place.url, entry_name(self.base - 1), problem)
+
+    def _before(self, position: int) -> str:
+        return self._checksums[position - 1] if position else self._header_checksum
+
+    def _previous(self, position: int) -> str | None:
+        """Return the checksum that the entry must follow; None after one that is no good: its own is not known."""
+        before = self._before(position)
+        return before if before != UNSEALED else None
+
+    def _remember(self, position: int, checksum: str) -> None:
+        if position == len(self._checksums):
+            self._checksums.append(checksum)
+        elif self._checksums[position] != checksum:
+            raise StoreCorrupt(self._place.url, entry_name(position), "was replaced after it had been read")
+
+    def _present(self, position: int) -> bytes | None:
+        """Return the bytes of an entry, or None at the end of the log; a hole in it is not its end."""
+        raw = self._place.read(entry_name(position))
+        if raw is None and self._reaches_beyond(position):
+            # Another writer may have created both meanwhile: a hole is one that is still there at the second look.
+            raw = self._place.read(entry_name(position))
+            if raw is None:
+                self.gap = self._gap_at(position)
+                if not (self._lenient and self.gap.is_long):
+                    raise StoreCorrupt(self._place.url, entry_name(position), self.gap.problem)
+        return raw
+
+    def _gap_at(self, position: int) -> Gap:
+        """Return the run of missing entries that `position` is in. A run is listed once."""
+        if self.gap is not None and position in range(self.gap.first, self.gap.end):
+            return Gap(position, self.gap.end)
+        return gap_at(self._place, position) or Gap(position, position + 1)
+
+    def _reaches_beyond(self, position: int) -> bool:
+        if position < len(self._checksums) or self._place.size(entry_name(position + 1)) is not None:
+            return True
+        if self.gap is not None and position in range(self.gap.first, self.gap.end):
+            return True
+        if self._is_read:
+            return False
+        end = probed_end(self._place, position) if self.base else last_position(self._place) + 1
+        return end > position + 1
+
+    def _list_once(self) -> None:
+        """Before anything is written, make sure that the log goes no further than it seems to, and never did."""
+        if not self._is_listed:
+            end = len(self._checksums)
+            require_newest(self._place, end)
+            if self.base and (gap := gap_at(self._place, end)) is not None:
+                raise StoreCorrupt(self._place.url, entry_name(end), gap.problem)
+            self._is_listed = True
+
+    def _check_predecessor(self, position: int) -> None:
+        """Chain only to what is there: a log cut short behind our back must not be continued as if it were whole."""
+        if position and self._previous(position) is not None:
+            raw = self._place.read(entry_name(position - 1))
+            if raw is None or stated_checksum(raw) != self._before(position):
+                problem = "is missing" if raw is None else "was replaced"
+                problem = f"{problem} after it had been read, as in an older copy of the store; put the newer one back"
+                raise StoreCorrupt(self._place.url, entry_name(position - 1), problem)
+
+    def _sync_predecessors(self, position: int) -> None:
+        """Make durable what others wrote: their entries must not reach the disk after ours."""
+        if position > self._durable:
+            self._place.sync_directory(LOG)
+        elif position == 0:
+            self._place.sync_directory("")
+
+    def _conflict(self, position: int) -> LogConflict:
+        conflict = LogConflict(self._place.url, position)
+        if position > len(self._checksums):
+            end = len(self._checksums)
+            conflict.problem = f"log entry {position} cannot be written, the log ends before entry {end}; read it again"
+        return conflict
+
+
+class _Checksums:
+    """Checksums by position, as bytes one after the other: a log has millions of entries.
+
+    The first is that of the entry before `base`, if the log is known from a checkpoint there.
+    """
+
+    def __init__(self, base: int = 0, previous: str = "") -> None:
+        self.base = base
+        self._first = base - 1 if base else 0
+        self._bytes = bytearray.fromhex(previous)
+
+    def append(self, checksum: str) -> None:
+        self._bytes += bytes.fromhex(checksum)
+
+    def __getitem__(self, position: int) -> str:
+        place = position - self._first
+        assert place >= 0, f"entry {position} was not read"
+        return self._bytes[place * _BYTES : (place + 1) * _BYTES].hex()
+
+    def __len__(self) -> int:
+        return self._first + len(self._bytes) // _BYTES

@@ -1,0 +1,120 @@
+"""What only grows along a log: its term, its epoch and the number of its view (S1).
+
+A document carries the highest term that its writer had read. Since entry n is created only if absent, by a writer that
+has read 0..n-1, that is the term the log is in; a lower one comes from a writer that broke this rule, and its entry has
+no effect. A reader does not take the rule for granted: it compares.
+
+Coordinators count terms, epochs and views up by one. An entry that leaps far ahead was crafted or damaged: it would use
+up the numbers, and no coordinator could write the next one. Such an entry is not valid. A leap of up to `LEAP_MAX` is:
+entries that were fenced off may have counted on meanwhile.
+"""
+
+from bisect import bisect_left
+
+from strobe.errors import EntryUnreadable
+from strobe.protocol.values.log_entries import EpochStart, ReadEntry, Term, ViewChange, Void
+from strobe.storage.checkpoints.checkpoint_files import Checkpoint
+from strobe.storage.entries.log_file import Decoded, entry_name
+
+LEAP_MAX = 1000
+
+
+class Terms:
+    """The terms, epochs and views of a log as far as it was read; at the beginning it is in those given."""
+
+    def __init__(self, term: int = 0, coordinator: str = "", epoch: int = 0, view: int = 0) -> None:
+        self._terms = _Ascent(term)
+        self._epochs = _Ascent(epoch)
+        self._views = _Ascent(view)
+        # Where the coordinator of the current term runs, for people.
+        self.coordinator = coordinator
+
+    @classmethod
+    def after(cls, checkpoint: Checkpoint) -> "Terms":
+        """Return those of a log that is read from a checkpoint on."""
+        fold = checkpoint.fold
+        known = fold.term is not None and fold.term.term == checkpoint.term
+        coordinator = fold.term.coordinator if known and fold.term is not None else "unknown"
+        return cls(checkpoint.term, coordinator, fold.epoch, fold.view.number if fold.view is not None else 0)
+
+    @property
+    def current(self) -> int:
+        """The highest term so far."""
+        return self._terms.current
+
+    def require(self, position: int, decoded: Decoded, url: str) -> None:
+        """Raise EntryUnreadable if the entry at `position` counts further than a writer of it would."""
+        problem = self.problem(position, decoded)
+        if problem is not None:
+            raise EntryUnreadable(url, f"{entry_name(position)}: its checksum holds, but {problem}")
+
+    def problem(self, position: int, decoded: Decoded) -> str | None:
+        """Return which number of the entry that comes at `position` cannot be, if one cannot."""
+        entry, before = decoded.entry, self.before(position)
+        if decoded.term < before:
+            return None  # it has no effect
+        if decoded.term > before + LEAP_MAX:
+            return f"it was written in term {decoded.term}, and the log is in term {before}"
+        if isinstance(entry, Term) and entry.term != decoded.term + 1:
+            return f"it begins term {entry.term} after term {decoded.term}"
+        epoch, view = _numbers(entry)
+        if epoch > (last := self._epochs.before(position)) + LEAP_MAX:
+            return f"it starts epoch {epoch} after epoch {last}"
+        if view > (last := self._views.before(position)) + LEAP_MAX:
+            return f"it has view {view} after view {last}"
+        return None
+
+    def take(self, position: int, decoded: Decoded) -> ReadEntry:
+        """Return the entry at `position`, which was read for the first time or again, or that it has no effect."""
+        before = self.before(position)
+        entry = decoded.entry
+        if decoded.term < before:
+            return Void(f"it was written in term {decoded.term}, after term {before} had begun")
+        if self._terms.raise_to(position, decoded.term):
+            self.coordinator = "unknown"  # the entry that began it could not be read
+        if isinstance(entry, Term) and self._terms.raise_to(position, entry.term):
+            self.coordinator = entry.coordinator
+        epoch, view = _numbers(entry)
+        self._epochs.raise_to(position, epoch)
+        self._views.raise_to(position, view)
+        return entry
+
+    def before(self, position: int) -> int:
+        """Return the term that the log is in before the entry at `position`."""
+        return self._terms.before(position)
+
+
+class _Ascent:
+    """A number that only grows: the positions of the entries that have raised it, and what each has raised it to."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._positions: list[int] = []
+        self._values: list[int] = []
+
+    @property
+    def current(self) -> int:
+        return self._values[-1] if self._values else self._first
+
+    def before(self, position: int) -> int:
+        index = bisect_left(self._positions, position)
+        return self._values[index - 1] if index else self._first
+
+    def raise_to(self, position: int, value: int) -> bool:
+        """Tell whether `value` is a new height, and take it."""
+        if value <= self.current:
+            return False
+        self._positions.append(position)
+        self._values.append(value)
+        return True
+
+
+def _numbers(entry: ReadEntry) -> tuple[int, int]:
+    """Return the epoch that an entry starts and the number of the view that it has; 0 for none."""
+    match entry:
+        case EpochStart():
+            return entry.epoch, entry.view.number if entry.view is not None else 0
+        case ViewChange():
+            return 0, entry.view.number
+        case _:
+            return 0, 0

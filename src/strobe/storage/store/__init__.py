@@ -1,0 +1,1 @@
+"""The store: snapshots by name, commits, retention, garbage collection, integrity and repair."""

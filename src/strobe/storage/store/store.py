@@ -1,0 +1,353 @@
+"""The store: one directory that holds the log of what happened, and the bytes of the snapshots (S1, S2).
+
+A writer goes through it in this order, and every step survives the next one's failure:
+1. `append` a Begin, which names the parent whose blobs may be reused.
+2. `write_snapshot`: every blob, synced, then their directory.
+3. `commit`: the entry with the manifest. From here on the snapshot exists; before, nothing of it does.
+
+One `Store` is for one thread; any number of stores, in any number of processes, may be open on one place.
+"""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from strobe.errors import LeftBehind, SnapshotCorrupt, StoreCorrupt, UsageError
+from strobe.protocol.values.fragment import Snapshot
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import BlobRef, Commit, Entry, EntryRef, Manifest, ReadEntry
+from strobe.storage.checkpoints.checkpoint_files import Loaded, Origin, manifest_at, read_commit, usable
+from strobe.storage.checkpoints.checkpoint_writer import Checkpointer, origin_of
+from strobe.storage.checkpoints.folded_log import unfold
+from strobe.storage.content.blobs import Blobs, blob_name
+from strobe.storage.content.manifests import blobs_of, to_manifest, to_snapshot
+from strobe.storage.entries.gaps import positions
+from strobe.storage.entries.log_file import decode_entry, entry_name
+from strobe.storage.entries.log_state import LogState, Opened
+from strobe.storage.files.backend import Piece, Place
+from strobe.storage.files.commit_steps import OnStep
+from strobe.storage.files.header import Guard, create_header, read_header
+from strobe.storage.files.layout import HEADER
+from strobe.storage.files.urls import place_at
+from strobe.storage.log.log import Log
+from strobe.storage.log.log_end import last_position, probed_end
+from strobe.storage.store.integrity import Problem, verify_bytes
+from strobe.storage.store.snapshot_names import resolve
+
+Listing = list[tuple[int, str, Manifest]]
+Problems = list[Problem]
+
+
+class Store:
+    """An open store. Make one by `create`, `open` or `open_or_create`, from a path or a URL (urls.py).
+
+    Whoever keeps it open for long sets how many manifests are kept in memory; all are, otherwise. With
+    `checkpoint_every`, checkpoints at multiples of it are made ready, for `write_checkpoint`.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        manifests_kept: int | None = None,
+        identity: str = "",
+        *,
+        checkpoint_every: int | None = None,
+    ) -> None:
+        header = read_header(place, identity)
+        place.guard = Guard(place, header.store).check
+        self.place = place
+        self.url = place.url
+        self.header = header
+        self.blobs = Blobs(place)
+        self.swept: list[str] = []
+        """The checkpoints that there were when everything that they make superfluous was last removed from here."""
+        self._log = Log(place, header.blake3)
+        self._manifests_kept = manifests_kept
+        self._state = LogState(self.read_manifest, manifests_kept)
+        self._checkpoint_every = checkpoint_every
+        self._checkpointer = self._new_checkpointer()
+        self._resumed: Loaded | None = None
+        self._is_begun = False
+
+    def _new_checkpointer(self) -> Checkpointer | None:
+        if self._checkpoint_every is None:
+            return None
+        return Checkpointer(self.place, self.header.blake3, self.read_manifest, self.entry_ref, self._checkpoint_every)
+
+    @classmethod
+    def create(cls, url: str | Path, *, identity: str | None = None, on_step: OnStep | None = None) -> "Store":
+        """Make a store in a directory that does not exist or is empty; `identity` is its name if not a random one."""
+        place = place_at(url, on_step)
+        if not create_header(place, identity):
+            raise UsageError(f"{place.url} is a store already; open it, or give another directory")
+        return cls(place)
+
+    @classmethod
+    def open(
+        cls,
+        url: str | Path,
+        *,
+        identity: str = "",
+        on_step: OnStep | None = None,
+        manifests_kept: int | None = None,
+        checkpoint_every: int | None = None,
+    ) -> "Store":
+        """Open the store at `url`; StoreMissing where there is none, or not the one with this `identity`."""
+        return cls(place_at(url, on_step), manifests_kept, identity, checkpoint_every=checkpoint_every)
+
+    @classmethod
+    def open_or_create(cls, url: str | Path) -> "Store":
+        """Open the store at `url`, having made it if there is none; of several doing so at once, one makes it.
+
+        For a first start, when somebody asks for it. Done at each start, it would make another store wherever the one
+        that there is cannot be seen just now.
+        """
+        place = place_at(url)
+        if place.fingerprint(HEADER) is None:
+            create_header(place)
+        return cls(place)
+
+    def require(self) -> None:
+        """Raise StoreMissing while this store is not where it was opened."""
+        self.place.guard()
+
+    @property
+    def on_step(self) -> OnStep | None:
+        """What is called after each step of a commit; it may be set at any time."""
+        return self.place.on_step
+
+    @on_step.setter
+    def on_step(self, on_step: OnStep | None) -> None:
+        self.place.on_step = on_step
+
+    @property
+    def term(self) -> int:
+        """The highest term of the log as far as it was read."""
+        return self._log.term
+
+    def lead(self, term: int) -> None:
+        """Work for the coordinator of `term`: once a higher term is read, reading and appending raise TakenOver."""
+        self._log.lead(term)
+
+    def require_lead(self) -> None:
+        """Raise TakenOver if a higher term than that was read; nothing is read for it."""
+        self._log.require_lead()
+
+    def resume(self) -> Loaded | None:
+        """Begin with the newest checkpoint that can be used, before anything of the log is read; return it, if any."""
+        if not self._is_begun:
+            problems: list[str] = []
+            with _without_garbage_collection():
+                found = usable(self.place, self.header.blake3, self.read_manifest, problems)
+                self._begin(next(found, None), problems)
+            self._is_begun = True
+        return self._resumed
+
+    def _begin(self, loaded: Loaded | None, problems: list[str]) -> None:
+        if loaded is not None:
+            checkpoint = loaded.checkpoint
+            unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)
+            self._log.resume(checkpoint)
+        elif problems and self.place.size(entry_name(0)) is None:
+            problem = (
+                f"is missing, and no checkpoint can be used ({problems[0]}); restore them from a copy of the store"
+            )
+            raise StoreCorrupt(self.url, entry_name(0), problem)
+        if self._checkpointer is not None:
+            base = loaded.checkpoint.position if loaded is not None else 0
+            self._checkpointer.begin(loaded, probed_end(self.place, base) if base else last_position(self.place) + 1)
+        self._resumed = loaded
+
+    def write_checkpoint(self) -> str | None:
+        """Write the newest checkpoint that is due, and return its name; None: none is due."""
+        return self._checkpointer.write() if self._checkpointer is not None else None
+
+    def append(self, entry: Entry, position: int) -> None:
+        """Create entry `position` of the log; raise LogConflict where it exists, or the log ends before it."""
+        self.resume()
+        self._log.append(entry, position)
+        self._take_in(position, entry)
+
+    def read_log(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
+        """Yield (position, entry) from `start` to the end of the log, verified; raise StoreCorrupt at damage.
+
+        An entry of an older term than the log was in by then is given as `Void`. Entries that a checkpoint
+        stands for may have been removed; then `start` is to be its position, or later.
+        """
+        self.resume()
+        for position, entry in self._log.read(start):
+            self._take_in(position, entry)
+            yield position, entry
+
+    def positions(self) -> list[int]:
+        """Return the positions of the entries that are there: some below a checkpoint may have been removed."""
+        return positions(self.place)
+
+    def read_entry(self, position: int) -> ReadEntry | None:
+        """Return the entry at `position`, verified by itself; None: it is not there."""
+        raw = self.place.read(entry_name(position))
+        return decode_entry(raw, self.url, position, None).entry if raw is not None else None
+
+    def read_manifest(self, position: int) -> Manifest:
+        """Return what the commit at `position` says, verified by itself; any thread may ask."""
+        return manifest_at(self.place, position)
+
+    def read_commit(self, ref: EntryRef) -> Commit:
+        """Return the commit that `ref` says, however long the log is.
+
+        It is the very entry that whoever gave the reference has read: by its checksum, that is as good as having read
+        the log from its beginning. Nobody else can tell whether it took effect, or was removed since.
+        """
+        commit, checksum = read_commit(self.place, ref.position)
+        if checksum != ref.blake3:
+            problem = "is another entry than the coordinator has read: it was replaced, or this is another store"
+            raise StoreCorrupt(self.url, entry_name(ref.position), problem)
+        return commit
+
+    def entry_ref(self, position: int) -> EntryRef:
+        """Return what an entry is known by that was read from here, or a commit that is known from a checkpoint."""
+        if position >= self._log.base - 1:  # a checkpoint has the checksum of the entry before it
+            return self._log.ref(position)
+        known = (complete for complete in reversed(self._state.committed.values()) if complete.position == position)
+        rows = next(known).rows
+        assert rows is not None, "it lies below the checkpoint"
+        return EntryRef(position, rows.checksum(position))
+
+    def origin(self, entry: ReadEntry) -> Origin | None:
+        """Return the snapshot that `entry` starts an epoch from, if it does. StoreError: it cannot be read now."""
+        return origin_of(entry, self._state, self.entry_ref)
+
+    @property
+    def known(self) -> LogState:
+        """What the log says as far as it was read; nothing is read for it."""
+        return self._state
+
+    def state(self) -> LogState:
+        """Return what the log says now. The same object is brought up to date by every call."""
+        while True:
+            self.resume()
+            try:
+                for _ in self.read_log(self._state.next_position):
+                    pass
+            except LeftBehind as error:
+                self._start_over(error)
+            else:
+                return self._state
+
+    def _start_over(self, error: LeftBehind) -> None:
+        """Begin again with the newest checkpoint: entries that come next were removed. A coordinator cannot."""
+        if self._log.is_led:
+            raise error
+        self._log = Log(self.place, self.header.blake3)
+        vars(self._state).update(vars(LogState(self.read_manifest, self._manifests_kept)))
+        self._checkpointer = self._new_checkpointer()
+        self._is_begun = False
+        self.resume()
+        if self._log.base <= error.position:
+            raise StoreCorrupt(self.url, entry_name(error.position), "is missing, though later entries exist")
+
+    def write_blob(self, snapshot_id: str, data: Piece) -> BlobRef:
+        """Store `data`, durably, as a blob of the open snapshot `snapshot_id`."""
+        opened = self.state().opened(snapshot_id)
+        ref = self.blobs.write(opened.position, [data], self._reusable(opened))
+        self.blobs.sync(opened.position)
+        return ref
+
+    def read_blob(self, ref: BlobRef) -> memoryview:
+        """Return the bytes of a blob, after verifying their number and BLAKE3; StoreCorrupt names the file."""
+        return self.blobs.read(ref)
+
+    def write_snapshot(self, snapshot: Snapshot) -> Manifest:
+        """Store every byte of `snapshot`, whose begin is in the log, and return the manifest to commit it with."""
+        opened = self.state().opened(str(snapshot.id))
+        reusable = self._reusable(opened)
+        manifest = to_manifest(
+            snapshot, opened.parent, lambda pieces: self.blobs.write(opened.position, pieces, reusable)
+        )
+        self.blobs.sync(opened.position)
+        return manifest
+
+    def commit(self, snapshot_id: str, manifest: Manifest, position: int, at_us: int) -> None:
+        """Append the commit as entry `position`. What the log would ignore is refused instead: no false success."""
+        state = self.state()
+        if state.next_position <= position:
+            opened = state.opened(snapshot_id)
+            _check_manifest(snapshot_id, manifest, opened)
+            self._check_blobs(snapshot_id, manifest, opened)
+        self.append(Commit(snapshot_id, manifest, at_us), position)
+
+    def load(self, snapshot_id: str, *, checksums: bool = True) -> Snapshot:
+        """Return a complete snapshot, every byte verified; the bodies of its frames are views into mapped blobs.
+
+        Without `checksums` the bytes are taken as they are: enough for the causal proof, which hashes every frame
+        itself.
+        """
+        identity = self.resolve(snapshot_id)
+        try:
+            read = partial(self.blobs.read, checksum=checksums)
+            return to_snapshot(identity, self._state.committed[identity].manifest, read)
+        except StoreCorrupt as error:
+            self.resolve(identity)  # one that was removed meanwhile is not damaged
+            raise SnapshotCorrupt(identity, error.problem) from error
+
+    def list(self) -> Listing:
+        """Return (position of the commit, id, manifest) of every complete snapshot, oldest first."""
+        return [(complete.position, name, complete.manifest) for name, complete in self.state().committed.items()]
+
+    def resolve(self, name: str) -> str:
+        """Return the id of the complete snapshot that `latest`, an id or the beginning of one means."""
+        return resolve(self.state(), name)
+
+    def verify_bytes(self) -> Problems:
+        """Check every byte of every file, referenced or not, and return what is wrong, file by file."""
+        return verify_bytes(self.place)
+
+    def _take_in(self, position: int, entry: ReadEntry) -> None:
+        """Whoever reads or writes the log brings the state up to date: no entry is read twice for that."""
+        if position != self._state.next_position:
+            return
+        if self._checkpointer is None:
+            self._state.apply(position, entry)
+            return
+        coming = self._checkpointer.coming(entry, self._state)
+        self._state.apply(position, entry)
+        self._checkpointer.take(position, coming, self._log.taken(position), self._state)
+
+    def _reusable(self, opened: Opened) -> dict[str, BlobRef]:
+        parent = self._state.parent_of(opened)
+        return {ref.blake3: ref for ref in blobs_of(parent)} if parent is not None else {}
+
+    def _check_blobs(self, snapshot_id: str, manifest: Manifest, opened: Opened) -> None:
+        """Refuse blobs that no collector would spare while the snapshot is open, and those that are not there."""
+        parent = self._state.parent_of(opened)
+        # The parent may have the same bytes twice, written at different begins: each process reuses its own.
+        reusable = set(blobs_of(parent)) if parent is not None else set()
+        for ref in blobs_of(manifest):
+            if ref.begin != opened.position and ref not in reusable:
+                raise UsageError(f"snapshot {snapshot_id}: {blob_name(ref)} is neither its own blob nor its parent's")
+            self.blobs.check_size(ref)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """For making many objects that all stay: the collector would look through them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _check_manifest(snapshot_id: str, manifest: Manifest, opened: Opened) -> None:
+    if manifest.parent not in (None, opened.parent):
+        raise UsageError(f"snapshot {snapshot_id}: its manifest names the parent {manifest.parent}, its begin does not")
+    if manifest.epoch != SnapshotId.parse(snapshot_id).epoch:
+        raise UsageError(f"snapshot {snapshot_id}: its manifest is of epoch {manifest.epoch}")
+    if manifest.view.number != opened.begin.view:
+        raise UsageError(
+            f"snapshot {snapshot_id}: its manifest is of view {manifest.view.number}, its begin of {opened.begin.view}"
+        )

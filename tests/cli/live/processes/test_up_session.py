@@ -1,0 +1,352 @@
+"""How `strobe up` looks after its children and ends them, without processes: whoever is asked may never answer."""
+
+import sys
+import threading
+from concurrent.futures import wait
+from types import SimpleNamespace
+
+import pytest
+from tests.cli.command_line import simulated_store
+from tests.cli.live.processes.test_up import process_of, status_of
+
+from strobe.cli.live import supervisor as supervising
+from strobe.cli.live import up_session as sessions
+from strobe.cli.live.child import Gone
+from strobe.cli.live.supervisor import ChildFailed, Supervisor
+from strobe.cli.live.up_display import condition_summary
+from strobe.cli.live.up_session import Session
+from strobe.errors import TransportError
+from strobe.runtime.api.client import RequestRefused
+from strobe.runtime.messages.api_documents import Taken, Trouble
+from strobe.runtime.messages.verdicts import ConditionStatus, Verdict
+from strobe.storage import Store
+
+COMMITTED = Taken("000001-00000001-x", "committed", "")
+ABORTED = Taken("000001-00000001-x", "aborted", "b did not answer")
+
+
+def answering(*answers):
+    """Return a function that returns these one after the other, and the last of them for ever; errors are raised."""
+    left = list(answers)
+
+    def answered(**_):
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return answered
+
+
+class Children:
+    """Stands for a supervisor: its coordinator answers as it is told to, and `gone` is what ends, tick by tick."""
+
+    def __init__(self, status, take=None, gone=(), failure=None):
+        self.client = SimpleNamespace(status=status, take=take, api="127.0.0.1:1")
+        self.gone = list(gone)
+        self.needs, self.stops, self.ticks = [], [], 0
+        self.failure = failure
+        self.store, self.identity = "/no/store", ""
+        self.needed = self.needs.append
+        self.seen = []
+        self.saw = self.seen.append
+
+    def tick(self):
+        self.ticks += 1
+        ended = self.gone.pop(0) if self.gone else []
+        if isinstance(ended, Exception):
+            raise ended
+        return ended
+
+    def pid(self, name):
+        assert name == "coordinator"
+        return 4711
+
+    def stop(self, asks):
+        self.stops.append(asks)
+
+
+@pytest.fixture
+def hanging():
+    """A call that gets no answer before the test is over."""
+    over = threading.Event()
+
+    def call(**_):
+        over.wait()
+        raise TransportError("it has never answered")
+
+    yield call
+    over.set()
+
+
+@pytest.fixture(autouse=True)
+def in_no_time(monkeypatch):
+    """What would take seconds takes none, unless it is waited for on purpose."""
+    monkeypatch.setattr(sessions, "TICK_S", 0.001)
+    monkeypatch.setattr(sessions, "LOOK_EVERY_S", 0.0)
+
+
+def looked(session):
+    """Have it ask, wait for the answer, and have it look at that; return the session."""
+    session._keep_running()
+    wait([session._asked])
+    session._look()
+    return session
+
+
+def failing(count):
+    return Trouble("snapshots", f"the last {count} were aborted")
+
+
+def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
+    slow = [Trouble("slow", f"channel a->b has waited {seconds} s") for seconds in (3.1, 3.6)]
+    answers = [
+        TransportError("no coordinator answers"),
+        status_of(processes=[process_of("a", "missing")], troubles=slow[:1]),
+        status_of(troubles=[slow[1], failing(3)]),
+        status_of(troubles=[failing(4)]),
+        status_of(halted="it crashes again and again"),
+    ]
+    children = Children(answering(*answers), gone=[[], [Gone("b", -9)], [], [Gone("c", 0)], []])
+    session = Session(children)
+    for _ in answers:
+        looked(session)
+    assert capsys.readouterr().err.splitlines() == [
+        "b was killed by SIGKILL; it is started again",
+        "slow: channel a->b has waited 3.1 s",
+        "snapshots: the last 3 were aborted",
+        "c has left",
+    ]
+    assert children.needs == ["a"]
+
+
+def test_a_coordinator_that_has_ended_is_said_to_be_started_again(capsys):
+    gone = [[Gone("coordinator", -9)], [Gone("coordinator", 3, "its port is taken")]]
+    session = Session(Children(answering(TransportError("no coordinator answers")), gone=gone))
+    looked(looked(session))
+    again = "it is started again, and processes continue meanwhile"
+    assert capsys.readouterr().err.splitlines() == [
+        f"coordinator was killed by SIGKILL; {again}",
+        f"coordinator ended with exit code 3: its port is taken; {again}",
+    ]
+
+
+def test_what_ends_is_started_again_while_the_coordinator_hangs(hanging):
+    """The loop waits for no answer: with one that hangs for ever, it would not tick twice."""
+    children = Children(hanging)
+    session = Session(children)
+    for _ in range(3):
+        session._keep_running()
+    assert children.ticks == 3
+
+
+def test_a_coordinator_that_hangs_is_told_of_once_and_not_called_started_again(hanging, monkeypatch, capsys):
+    monkeypatch.setattr(sessions, "SILENT_S", 0.0)
+    session = Session(Children(hanging, gone=[[Gone("b", 1, "boom")]]))
+    for _ in range(3):
+        session._keep_running()
+    failed, silent = capsys.readouterr().err.splitlines()
+    assert failed == "b ended with exit code 1: boom; it is started again"  # no report may ever come in its place
+    assert silent.startswith("the coordinator has not answered for 0 s, and its process 4711 is still there;")
+    assert "kill it (kill -9 4711): a new one is started" in silent
+    session._show(status_of())
+    assert capsys.readouterr().err == "the coordinator answers again\n"
+
+
+def test_a_coordinator_that_is_busy_for_a_moment_is_not_told_of(hanging, capsys):
+    Session(Children(hanging))._keep_running()
+    assert capsys.readouterr().err == ""
+
+
+# In the end
+
+
+def test_a_coordinator_that_hangs_is_waited_for_once_in_the_end(hanging, monkeypatch, capsys):
+    """It is asked for a last snapshot, in vain, and not asked to stop on top of that."""
+    monkeypatch.setattr(sessions, "SILENT_S", 0.0)
+    monkeypatch.setattr(sessions, "LAST_SNAPSHOT_S", 0.05)
+    children = Children(hanging, hanging)
+    session = Session(children)
+    session._take_last()
+    session._stop()
+    assert children.stops == [False]
+    assert "no last snapshot could be taken (the coordinator does not answer)" in capsys.readouterr().err
+
+
+def test_a_coordinator_that_hangs_when_all_is_stopped_is_not_waited_for(tmp_path, monkeypatch):
+    """Its nodes are ended by the lifeline, and it is killed; STOP_S_MAX is for those who are about to end."""
+    monkeypatch.setattr(supervising, "CLOSE_S_MAX", 0.0)
+    until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
+    for_ever = "import signal; signal.pause()"
+    Store.create(tmp_path)
+    supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
+    for name, program in (("coordinator", for_ever), ("b", until_cut)):
+        supervisor._add(name, [program]).start(supervisor._lifeline)
+    awaited = []
+    await_end = supervisor._await_end
+    supervisor._await_end = lambda seconds, children: (
+        awaited.append([child.name for child in children]),
+        await_end(seconds, children),
+    )
+    supervisor.stop(asks=False)
+    assert awaited == [["b"], ["coordinator", "b"]]
+    assert supervisor.pid("coordinator") is None
+    assert supervisor.pid("b") is None
+
+
+def test_a_coordinator_that_was_killed_right_before_the_end_comes_back_for_the_last_snapshot(capsys):
+    gone = [[Gone("coordinator", -9)]]
+    children = Children(answering(status_of()), answering(TransportError("nobody"), COMMITTED), gone)
+    Session(children)._take_last()
+    assert children.ticks > 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("coordinator was killed by SIGKILL; it is started again")
+    assert told[-1] == "last snapshot: 000001-00000001-x, committed"
+
+
+def test_a_process_that_was_killed_right_before_the_end_is_started_again_for_the_last_snapshot(capsys):
+    started = threading.Event()
+
+    class Restarting(Children):
+        def tick(self):
+            started.set()
+            return super().tick()
+
+    def taken_when_it_runs(**_):
+        assert started.wait(60)
+        return COMMITTED
+
+    Session(Restarting(answering(status_of()), taken_when_it_runs, [[Gone("b", -9)]]))._take_last()
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["b was killed by SIGKILL; it is started again", "last snapshot: 000001-00000001-x, committed"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "why"),
+    [
+        (TransportError("none has begun after 10 s"), "none has begun after 10 s"),
+        (ABORTED, "000001-00000001-x was aborted: b did not answer"),
+    ],
+)
+def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stopped(monkeypatch, capsys, taken, why):
+    monkeypatch.setattr(sessions, "LAST_SNAPSHOT_S", 0.05)
+    children = Children(answering(status_of()), answering(taken))
+    session = Session(children)
+    session._take_last()
+    session._stop()
+    undone = "the store has no other one: the next start is from the initial state"
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"no last snapshot could be taken ({why}); {undone}"
+    failed = f"no snapshot completed (1 tried); the last one: {why}" if taken == ABORTED else None
+    assert session.problem == failed
+    assert told[1:] == ([failed] if failed is not None else [])
+    assert children.stops == [True]
+
+
+@pytest.mark.parametrize(
+    ("committed", "goes_on"),
+    [(2, "continues from its newest one,"), (None, "continues from its newest one, if there is one,")],
+)
+def test_from_where_a_system_goes_on_without_a_last_snapshot_is_said(capsys, committed, goes_on):
+    session = Session(Children(None))
+    session._status = status_of(committed=committed) if committed is not None else None
+    session._tell_none("b hangs")
+    what = f"the next start {goes_on} and everything after that is undone"
+    assert capsys.readouterr().err == f"no last snapshot could be taken (b hangs); {what}\n"
+
+
+def test_the_store_counts_where_the_coordinator_was_asked_before_its_newest_snapshot(tmp_path, capsys):
+    children = Children(None)
+    children.store = str(simulated_store(tmp_path))
+    session = Session(children)
+    session._status = status_of(committed=0)
+    session._tell_none("b hangs")
+    assert "the next start continues from its newest one, and" in capsys.readouterr().err
+
+
+REPORT = "b has crashed 3 times"
+HALTED = status_of(halted=REPORT, troubles=[Trouble("halted", REPORT)])
+
+
+def test_of_a_system_that_was_halted_no_last_snapshot_is_taken(capsys):
+    refused = RequestRefused(f"all is stopped: {REPORT}")
+    session = Session(Children(answering(status_of(), HALTED), answering(refused), gone=[[Gone("b", 1, "boom")]]))
+    session._take_last()
+    session._stop()
+    assert session._status.halted == REPORT
+    assert f"halted: {REPORT}\n" in capsys.readouterr().err
+
+
+def test_a_halt_right_before_the_end_is_reported_with_its_exit_code():
+    """The coordinator has ended with it already, and nobody else can tell of it."""
+    halted = ChildFailed("coordinator", 1, REPORT, halted=True)
+    session = Session(Children(answering(TransportError("nobody")), answering(TransportError("nobody")), [halted]))
+    with pytest.raises(ChildFailed, match=REPORT):
+        session._take_last()
+
+
+@pytest.mark.parametrize(
+    ("status", "failure", "code"),
+    [
+        (TransportError("it ends"), ChildFailed("coordinator", 1, REPORT, halted=True), 1),
+        (status_of(halted=REPORT), None, 1),
+        (TransportError("it ends"), ChildFailed("coordinator", 5, REPORT, halted=False), 5),
+    ],
+)
+def test_a_halt_or_takeover_after_the_last_snapshot_is_reported(status, failure, code):
+    children = Children(answering(status), failure=failure)
+    session = Session(children)
+    session._status = status_of()
+    with pytest.raises(ChildFailed, match=REPORT) as failed:
+        session._stop()
+    assert failed.value.exit_code == code
+    assert children.stops == [True]
+
+
+def test_a_coordinator_that_ended_with_a_halt_while_all_was_stopped_has_its_report_read(tmp_path):
+    Store.create(tmp_path)
+    supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
+    halted = f"print('10:00 error: halted report=\"{REPORT}\"'); raise SystemExit(1)"
+    supervisor._add("coordinator", [halted]).start(supervisor._lifeline)
+    assert supervisor.failure is None
+    supervisor.stop()
+    assert str(supervisor.failure) == REPORT
+
+
+HOLDS, VIOLATED = Verdict("holds", "8", "8"), Verdict("violated", "8", "7")
+
+
+def test_one_snapshot_is_not_written_as_several():
+    one = ConditionStatus("conserved", snapshot="s1", latest=HOLDS, holds=1)
+    assert condition_summary(one) == "conserved ✓ 8 (judged 1 of 1 snapshot)"
+
+
+def judged(started_us, latest, **changes):
+    condition = ConditionStatus("conserved", snapshot="s1", latest=latest, **changes)
+    return status_of(started_us=started_us, conditions=[condition])
+
+
+def test_E12_the_end_waits_for_the_verdict_on_the_last_snapshot(capsys):
+    waiting, told = judged(1, HOLDS, holds=1, pending=True), judged(1, VIOLATED, holds=1, violated=1)
+    children = Children(answering(waiting, waiting, waiting, told))
+    session = Session(children)
+    session._stop()
+    assert session._status.conditions[0].failed
+    assert "conserved ✗ 7 ≠ 8 (judged 2 of 2 snapshots)" in capsys.readouterr().out
+
+
+def test_E12_the_end_does_not_wait_for_a_verdict_that_never_comes(monkeypatch):
+    monkeypatch.setattr(sessions, "LAST_VERDICTS_S", 0.0)
+    children = Children(answering(judged(1, HOLDS, holds=1, pending=True)))
+    Session(children)._stop()
+    assert children.stops == [True]
+
+
+def test_E12_what_an_earlier_coordinator_found_counts_in_the_end(capsys):
+    first = judged(1, VIOLATED, violated=1, violation=VIOLATED, violation_snapshot="s1")
+    session = Session(Children(answering(judged(2, HOLDS, holds=2))))
+    session._show(first)
+    session._stop()
+    (condition,) = session._status.conditions
+    assert (condition.holds, condition.violated, condition.failed) == (2, 1, True)
+    assert "conserved ✓ 8 (judged 3 of 3 snapshots, 1 violated, the first s1 with 7 ≠ 8)" in capsys.readouterr().out

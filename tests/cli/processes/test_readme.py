@@ -1,0 +1,49 @@
+"""What the README shows is what happens."""
+
+import re
+from pathlib import Path
+from random import Random
+from unittest.mock import Mock
+
+from tests.cli.command_line import run, run_apart
+
+README = Path(__file__).parents[3] / "README.md"
+
+
+def example():
+    return re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+def test_the_bank_has_fifteen_lines():
+    assert len(example().splitlines()) == 15
+
+
+def test_a_branch_whose_only_peer_has_left_keeps_its_money_and_goes_on():
+    names = {}
+    exec(compile(example(), "bank.py", "exec"), names)  # the README is ours
+    branch, ctx = names["Branch"](), Mock(outputs=(), random=Random(1))
+    branch.timer(ctx, "pay")
+    assert branch.account.amount == 100
+    ctx.send.assert_not_called()
+    ctx.set_timer.assert_called_once()
+
+
+def test_its_commands_run_as_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("bank.py").write_text(example(), encoding="utf-8")
+    commands = re.findall(r"^\$ \.venv/bin/strobe (.*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        # What runs until somebody stops it is stopped after a while; it has children, and so runs apart.
+        result = (
+            run_apart(*command.split(), "--for", "3", cwd=tmp_path)
+            if command.startswith("up ")
+            else run(*command.split())
+        )
+        assert result.code == 0, (command, result.err)
+
+
+def test_every_command_it_names_exists():
+    text = README.read_text(encoding="utf-8")
+    for command in re.findall(r"^\| `strobe (\w+)", text, re.MULTILINE):
+        assert run(command, "--help").code == 0, command

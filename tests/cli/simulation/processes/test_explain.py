@@ -1,0 +1,46 @@
+"""`strobe explain`: the algorithm step by step, in the terminal, as JSON and as a page."""
+
+from tests.cli.command_line import refused, run
+
+from strobe.simulation.mutants.protocol_mutants import StatesWithoutChannels
+
+
+def test_the_word_count_shows_an_input_held_back_until_the_barrier_has_come_on_the_other():
+    result = run("explain", "--system", "wordcount")
+    assert (result.code, result.err) == (0, "")
+    text = " ".join(result.out.split())
+    held, recorded, let_go = map(
+        text.index, ("sum holds one->sum back", "sum records its", "sum goes on with one->sum")
+    )
+    assert held < recorded < let_go
+    assert "in flight nothing" in text
+    assert "S1: the proof holds" in text
+
+
+def test_as_json_it_has_every_moment_and_what_came_of_it():
+    result = run("explain", "--system", "wordcount", "--json")
+    assert result.code == 0
+    aligned, too_early, *_ = result.document
+    assert "sum holds one->sum back" in [moment["text"] for moment in aligned["moments"]]
+    assert [outcome["holds"] for outcome in aligned["outcomes"]] == [True]
+    assert [outcome["holds"] for outcome in too_early["outcomes"]] == [False]
+
+
+def test_as_a_page_it_goes_into_a_file(tmp_path):
+    file = tmp_path / "explain.html"
+    result = run("explain", "--system", "wordcount", "--html", file)
+    assert (result.code, f"written: {file}" in result.out) == (0, True)
+    text = file.read_text("utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "sum holds one->sum back" in text.replace("\\u003e", ">")
+
+
+def test_what_comes_out_otherwise_than_it_says_is_exit_code_1(monkeypatch):
+    monkeypatch.setattr("strobe.simulation.explain.explanations.ChandyLamport", StatesWithoutChannels)
+    result = run("explain", "--system", "bank3")
+    assert (result.code, "the proof fails" in result.out) == (1, True)
+
+
+def test_what_cannot_be_explained_or_written_is_refused(tmp_path):
+    refused(run("explain", "--system", "wordcounts"), "wordcount")
+    refused(run("explain", "--system", "wordcount", "--html", tmp_path / "none" / "x.html"), "cannot write")

@@ -1,0 +1,67 @@
+"""`strobe snapshot predicates`: what is deadlocked, has ended, or is garbage, told to people and programs (G2)."""
+
+import msgspec
+import pytest
+from tests.cli.command_line import run, simulated_store
+from tests.cli.snapshots.processes.test_snapshot import add_inconsistent
+from tests.simulation.predicate_runs import EXAMPLES
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """A store of a run of each example."""
+    root = tmp_path_factory.mktemp("examples")
+    for name in ("philosophers:greedy", "philosophers:polite", "objects:remembered"):
+        module, attribute = name.split(":")
+        system = f"{EXAMPLES / module}.py:{attribute}"
+        options = ("--faults", "delays", "--snapshots", "12", "--seed", "1", "--store", root / attribute)
+        result = run("simulate", system, *options)
+        assert result.code == 0, result.err
+    return root
+
+
+def document(store):
+    result = run("snapshot", "predicates", "--json", "--store", store)
+    return result.code, msgspec.json.decode(result.out)
+
+
+def test_a_deadlock_is_a_violation_and_is_shown_with_its_cycle(stores):
+    result = run("snapshot", "predicates", "--store", stores / "greedy")
+    assert result.code == 1
+    assert "deadlock     yes    deadlocked: p0 waits for p4 waits for p3 waits for p2" in result.out
+    code, found = document(stores / "greedy")
+    assert code == 1
+    assert found["deadlock"]["holds"]
+    assert found["deadlock"]["waits"]["p0"] == ["p4"]
+    assert found["deadlock"]["cores"] == [["p0", "p4", "p3", "p2", "p1"]]
+    assert not found["termination"]["holds"]
+
+
+def test_a_freeze_frame_shows_who_waits_for_whom(stores):
+    result = run("snapshot", "show", "--store", stores / "greedy")
+    assert "waits for" in result.out
+    frame = run("snapshot", "show", "--json", "--store", stores / "greedy").document
+    assert {one["process"]: one["declared"]["waits"]["processes"] for one in frame["processes"]} == {
+        f"p{number}": [f"p{(number - 1) % 5}"] for number in range(5)
+    }
+
+
+def test_an_end_and_garbage_are_findings_and_no_violations(stores):
+    code, found = document(stores / "polite")
+    assert (code, found["deadlock"]["holds"], found["termination"]["holds"]) == (0, False, True)
+    code, found = document(stores / "remembered")
+    assert (code, found["garbage"]["holds"]) == (0, True)
+    assert found["garbage"]["things"] > len(found["garbage"]["garbage"]) > 0
+
+
+def test_a_system_that_declares_nothing_is_told_so(tmp_path):
+    result = run("snapshot", "predicates", "--store", simulated_store(tmp_path))
+    assert result.code == 0
+    assert "no process declares anything" in result.out
+
+
+def test_what_is_no_consistent_cut_is_refused(tmp_path):
+    store = simulated_store(tmp_path)
+    result = run("snapshot", "predicates", add_inconsistent(store), "--store", store)
+    assert (result.code, result.out) == (1, "")
+    assert "000001-00000999-a" in result.error

@@ -1,0 +1,509 @@
+"""Views at the coordinator (E2): one at a time, nothing mixed, nobody forgotten."""
+
+from contextlib import suppress
+
+import pytest
+from tests.protocol.desk import Desk, those, to
+from tests.protocol.playbook import snapshot_id, view
+
+from strobe.errors import UsageError
+from strobe.protocol import UNORDERED, ChannelSpec, Policy, SnapshotId, View
+from strobe.protocol.coordinator.messages import (
+    Append,
+    AskToRecord,
+    ChooseSnapshot,
+    CommitSnapshot,
+    JoinWanted,
+    LeaveWanted,
+    LetGo,
+    ProcessBlank,
+    ProcessFailed,
+    SnapshotChosen,
+    SnapshotStarted,
+    SnapshotWanted,
+    TellOutcome,
+    TellSettled,
+    TellView,
+)
+from strobe.protocol.values.log_entries import Abort, Begin, Commit, Pin, ViewChange
+
+RING = view("p>q", "q>r", "r>p")
+S1, S2 = snapshot_id(1), snapshot_id(2)
+TO_S = (ChannelSpec("ps", "p", "s"), ChannelSpec("sp", "s", "p"))
+JOIN_S = JoinWanted("s", TO_S)
+
+
+def joined() -> Desk:
+    """A desk with s in the view, and all settled."""
+    desk = Desk(RING, Policy(backoff_us=10))
+    desk.hears(JOIN_S)
+    desk.drained(2, "p", "q", "r", "s")
+    return desk
+
+
+# Joining
+
+
+def test_a_join_makes_the_next_view_with_new_incarnations_of_its_channels() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S)
+    (after,) = desk.views()
+    assert after == View(
+        2,
+        ("p", "q", "r", "s"),
+        (*RING.channels, ChannelSpec("ps", "p", "s", incarnation=2), ChannelSpec("sp", "s", "p", incarnation=2)),
+    )
+
+
+def test_the_joiner_is_told_what_is_settled_before_it_is_told_the_view() -> None:
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "q", "r")
+    effects = desk.hears(JOIN_S)
+    assert to(effects, "s") == [TellSettled("s", 2), TellView("s", desk.views()[0])]
+    assert [order.process for order in those(effects, TellView)] == ["p", "q", "r", "s"]
+
+
+def test_nothing_begins_until_every_process_has_installed_the_view_and_drained() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S, SnapshotWanted())
+    for process in ("p", "q", "s"):
+        desk.drained(2, process)
+        assert desk.begun() == []
+    desk.drained(1, "r")
+    assert desk.begun() == []
+    desk.drained(2, "r")
+    assert [entry.view for entry in desk.begun()] == [2]
+
+
+def test_a_join_of_one_who_is_in_and_a_leave_of_one_who_is_out_change_nothing() -> None:
+    desk = Desk(RING)
+    desk.hears(JoinWanted("p", ()), LeaveWanted("x"), SnapshotWanted())
+    assert desk.views() == []
+    assert len(desk.begun()) == 1
+
+
+def test_changes_that_change_nothing_do_not_hold_up_what_is_wanted() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S, JoinWanted("p", ()), LeaveWanted("x"), SnapshotWanted())
+    desk.drained(2, "p", "q", "r", "s")
+    assert len(desk.begun()) == 1
+
+
+def test_a_channel_that_is_known_already_goes_on_as_it_is() -> None:
+    desk = Desk(RING)
+    desk.hears(JoinWanted("s", (*TO_S, ChannelSpec("pq", "p", "q"))))
+    assert [spec.incarnation for spec in desk.views()[0].channels] == [1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "channels",
+    [(ChannelSpec("sx", "s", "x"),), (ChannelSpec("ps", "p", "s", UNORDERED),)],
+    ids=["no such process", "unordered under chandy-lamport"],
+)
+def test_a_join_that_makes_no_sense_is_refused(channels: tuple[ChannelSpec, ...]) -> None:
+    """M2: markers on a channel that may reorder would be overtaken, and the cut would be wrong."""
+    desk = Desk(RING)
+    with pytest.raises(UsageError):
+        desk.hears(JoinWanted("s", channels))
+    assert desk.views() == []
+
+
+@pytest.mark.parametrize("protocol", ["aligned", "unaligned", "aligned-then-unaligned"])
+def test_a_join_that_would_close_a_cycle_is_refused_by_name_where_barriers_run(protocol: str) -> None:
+    """Also one that closes it together with a join that is on its way to the log."""
+    desk = Desk(view("p>q", "q>r"), protocol=protocol, slow=True)
+    with pytest.raises(
+        UsageError, match=f"{protocol} needs channels without a cycle, and (. -> ){{4}}. is one"
+    ) as error:
+        desk.hears(JoinWanted("s", (ChannelSpec("rs", "r", "s"), ChannelSpec("sp", "s", "p"))))
+    assert "r -> s" in str(error.value)
+    assert "s -> p" in str(error.value)
+    desk.hears(JoinWanted("s", (ChannelSpec("rs", "r", "s"),)))
+    with pytest.raises(UsageError, match=f"{protocol} needs channels without a cycle"):
+        desk.hears(JoinWanted("t", (ChannelSpec("st", "s", "t"), ChannelSpec("tp", "t", "p"))))
+    desk.write()
+    assert [one.processes for one in desk.views()] == [("p", "q", "r", "s")]
+
+
+def test_a_join_that_makes_no_sense_is_refused_where_it_is_asked_for_and_harms_nobody_else() -> None:
+    """It waits behind another change; when its turn comes, others are being served."""
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    with suppress(UsageError):  # refused at once: as good
+        desk.hears(JoinWanted("s", (ChannelSpec("sx", "s", "x"),)))
+    desk.drained(2, "r", "p")
+    assert LetGo("r") in desk.drained(2, "q")
+
+
+def unsettled() -> Desk:
+    """A desk where nobody has installed the view yet, so that changes wait."""
+    desk = Desk(RING)
+    desk.restart()
+    return desk
+
+
+def test_E2_a_joiner_that_is_gone_again_before_its_turn_does_not_join() -> None:
+    """Nobody could complete a snapshot with it; when it comes back, it asks again."""
+    desk = unsettled()
+    desk.hears(JOIN_S, ProcessFailed("s"))
+    desk.drained(1, "p", "q", "r")
+    assert desk.views() == []
+    desk.hears(JOIN_S)
+    assert desk.views()[-1].processes == ("p", "q", "r", "s")
+
+
+def test_E2_a_joiner_that_is_back_before_its_turn_joins() -> None:
+    desk = unsettled()
+    desk.hears(JOIN_S, ProcessFailed("s"), JOIN_S)
+    desk.drained(1, "p", "q", "r")
+    assert [after.processes for after in desk.views()] == [("p", "q", "r", "s")]
+
+
+def test_E2_who_joins_after_one_that_is_gone_again_joins_without_the_channels_to_it() -> None:
+    desk = unsettled()
+    to_t = (ChannelSpec("pt", "p", "t"), ChannelSpec("st", "s", "t"))
+    desk.hears(JOIN_S, JoinWanted("t", to_t), ProcessFailed("s"))
+    desk.drained(1, "p", "q", "r")
+    (after,) = desk.views()
+    assert after.processes == ("p", "q", "r", "t")
+    assert [channel.id for channel in after.channels] == [*(channel.id for channel in RING.channels), "pt"]
+
+
+def test_E2_a_joiner_that_is_gone_when_its_join_loses_its_place_in_the_log_does_not_join() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(JOIN_S, ProcessFailed("s"))
+    desk.log.append(Pin("000001-00000001-p", True, 0))
+    desk.write()
+    desk.write()
+    assert desk.views() == []
+
+
+def test_E2_a_joiner_that_is_away_when_it_is_in_the_view_begins_when_it_comes_and_nobody_goes_back() -> None:
+    """R1: it was never told to begin, so nobody has seen anything of it."""
+    desk = Desk(RING, slow=True)
+    desk.hears(JOIN_S, ProcessFailed("s"))
+    assert to(desk.write(), "p") != []
+    effects = desk.hears(ProcessBlank("s"))
+    assert to(effects, "s") == [TellSettled("s", 1), TellView("s", desk.views()[-1])]
+    assert those(effects, ChooseSnapshot) == []
+    desk.drained(2, "p", "q", "r", "s")
+    assert desk.brain.settled
+    assert those(desk.hears(ProcessFailed("s"), ProcessBlank("s")), ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+def test_R1_a_word_that_was_lost_with_its_connection_is_said_again_and_nobody_goes_back() -> None:
+    """The same program has asked before, and still has no state: it has not begun, whatever it was told."""
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    desk.drained(3, "p", "q", "r", "s")
+    desk.hears(JOIN_S)
+    effects = desk.hears(ProcessFailed("s"), ProcessBlank("s", again=True))
+    assert to(effects, "s") == [TellSettled("s", 1), TellView("s", desk.views()[-1])]
+    assert those(effects, ChooseSnapshot) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_R1_who_left_and_joins_again_begins_anew_also_where_the_word_was_lost(there: bool) -> None:
+    """What the epoch has begun with is its former life."""
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q", "r")
+    desk.slow = True
+    desk.hears(JoinWanted("r", (ChannelSpec("q>r", "q", "r"), ChannelSpec("r>p", "r", "p"))))
+    desk.hears(*(() if there else (ProcessFailed("r"),)))
+    desk.write()
+    effects = desk.hears(ProcessFailed("r"), ProcessBlank("r", again=there))
+    assert to(effects, "r") == [TellSettled("r", 1), TellView("r", desk.views()[-1])]
+    assert those(effects, ChooseSnapshot) == []
+
+
+# Leaving
+
+
+def test_a_leave_takes_the_process_and_its_channels_out() -> None:
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    assert desk.views()[-1] == View(3, ("p", "q", "r"), RING.channels)
+
+
+def test_a_leave_of_one_who_must_stay_is_refused_and_changes_nothing() -> None:
+    desk = joined()
+    desk.brain.membership.staying = {"s": "somebody counts on it"}
+    with pytest.raises(UsageError, match="process s cannot leave: somebody counts on it"):
+        desk.hears(LeaveWanted("s"))
+    desk.hears(SnapshotWanted())
+    assert desk.last_begun()
+    assert len(desk.views()) == 1
+
+
+def test_E2_the_last_process_may_not_leave_whether_the_others_have_left_or_are_to_leave_before_it() -> None:
+    """Nobody would be left to take a snapshot of."""
+    desk = Desk(RING, slow=True)
+    desk.hears(LeaveWanted("p"), LeaveWanted("q"))  # one is on its way to the log, the other waits for it
+    with pytest.raises(UsageError, match=r"process r cannot leave: .*stop the system instead"):
+        desk.hears(LeaveWanted("r"))
+    desk.slow = False
+    desk.write()
+    desk.drained(2, "p", "q", "r")
+    desk.drained(3, "q", "r")
+    with pytest.raises(UsageError, match=r"process r cannot leave: .*stop the system instead"):
+        desk.hears(LeaveWanted("r"))
+    assert [one.processes for one in desk.views()] == [("q", "r"), ("r",)]
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "r", view=3)
+    assert isinstance(desk.outcomes()[str(S1)], Commit)
+
+
+def test_E2_the_last_process_stays_where_a_rollback_undoes_the_join_that_its_leave_counted_on() -> None:
+    alone = View(1, ("p",), ())
+    desk = Desk(alone)
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p")
+    desk.hears(JOIN_S, LeaveWanted("p"))  # it leaves when s is in
+    desk.hears(ProcessFailed("p"), ProcessBlank("p"), SnapshotChosen(str(S1), alone))
+    desk.drained(3, "p")
+    assert desk.brain.settled
+    assert desk.brain.view.processes == ("p",)
+
+
+def test_a_leaver_is_let_go_when_it_and_all_others_have_drained_and_not_before() -> None:
+    desk = joined()
+    effects = desk.hears(LeaveWanted("s"))
+    assert [order.process for order in those(effects, TellView)] == ["p", "q", "r", "s"]
+    assert those(desk.drained(3, "s", "p", "q"), LetGo) == []
+    assert those(desk.drained(3, "r"), LetGo) == [LetGo("s")]
+    assert those(desk.drained(3, "r", "s"), LetGo) == []
+
+
+def test_a_leaver_whose_own_report_comes_last_is_let_go_then() -> None:
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    assert those(desk.drained(3, "p", "q", "r"), LetGo) == []
+    assert those(desk.drained(3, "s"), LetGo) == [LetGo("s")]
+
+
+def test_a_leaver_whose_own_report_comes_last_is_let_go_although_the_next_change_has_begun() -> None:
+    """E2: its last counts are acknowledged before it is out, also where another view follows at once."""
+    desk = joined()
+    desk.hears(LeaveWanted("s"), LeaveWanted("r"))
+    effects = desk.drained(3, "p", "q", "r")
+    effects += desk.drained(3, "s")
+    effects += desk.drained(4, "p", "q", "r")
+    effects += desk.drained(3, "s")
+    assert {order.process for order in those(effects, LetGo)} == {"s", "r"}
+
+
+def test_a_late_report_of_an_earlier_view_does_not_let_a_leaver_go() -> None:
+    """E2: a sink that leaves is out when it has received all that was sent to it, and only then."""
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    # It was asked twice whether it had installed view 2, as after a restart; this is the second answer.
+    effects = desk.drained(2, "s")
+    effects += desk.drained(3, "p", "q", "r")
+    assert those(effects, LetGo) == []
+    assert those(desk.drained(3, "s"), LetGo) == [LetGo("s")]
+
+
+def test_one_who_left_may_join_again_with_new_incarnations() -> None:
+    desk = joined()
+    desk.hears(LeaveWanted("s"))
+    desk.drained(3, "p", "q", "r", "s")
+    desk.hears(JOIN_S)
+    assert [spec.incarnation for spec in desk.views()[-1].channels if "s" in spec.id] == [4, 4]
+
+
+# Snapshots and view changes
+
+
+def test_a_change_of_view_aborts_what_is_open_with_that_reason_and_retries_it_on_the_new_view() -> None:
+    desk = Desk(RING, Policy(backoff_us=10))
+    desk.hears(SnapshotWanted())
+    effects = desk.hears(JOIN_S)
+    assert desk.aborts() == [Abort(str(S1), "the view changed from 1 to 2", 0)]
+    assert {order.process for order in those(effects, TellOutcome)} >= {"p", "q", "r"}
+    desk.drained(2, "p", "q", "r", "s")
+    desk.at(10)
+    retry = desk.begun()[1]
+    assert (retry.snapshot, retry.view, retry.retries) == (str(S2), 2, str(S1))
+    desk.fragments(S2, "p", "q", "r", "s", view=2)
+    assert isinstance(desk.outcomes()[str(S2)], Commit)
+
+
+def test_a_retry_on_a_new_view_is_initiated_at_as_many_as_that_view_takes() -> None:
+    """M1, E2: in the old view one process reached all the others, in the new one it does not."""
+    desk = Desk(view("p>q"), Policy(backoff_us=10))
+    desk.hears(SnapshotWanted())
+    assert desk.begun()[0].initiators == ("p",)
+    desk.hears(JoinWanted("s", (ChannelSpec("sq", "s", "q"),)))
+    desk.drained(2, "p", "q", "s")
+    asked = those(desk.at(10), AskToRecord)
+    assert {order.process for order in asked} >= {"p", "s"}
+
+
+def test_a_retry_whose_initiator_has_left_is_initiated_elsewhere() -> None:
+    desk = Desk(view("p>q", "q>p", "r>p", "r>q"), Policy(backoff_us=10))
+    desk.hears(SnapshotWanted())
+    assert desk.begun()[0].initiators == ("r",)
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q", "r")
+    asked = those(desk.at(10), AskToRecord)
+    assert asked
+    assert {order.process for order in asked} <= {"p", "q"}
+
+
+def test_fragments_of_those_who_stay_do_not_make_a_whole_of_a_snapshot_of_the_old_view() -> None:
+    """E2: it never mixes views. The abort is not in the log yet, and only the leaver's fragment is missing."""
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.slow = True
+    desk.hears(LeaveWanted("r"))
+    desk.write()
+    assert those(desk.fragments(S1, "p", "q"), CommitSnapshot) == []
+
+
+def test_a_snapshot_being_committed_when_the_view_changes_is_committed() -> None:
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.slow = True
+    desk.fragments(S1, "p", "q", "r")
+    desk.hears(LeaveWanted("r"))
+    desk.write()
+    assert isinstance(desk.outcomes()[str(S1)], Commit)
+    assert desk.aborts() == []
+
+
+def test_a_view_does_not_change_while_a_beginning_is_on_its_way_to_the_log() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(SnapshotWanted(), JOIN_S)
+    assert [type(entry) for entry in desk.waiting] == [Begin]
+    desk.write()
+    assert [type(entry) for entry in desk.waiting] == [ViewChange]
+
+
+def test_nothing_begins_while_a_change_is_wanted() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(JOIN_S, SnapshotWanted())
+    assert [type(entry) for entry in desk.waiting] == [ViewChange]
+
+
+def test_changes_are_made_one_after_another() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S, LeaveWanted("r"))
+    assert [after.number for after in desk.views()] == [2]
+    desk.drained(2, "p", "q", "r", "s")
+    assert [after.processes for after in desk.views()] == [("p", "q", "r", "s"), ("p", "q", "s")]
+
+
+def test_what_a_process_initiates_while_the_view_changes_is_refused() -> None:
+    desk = Desk(RING)
+    desk.hears(JOIN_S)
+    told = those(desk.hears(SnapshotStarted(SnapshotId(1, 1, "p"), "p", 2)), TellOutcome)
+    assert {order.process for order in told} == {"p", "q", "r", "s"}
+    assert desk.begun() == []
+
+
+def test_what_a_leaver_initiates_when_those_who_stay_have_settled_without_it_is_refused() -> None:
+    desk = Desk(RING)
+    desk.hears(LeaveWanted("r"))
+    desk.drained(2, "p", "q")
+    assert desk.brain.settled
+    told = those(desk.hears(SnapshotStarted(SnapshotId(1, 1, "r"), "r", 2)), TellOutcome)
+    assert [(order.process, order.committed) for order in told] == [("p", False), ("q", False), ("r", False)]
+    assert desk.begun() == []
+
+
+def test_outcomes_are_told_to_those_who_are_leaving_too() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(SnapshotWanted())
+    desk.write()
+    desk.hears(LeaveWanted("r"))
+    desk.write()
+    told = those(desk.write(), TellOutcome)
+    assert [order.process for order in told] == ["p", "q", "r"]
+
+
+# Lost races for a place in the log
+
+
+@pytest.mark.parametrize("change", [JOIN_S, LeaveWanted("r")])
+def test_a_change_of_view_that_lost_its_place_in_the_log_is_made_all_the_same(change) -> None:
+    """Pins and removals are written by others all the time."""
+    desk = Desk(RING, slow=True)
+    desk.hears(change)
+    desk.log.append(Pin(str(S1), True, 0))
+    desk.write()
+    desk.write()
+    assert len(desk.views()) == 1
+
+
+def test_a_change_of_view_that_lost_its_place_to_another_change_is_made_on_top_of_it() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(JOIN_S)
+    desk.log.append(ViewChange(View(2, ("p", "q"), RING.channels[:1]), 0))
+    desk.write()
+    desk.drained(2, "p", "q")
+    desk.write()
+    assert [after.processes for after in desk.views()] == [("p", "q"), ("p", "q", "s")]
+
+
+def test_a_change_that_another_coordinators_change_has_made_senseless_harms_nobody() -> None:
+    """s wants to join r, which another coordinator lets leave meanwhile."""
+    desk = Desk(RING, slow=True)
+    desk.hears(JoinWanted("s", (ChannelSpec("sr", "s", "r"),)))
+    desk.log.append(ViewChange(View(2, ("p", "q"), RING.channels[:1]), 0))
+    desk.write()
+    desk.hears(SnapshotWanted())
+    desk.drained(2, "p", "q")
+    desk.write()
+    assert [entry.view for entry in desk.begun()] == [2]
+
+
+def test_a_change_that_has_become_senseless_is_not_held_against_the_next_one() -> None:
+    """s wanted to join r, which has left by another coordinator's word; t asks for something else entirely."""
+    desk = Desk(RING, slow=True)
+    desk.hears(LeaveWanted("q"), JoinWanted("s", (ChannelSpec("sr", "s", "r"),)))
+    desk.log.append(ViewChange(View(2, ("p", "q"), RING.channels[:1]), 0))
+    desk.write()
+    desk.hears(JoinWanted("t", (ChannelSpec("tp", "t", "p"),)))
+    desk.drained(2, "p", "q")
+    desk.write()
+    desk.drained(3, "p")
+    desk.write()
+    assert [after.processes for after in desk.views()] == [("p", "q"), ("p",), ("p", "t")]
+
+
+def test_a_snapshot_of_a_process_that_lost_its_place_to_a_view_change_is_not_begun_in_the_old_view() -> None:
+    """E2: each snapshot belongs to one view; none begins in a view that is over."""
+    desk = Desk(RING, slow=True)
+    desk.hears(SnapshotStarted(SnapshotId(1, 1, "p"), "p", 1))
+    after = View(2, ("p", "q"), RING.channels[:1])
+    desk.log.append(ViewChange(after, 0))
+    desk.write()
+    desk.write()
+    assert [entry for entry in desk.log if isinstance(entry, Begin) and entry.view != 2] == []
+
+
+def test_a_beginning_that_lost_its_place_to_a_view_change_begins_in_the_new_view() -> None:
+    desk = Desk(RING, slow=True)
+    desk.hears(SnapshotWanted())
+    after = View(2, ("p", "q"), RING.channels[:1])
+    desk.log.append(ViewChange(after, 0))
+    desk.write()
+    assert desk.waiting == []
+    desk.drained(2, "p", "q")
+    assert [(entry.view, entry.initiators) for entry in desk.waiting] == [(2, ("p",))]
+
+
+def test_an_append_that_is_still_wanted_is_tried_again_and_one_that_is_not_is_dropped() -> None:
+    desk = Desk(RING, Policy(timeout_us=10, attempts_max=1))
+    desk.hears(SnapshotWanted())
+    desk.slow = True
+    desk.at(10)
+    desk.log.append(Pin(str(S1), True, 0))
+    effects = desk.write()
+    assert [type(order.entry) for order in those(effects, Append)] == [Abort]
+    desk.log.append(Abort(str(S1), "another coordinator said so", 0))
+    desk.write()
+    assert desk.waiting == []
+    assert [entry.reason for entry in desk.aborts()] == ["another coordinator said so"]

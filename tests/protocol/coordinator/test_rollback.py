@@ -1,0 +1,528 @@
+"""Rollback at the coordinator (R1): when it happens, to where, who is told, who is blamed."""
+
+import msgspec
+import pytest
+from tests.protocol.desk import Desk, those, to
+from tests.protocol.playbook import snapshot_id, view
+from tests.protocol.rolling_back import (
+    JOIN_S,
+    RING,
+    S1,
+    S2,
+    SECOND,
+    chosen,
+    crash,
+    renumbered,
+    roll_back,
+    with_one_complete,
+)
+
+from strobe.protocol import Policy, SnapshotId
+from strobe.protocol.coordinator.messages import (
+    AppendLost,
+    AskToRecord,
+    CannotRestore,
+    ChooseSnapshot,
+    CommitFailed,
+    CommitSnapshot,
+    Drained,
+    EntryLogged,
+    Halt,
+    LeaveWanted,
+    ProcessBlank,
+    ProcessFailed,
+    ProcessReturned,
+    RecordingFailed,
+    RestoreRefused,
+    RestoreWanted,
+    SnapshotStarted,
+    SnapshotWanted,
+    TellOutcome,
+    TellRestore,
+    TellView,
+)
+from strobe.protocol.values.log_entries import Abort, Begin, Commit, EpochStart, Pin, ViewChange
+
+# What makes everybody go back
+
+
+def test_R1_a_process_that_lost_its_state_takes_everybody_back_to_the_newest_complete_snapshot() -> None:
+    desk = with_one_complete()
+    assert those(crash(desk, "q"), ChooseSnapshot) == [ChooseSnapshot(None)]
+    desk.now_us = 7
+    effects = chosen(desk)
+    goal = renumbered(RING, 2)
+    assert desk.epochs() == [EpochStart(2, 7, str(S1), goal, "q is there without state", "q")]
+    assert those(effects, TellRestore) == [TellRestore(process, 2, goal, str(S1)) for process in "pqr"]
+    assert desk.brain.epoch == 2
+    assert desk.brain.view == goal
+
+
+def test_without_a_complete_snapshot_everybody_starts_from_the_beginning() -> None:
+    desk = Desk(RING)
+    crash(desk, "q")
+    effects = chosen(desk, None)
+    goal = renumbered(RING, 2)
+    assert those(effects, TellRestore) == [TellRestore(process, 2, goal, None) for process in "pqr"]
+
+
+def test_a_process_that_comes_back_with_its_state_takes_nobody_back() -> None:
+    desk = with_one_complete()
+    effects = desk.hears(ProcessFailed("q"), ProcessReturned("q"))
+    assert those(effects, ChooseSnapshot) == []
+    assert desk.epochs() == []
+
+
+def test_somebody_who_asks_takes_everybody_back_and_nobody_is_blamed() -> None:
+    desk = with_one_complete()
+    effects = desk.hears(RestoreWanted(str(S1), "because"))
+    assert those(effects, ChooseSnapshot) == [ChooseSnapshot(str(S1))]
+    chosen(desk)
+    assert [(entry.reason, entry.blamed) for entry in desk.epochs()] == [("because", None)]
+
+
+def test_E9_a_refused_request_leaves_everything_as_it_was() -> None:
+    desk = with_one_complete()
+    desk.hears(RestoreWanted("000001-00000009-coordinator", "because"), SnapshotWanted())
+    assert len(desk.begun()) == 1
+    desk.hears(RestoreRefused("there is no such snapshot"))
+    assert desk.epochs() == []
+    assert len(desk.begun()) == 2
+
+
+def test_a_refused_request_still_takes_everybody_back_where_a_process_has_no_state() -> None:
+    desk = with_one_complete()
+    desk.hears(RestoreWanted("000001-00000009-coordinator", "because"))
+    crash(desk, "q")
+    assert those(desk.hears(RestoreRefused("no such snapshot")), ChooseSnapshot) == [ChooseSnapshot(None)]
+    chosen(desk)
+    assert [entry.restored for entry in desk.epochs()] == [str(S1)]
+
+
+def test_where_nothing_can_be_restored_and_a_process_has_no_state_all_is_stopped_with_the_reason() -> None:
+    desk = with_one_complete()
+    crash(desk, "q")
+    (halt,) = those(desk.hears(RestoreRefused("every one is corrupt")), Halt)
+    assert "every one is corrupt" in halt.report
+
+
+def test_E9_a_process_that_cannot_be_restored_stops_all_at_once_with_the_reason() -> None:
+    desk = with_one_complete()
+    crash(desk, "q")
+    chosen(desk)
+    effects = desk.hears(CannotRestore("q", 2, "its state does not fit"), ProcessFailed("q"), ProcessBlank("q"))
+    report = "process q cannot be restored, and all is stopped: its state does not fit"
+    assert [order.report for order in those(effects, Halt)] == [report, report]
+    assert those(effects, ChooseSnapshot) == []
+
+
+def test_one_that_could_not_be_restored_in_an_epoch_that_is_over_stops_nothing() -> None:
+    desk = with_one_complete()
+    crash(desk, "q")
+    chosen(desk)
+    assert those(desk.hears(CannotRestore("q", 1, "its state does not fit")), Halt) == []
+
+
+def test_a_request_while_a_rollback_is_to_come_says_where_it_goes() -> None:
+    desk = with_one_complete()
+    crash(desk, "q")
+    desk.hears(RestoreWanted("older", "because"))
+    assert those(chosen(desk), ChooseSnapshot) == [ChooseSnapshot("older")]
+    chosen(desk)
+    assert [entry.blamed for entry in desk.epochs()] == ["q"]
+
+
+# One rollback at a time, nothing beside it
+
+
+def test_several_processes_without_state_cause_one_rollback() -> None:
+    desk = with_one_complete()
+    assert those(crash(desk, "q", "r", "p"), ChooseSnapshot) == [ChooseSnapshot(None)]
+    effects = chosen(desk)
+    assert len(desk.epochs()) == 1
+    assert [order.process for order in those(effects, TellRestore)] == ["p", "q", "r"]
+
+
+def test_nothing_begins_while_a_rollback_is_to_come() -> None:
+    desk = with_one_complete(Policy(interval_us=1000))
+    crash(desk, "q")
+    desk.hears(SnapshotWanted(), JOIN_S)
+    own = SnapshotId(1, 2, "p")
+    refused = desk.hears(SnapshotStarted(own, "p", 1))
+    desk.at(10_000)
+    assert len(desk.begun()) == 1
+    assert desk.views() == []
+    assert {order.process for order in those(refused, TellOutcome)} == {"p", "q", "r"}
+
+
+def test_nothing_begins_in_the_new_epoch_before_everybody_has_been_restored() -> None:
+    desk = with_one_complete()
+    crash(desk, "q")
+    desk.hears(SnapshotWanted())
+    chosen(desk)
+    desk.drained(2, "p", "q")
+    desk.drained(1, "r")
+    assert len(desk.begun()) == 1
+    desk.drained(2, "r")
+    assert desk.last_begun() == snapshot_id(1, epoch=2)
+    assert desk.begun()[-1].view == 2
+
+
+def test_what_was_open_is_over_with_the_old_epoch_and_is_wanted_again() -> None:
+    desk = with_one_complete(Policy(overlapping_max=2, backoff_us=10))
+    desk.hears(SnapshotWanted())
+    desk.hears(ProcessBlank("q"))
+    chosen(desk)
+    assert not desk.brain.open
+    desk.fragments(S2, "p", "q", "r")
+    assert str(S2) not in desk.outcomes()
+    desk.drained(2, "p", "q", "r")
+    desk.at(10)
+    assert desk.begun()[-1].retries == str(S2)
+
+
+def test_a_snapshot_that_is_being_committed_gets_its_outcome_before_one_is_chosen() -> None:
+    """Output of a committed snapshot may be released: nobody may go back behind it."""
+    desk = with_one_complete()
+    desk.hears(SnapshotWanted())
+    desk.slow = True
+    assert those(desk.fragments(S2, "p", "q", "r"), CommitSnapshot)
+    assert those(crash(desk, "q"), ChooseSnapshot) == []
+    assert those(desk.write(), ChooseSnapshot) == [ChooseSnapshot(None)]
+    assert isinstance(desk.outcomes()[str(S2)], Commit)
+
+
+def test_a_commit_that_fails_is_waited_for_too() -> None:
+    desk = with_one_complete()
+    desk.hears(SnapshotWanted())
+    desk.slow = True
+    desk.fragments(S2, "p", "q", "r")
+    desk.waiting.clear()
+    assert those(crash(desk, "q"), ChooseSnapshot) == []
+    assert those(desk.hears(CommitFailed(S2, "full")), ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+def test_what_becomes_whole_while_a_rollback_is_to_come_is_committed_only_if_that_is_refused() -> None:
+    desk = with_one_complete()
+    desk.hears(SnapshotWanted())
+    desk.hears(RestoreWanted(str(S1), "because"))
+    assert those(desk.fragments(S2, "p", "q", "r"), CommitSnapshot) == []
+    assert those(desk.hears(RestoreRefused("no")), CommitSnapshot) == [CommitSnapshot(S2)]
+
+
+@pytest.mark.parametrize("kind", ["begin", "view"])
+def test_what_is_on_its_way_to_the_log_is_waited_for(kind: str) -> None:
+    desk = with_one_complete()
+    desk.slow = True
+    desk.hears(SnapshotWanted() if kind == "begin" else LeaveWanted("r"))
+    assert those(crash(desk, "q"), ChooseSnapshot) == []
+    assert those(desk.write(), ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+# Races for the log
+
+
+def commit_by_another(desk: Desk) -> None:
+    """Another coordinator commits S2, which is open."""
+    manifest = msgspec.structs.replace(desk.log[1].manifest)  # type: ignore[union-attr]
+    desk.log.append(Commit(str(S2), manifest, 0))
+    desk.catch_up()
+
+
+def test_a_commit_between_the_choice_and_its_answer_makes_it_choose_again() -> None:
+    desk = with_one_complete()
+    desk.hears(SnapshotWanted())
+    desk.hears(ProcessBlank("q"))
+    commit_by_another(desk)
+    assert those(chosen(desk, S1), ChooseSnapshot) == [ChooseSnapshot(None)]
+    chosen(desk, S2)
+    assert [entry.restored for entry in desk.epochs()] == [str(S2)]
+
+
+def test_an_epoch_that_loses_its_place_is_chosen_again() -> None:
+    desk = with_one_complete()
+    desk.hears(ProcessBlank("q"))
+    desk.slow = True
+    chosen(desk)
+    desk.log.append(Pin(str(S1), True, 0))
+    desk.slow = False
+    assert those(desk.write(), ChooseSnapshot) == [ChooseSnapshot(None)]
+    chosen(desk)
+    assert len(desk.epochs()) == 1
+
+
+def test_a_commit_read_while_the_epoch_is_on_its_way_makes_another_epoch_and_nobody_hears_of_the_first() -> None:
+    desk = with_one_complete()
+    desk.hears(SnapshotWanted())
+    desk.hears(ProcessBlank("q"))
+    desk.slow = True
+    chosen(desk)
+    commit_by_another(desk)
+    effects = desk.write()
+    assert those(effects, TellRestore) == []
+    assert those(effects, ChooseSnapshot) == [ChooseSnapshot(str(S2))]
+    desk.slow = False
+    effects = chosen(desk, S2)
+    assert [(entry.epoch, entry.restored, entry.blamed) for entry in desk.epochs()] == [
+        (2, str(S1), "q"),
+        (3, str(S2), None),
+    ]
+    assert {order.epoch for order in those(effects, TellRestore)} == {3}
+
+
+def test_the_epoch_of_another_coordinator_is_followed_and_is_enough() -> None:
+    desk = with_one_complete()
+    desk.hears(ProcessBlank("q"))
+    goal = renumbered(RING, 2)
+    desk.log.append(EpochStart(2, 0, str(S1), goal))
+    told = those(desk.catch_up(), TellRestore)
+    assert [order.process for order in told] == ["p", "q", "r"]
+    chosen(desk)
+    assert [entry.epoch for entry in desk.epochs()] == [2]
+    # Who was told by that other one is not known here: one without state has been running, for all one knows.
+    assert those(crash(desk, "q"), ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+def test_an_answer_to_nothing_is_ignored() -> None:
+    desk = with_one_complete()
+    chosen(desk)
+    desk.hears(RestoreRefused("no"), AppendLost(EpochStart(2, 0)))
+    assert desk.epochs() == []
+
+
+def test_news_of_an_older_epoch_is_ignored() -> None:
+    desk = with_one_complete()
+    roll_back(desk, "q")
+    before = len(desk.log)
+    desk.fragments(S2, "p", "q", "r")
+    assert those(desk.hears(SnapshotStarted(SnapshotId(1, 7, "p"), "p", 1)), TellOutcome) == []
+    desk.hears(Drained("p", 1), EntryLogged(EpochStart(2, 0)))
+    assert len(desk.log) == before
+    assert desk.brain.epoch == 2
+
+
+# Coordinators that come back
+
+
+def test_the_view_and_the_epoch_come_back_from_the_log() -> None:
+    desk = with_one_complete()
+    desk.hears(JOIN_S)
+    desk.drained(2, "p", "q", "r", "s")
+    roll_back(desk, "q")
+    desk.restart()
+    assert desk.brain.epoch == 2
+    assert desk.brain.view == renumbered(RING, 3)
+    assert desk.brain.newest_complete == str(S1)
+
+
+def test_after_a_restart_everybody_is_taken_for_started() -> None:
+    desk = with_one_complete()
+    desk.restart()
+    assert those(desk.hears(ProcessBlank("q")), ChooseSnapshot) == [ChooseSnapshot(None)]
+    desk.hears(ProcessReturned("p"))
+    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
+    assert those(desk.hears(ProcessBlank("r", epoch=1)), TellRestore) != []
+    assert len(desk.epochs()) == 1
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_coordinator_lost_in_the_middle_of_a_rollback_makes_another_where_somebody_needs_it(told: bool) -> None:
+    desk = with_one_complete()
+    crash(desk, "q")
+    if told:
+        chosen(desk)
+    desk.restart()
+    effects = desk.hears(ProcessBlank("p", epoch=1) if told else ProcessBlank("q"))
+    assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
+    desk.hears(ProcessBlank("q"), ProcessBlank("r", epoch=1))
+    assert [order.process for order in those(chosen(desk), TellRestore)] == (["p", "q", "r"] if told else ["q", "r"])
+    assert desk.epochs()[-1].blamed is None
+
+
+def test_after_somebody_went_back_further_the_next_snapshots_share_nothing_with_what_was_abandoned() -> None:
+    desk = with_one_complete()
+    desk.hears(SnapshotWanted())
+    desk.fragments(S2, "p", "q", "r")
+    desk.hears(RestoreWanted(str(S1), "because"))
+    chosen(desk, S1)
+    desk.drained(2, "p", "q", "r")
+    desk.hears(SnapshotWanted())
+    assert desk.begun()[-1].parent == str(S1)
+
+
+# The first epoch
+
+
+def test_the_first_epoch_begins_an_empty_log_and_processes_start_as_they_come() -> None:
+    desk = Desk(RING, epoch=0)
+    assert those(desk.restart(), TellView) == []
+    assert desk.log == [EpochStart(1, 0, None, RING, "the system starts")]
+    assert those(desk.hears(ProcessBlank("p")), TellRestore) == [TellRestore("p", 1, RING, None)]
+    assert those(desk.hears(ProcessBlank("q")), TellRestore) == [TellRestore("q", 1, RING, None)]
+    desk.hears(ProcessBlank("r"), SnapshotWanted())
+    desk.drained(1, "p", "q")
+    assert desk.begun() == []
+    desk.drained(1, "r")
+    assert desk.last_begun() == S1
+    assert len(desk.epochs()) == 1
+
+
+def test_who_comes_before_the_first_epoch_is_in_the_log_is_told_when_it_is() -> None:
+    desk = Desk(RING, epoch=0, slow=True)
+    desk.restart()
+    assert those(desk.hears(ProcessBlank("p")), TellRestore) == []
+    assert those(desk.write(), TellRestore) == [TellRestore("p", 1, RING, None)]
+
+
+@pytest.mark.parametrize("faster", [Pin(str(S1), True, 0), EpochStart(1, 0, None, RING, "another one")])
+def test_the_first_epoch_is_begun_once_whoever_is_faster(faster: Pin | EpochStart) -> None:
+    desk = Desk(RING, epoch=0, slow=True)
+    desk.restart()
+    desk.log.append(faster)
+    desk.slow = False
+    desk.write()
+    assert len(desk.epochs()) == 1
+    assert desk.brain.epoch == 1
+
+
+def test_a_start_from_the_beginning_starts_with_the_view_of_the_first_epoch() -> None:
+    """Whatever the description of the system says by now."""
+    desk = Desk(RING, epoch=0)
+    desk.restart()
+    desk.first_view = view("p>q")
+    desk.restart()
+    desk.hears(ProcessBlank("p"))
+    chosen(desk, None)
+    assert desk.brain.view == renumbered(RING, 2)
+
+
+# Blame
+
+
+def test_a_process_that_makes_everybody_go_back_again_and_again_stops_the_system_with_a_report() -> None:
+    desk = with_one_complete(Policy(rollbacks_max=2, rollback_window_us=60 * SECOND))
+    roll_back(desk, "q")
+    roll_back(desk, "q")
+    (halt,) = those(crash(desk, "q"), Halt)
+    assert "process q has crashed again" in halt.report
+    assert len(desk.epochs()) == 2
+
+
+def test_where_all_is_stopped_at_the_first_crash_whoever_has_not_crashed_may_join() -> None:
+    desk = with_one_complete(Policy(rollbacks_max=0))
+    assert desk.brain.rollback.join_refusal("s", desk.now_us) is None
+
+
+def test_all_that_a_stopped_coordinator_says_is_that_it_is_stopped() -> None:
+    desk = with_one_complete(Policy(rollbacks_max=0))
+    (halt,) = those(crash(desk, "q"), Halt)
+    assert desk.hears(ProcessBlank("r"), ProcessReturned("p")) == [halt, halt]
+    desk.hears(SnapshotWanted(), JOIN_S, RestoreWanted(None, "because"))
+    desk.at(10**12)
+    assert len(desk.begun()) == 1
+    assert desk.views() == desk.epochs() == []
+
+
+def test_blame_is_counted_for_each_process_by_itself_and_for_a_while_only() -> None:
+    desk = with_one_complete(Policy(rollbacks_max=1, rollback_window_us=SECOND))
+    roll_back(desk, "q")
+    roll_back(desk, "r")
+    desk.now_us = SECOND
+    roll_back(desk, "q")
+    assert [entry.blamed for entry in desk.epochs()] == ["q", "r", "q"]
+    desk.now_us = 2 * SECOND - 1
+    assert those(crash(desk, "q"), Halt)
+
+
+def test_blame_survives_the_coordinator() -> None:
+    desk = with_one_complete(Policy(rollbacks_max=1))
+    roll_back(desk, "q")
+    desk.restart()
+    desk.hears(*(ProcessReturned(process) for process in "pqr"))
+    assert those(crash(desk, "q"), Halt)
+
+
+def test_a_system_that_was_started_anew_as_a_whole_blames_nobody() -> None:
+    desk = with_one_complete(Policy(rollbacks_max=0))
+    desk.restart()
+    effects = desk.hears(ProcessBlank("p"), ProcessBlank("q"), ProcessBlank("r"))
+    assert those(effects, Halt) == []
+    assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+def test_somebody_who_asks_again_and_again_is_not_blamed() -> None:
+    desk = with_one_complete(Policy(rollbacks_max=0))
+    for _ in range(3):
+        desk.hears(RestoreWanted(str(S1), "because"))
+        chosen(desk)
+    assert len(desk.epochs()) == 3
+
+
+# Recordings that fail
+
+
+def test_E3_a_recording_that_fails_aborts_its_snapshot_with_that_reason_and_is_retried() -> None:
+    desk = Desk(RING, Policy(backoff_us=10))
+    desk.hears(SnapshotWanted(), RecordingFailed(S1, "q", "4 MB of recorded frames are too many"))
+    assert [entry.reason for entry in desk.aborts()] == ["q: 4 MB of recorded frames are too many"]
+    desk.at(10)
+    assert [type(entry) for entry in desk.log] == [Begin, Abort, Begin]
+    assert desk.begun()[-1].retries == str(S1)
+
+
+def test_a_recording_that_fails_for_what_is_over_already_changes_nothing() -> None:
+    desk = with_one_complete()
+    desk.hears(RecordingFailed(S1, "q", "the disk is full"))
+    assert desk.aborts() == []
+    assert those(to(desk.hears(ProcessReturned("q")), "q"), AskToRecord) == []
+    assert [entry for entry in desk.log if isinstance(entry, ViewChange)] == []
+
+
+def test_R1_who_is_there_without_state_is_told_no_view_while_everybody_is_to_go_back() -> None:
+    """It would begin from nothing, in an epoch that is about to end."""
+    desk = with_one_complete()
+    desk.slow = True
+    desk.hears(LeaveWanted("r"))  # the view without it is on its way
+    crash(desk, "p")
+    assert [told.process for told in those(desk.write(), TellView)] == ["q", "r"]
+    desk.write()
+    assert "p" in [told.process for told in those(chosen(desk) + desk.write(), TellRestore)]
+    assert desk.brain.rollback.blanks == set()
+
+
+def test_R1_who_is_in_a_snapshot_of_this_epoch_has_run_in_it_whoever_told_it_to() -> None:
+    one = with_one_complete()
+    other = Desk(RING, log=one.log)
+    other.catch_up()
+    one.hears(ProcessFailed("q"))
+    other.hears(ProcessReturned("q"))  # it has found the other coordinator
+    crash(one, "p")
+    chosen(one)
+    other.catch_up()  # which tells it to begin the epoch
+    other.drained(2, "p", "q", "r")
+    other.hears(SnapshotWanted())
+    other.fragments(other.last_begun(), "p", "q", "r", view=2)
+    one.catch_up()
+    effects = one.hears(ProcessBlank("q"))
+    assert those(effects, TellRestore) == []
+    assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
+
+
+def test_R1_who_is_there_without_state_stays_so_in_an_epoch_that_nobody_is_told_of() -> None:
+    desk = with_one_complete()
+    crash(desk, "p")
+    desk.slow = True
+    chosen(desk)  # the epoch is on its way
+    desk.brain.rollback.committed(str(S2), desk.brain.view)  # and is overtaken there
+    desk.write()
+    assert desk.brain.rollback.blanks == {"p"}
+
+
+def test_a_whole_snapshot_that_times_out_before_a_rollback_says_that_it_waited_for_that() -> None:
+    desk = Desk(RING)
+    desk.hears(SnapshotWanted())
+    desk.hears(RestoreWanted(None, "because"))  # whereto is not chosen yet
+    desk.fragments(desk.last_begun(), "p", "q", "r")
+    desk.at(desk.now_us + desk.brain.policy.timeout_us)
+    (reason,) = [entry.reason for entry in desk.log if isinstance(entry, Abort)]
+    assert reason.endswith("without the end of a rollback")

@@ -1,0 +1,269 @@
+"""Barriers, rule by rule: aligned (A1-A5), unaligned (U1, U2), aligned with a time after which it is not (T1-T4)."""
+
+import pytest
+from tests.protocol.playbook import (
+    Playbook,
+    counts,
+    deliver,
+    finished,
+    frame,
+    in_flight,
+    received,
+    request,
+    sent,
+    snapshot_id,
+    view,
+)
+
+from strobe.errors import ProtocolViolation, UsageError
+from strobe.protocol import Aligned, AlignedThenUnaligned, InFlight, Unaligned, check_channels
+from strobe.protocol.process.effects import (
+    DropRecording,
+    FinishFragment,
+    HoldChannel,
+    RecordState,
+    ResumeChannel,
+    SendBarrier,
+    SendMarker,
+    SetAlignmentTimer,
+)
+from strobe.protocol.process.events import (
+    AlignmentTimedOut,
+    BarrierArrived,
+    Marker,
+    MarkerReceived,
+    Restarted,
+    SnapshotAborted,
+    SnapshotsSettled,
+    ViewInstalled,
+)
+
+S1, S2, S3 = snapshot_id(1), snapshot_id(2), snapshot_id(3)
+
+# p joins q and r, and goes on to s.
+JOIN = view("q>p", "r>p", "p>s")
+BARRIERS = ("aligned", "unaligned", "aligned-then-unaligned")
+
+
+def barrier(snapshot, sent_count=0, view=1):
+    return Marker(1, view, snapshot, sent_count)
+
+
+def turn(channel, snapshot, sent_count=0):
+    """A barrier whose turn has come."""
+    return MarkerReceived(channel, barrier(snapshot, sent_count))
+
+
+def arrived(channel, snapshot, sent_count=0, waiting=(), overtaken=(), overtakes=True):
+    items = tuple(InFlight(one) for one in waiting)
+    return BarrierArrived(channel, barrier(snapshot, sent_count), items, tuple(overtaken), overtakes)
+
+
+def kinds(effects):
+    return [type(effect) for effect in effects]
+
+
+# Aligned
+
+
+def test_a_source_records_when_it_is_asked_and_sends_barriers_behind_what_it_sent() -> None:
+    play = Playbook(Aligned("q", JOIN))
+    play.hears(sent("qp", "one"))
+    effects = play.hears(request(S1))
+    assert effects[:2] == [RecordState(S1), SendMarker("qp", barrier(S1, 1))]
+    assert kinds(effects[2:]) == [FinishFragment]
+    play.ignores(request(S1))
+
+
+def test_a_process_with_inputs_is_not_made_to_record_by_a_request() -> None:
+    Playbook(Aligned("p", JOIN)).ignores(request(S1))
+
+
+def test_a_source_does_not_record_an_earlier_snapshot_after_a_later_one() -> None:
+    play = Playbook(Aligned("q", JOIN))
+    play.hears(request(S2))
+    play.ignores(request(S1))
+
+
+def test_an_input_is_held_back_at_its_barrier_and_all_go_on_when_the_last_has_come() -> None:
+    play = Playbook(Aligned("p", JOIN))
+    play >> turn("qp", S1) << [HoldChannel("qp", S1)]
+    early = frame(1, "before the barrier of r")
+    play >> received("rp", early) << [deliver("rp", early)]
+    effects = play.hears(turn("rp", S1, 1))
+    assert effects[:2] == [RecordState(S1), SendMarker("ps", barrier(S1))]
+    (fragment,) = finished(effects)
+    assert effects[-1] == ResumeChannel("qp")
+    assert counts(fragment.received) == {"qp": 0, "rp": 1}
+    assert in_flight(fragment) == {"qp": [], "rp": []}
+
+
+def test_a_host_that_hands_over_what_is_held_back_is_told_so() -> None:
+    play = Playbook(Aligned("p", JOIN))
+    play.hears(turn("qp", S1))
+    assert not play.machine.take_plain("qp", frame(1, "behind"))
+    with pytest.raises(ProtocolViolation, match="held back"):
+        play.hears(received("qp", frame(1, "behind")))
+
+
+def test_a_barrier_that_does_not_come_behind_all_that_was_sent_before_it_is_a_violation() -> None:
+    with pytest.raises(ProtocolViolation, match="2 messages came before it, and not 0"):
+        Playbook(Aligned("p", JOIN)).hears(turn("qp", S1, 2))
+
+
+def test_a_later_barrier_gives_up_the_earlier_snapshot_that_waits_for_its_channel() -> None:
+    play = Playbook(Aligned("p", JOIN))
+    play.hears(turn("qp", S1))
+    play >> turn("rp", S2) << [ResumeChannel("qp"), HoldChannel("rp", S2)]
+    assert finished(play.hears(turn("qp", S2)))
+
+
+@pytest.mark.parametrize(
+    "end", [SnapshotAborted(S1), SnapshotsSettled(2), Restarted()], ids=["aborted", "settled", "crash"]
+)
+def test_whatever_ends_a_snapshot_lets_its_inputs_go_and_late_barriers_are_ignored(end) -> None:
+    play = Playbook(Aligned("p", JOIN))
+    play.hears(turn("qp", S1))
+    play >> end << [ResumeChannel("qp")]
+    play.ignores(turn("rp", S1))
+    assert not play.machine.is_under_way(S1)
+
+
+def test_another_view_lets_inputs_go() -> None:
+    play = Playbook(Aligned("p", JOIN))
+    play.hears(turn("qp", S1))
+    effects = play.hears(ViewInstalled(view("q>p", "r>p", "p>s", number=2)))
+    assert effects[0] == ResumeChannel("qp")
+
+
+# Unaligned
+
+
+def test_the_first_barrier_makes_a_process_record_and_its_barriers_overtake() -> None:
+    play = Playbook(Unaligned("p", JOIN))
+    play.hears(sent("ps", "out"))
+    effects = play.hears(arrived("qp", S1))
+    assert effects == [RecordState(S1), SendBarrier("ps", barrier(S1, 1))]
+
+
+def test_what_waits_here_and_what_waits_at_the_sender_are_joined_behind_what_has_come() -> None:
+    play = Playbook(Unaligned("p", JOIN))
+    play.hears(arrived("qp", S1))
+    play.hears(received("rp", frame(1, "came")))
+    effects = play.hears(arrived("rp", S1, 4, [frame(2, "here")], [frame(3, "there", "too")]))
+    (fragment,) = finished(effects)
+    assert in_flight(fragment) == {"qp": [], "rp": ["came", "here", "there", "too"]}
+    assert counts(fragment.received) == {"qp": 0, "rp": 0}
+    later = frame(2, "here")
+    play >> received("rp", later) << [deliver("rp", later)]
+
+
+def test_what_was_sent_after_the_cut_is_not_overtaken() -> None:
+    play = Playbook(Unaligned("p", view("q>p")))
+    fragment = play.finishes(arrived("qp", S1, 1, [frame(1, "before"), frame(2, "after")]))
+    assert in_flight(fragment) == {"qp": ["before"]}
+
+
+def test_a_barrier_that_lacks_what_it_says_it_overtook_is_a_violation() -> None:
+    with pytest.raises(ProtocolViolation, match="3 messages were sent before it; 1 were received or overtaken"):
+        Playbook(Unaligned("p", JOIN)).hears(arrived("qp", S1, 3, [frame(1, "one")]))
+
+
+def test_overlapping_unaligned_snapshots_are_told_apart() -> None:
+    play = Playbook(Unaligned("p", JOIN))
+    play.hears(arrived("qp", S1))
+    play.hears(arrived("qp", S2, 1, [frame(1, "between")]))
+    first = play.finishes(arrived("rp", S1, 1, [frame(1, "r")]))
+    second = play.finishes(arrived("rp", S2, 1, [frame(1, "r")]))
+    assert in_flight(first) == {"qp": [], "rp": ["r"]}
+    assert in_flight(second) == {"qp": ["between"], "rp": ["r"]}
+
+
+# Aligned, then unaligned
+
+
+def test_the_time_runs_from_the_first_barrier_that_reaches_the_machine() -> None:
+    play = Playbook(AlignedThenUnaligned("p", JOIN))
+    play >> arrived("qp", S1, 1, [frame(1, "waits")], overtakes=False) << [SetAlignmentTimer(S1)]
+    play.ignores(arrived("rp", S1, overtakes=False))
+
+
+def test_within_the_time_it_is_aligned() -> None:
+    play = Playbook(AlignedThenUnaligned("p", JOIN))
+    play.hears(arrived("qp", S1, overtakes=False))
+    play >> turn("qp", S1) << [HoldChannel("qp", S1)]
+    play.hears(arrived("rp", S1, overtakes=False))
+    effects = play.hears(turn("rp", S1))
+    assert SendMarker("ps", barrier(S1)) in effects
+    assert in_flight(finished(effects)[0]) == {"qp": [], "rp": []}
+
+
+def test_when_the_time_is_over_inputs_go_on_and_what_waits_is_channel_state() -> None:
+    play = Playbook(AlignedThenUnaligned("p", JOIN))
+    play.hears(arrived("qp", S1, overtakes=False))
+    play.hears(turn("qp", S1))
+    play.hears(arrived("rp", S1, 2, [frame(1, "one"), frame(2, "two")], overtakes=False))
+    play.hears(received("rp", frame(1, "one")))
+    effects = play.hears(AlignmentTimedOut(S1))
+    assert effects[:3] == [RecordState(S1), SendBarrier("ps", barrier(S1)), ResumeChannel("qp")]
+    (fragment,) = finished(effects)
+    assert in_flight(fragment) == {"qp": [], "rp": ["two"]}
+    play.hears(received("rp", frame(2, "two")))
+    play.ignores(turn("rp", S1, 2))
+
+
+def test_a_barrier_still_to_come_ends_its_channel_when_it_reaches_the_machine() -> None:
+    play = Playbook(AlignedThenUnaligned("p", JOIN))
+    play.hears(arrived("qp", S1, overtakes=False))
+    play.hears(turn("qp", S1))
+    assert not finished(play.hears(AlignmentTimedOut(S1)))
+    play.hears(received("rp", frame(1, "one")))
+    fragment = play.finishes(arrived("rp", S1, 2, [frame(2, "two")], overtakes=False))
+    assert in_flight(fragment) == {"qp": [], "rp": ["one", "two"]}
+
+
+def test_a_barrier_that_overtakes_turns_its_receiver_at_once() -> None:
+    play = Playbook(AlignedThenUnaligned("p", JOIN))
+    effects = play.hears(arrived("qp", S1, 1, [], [frame(1, "there")]))
+    assert effects == [RecordState(S1), SendBarrier("ps", barrier(S1))]
+
+
+def test_barriers_that_may_still_wait_are_sent_again_ahead_when_the_time_is_over() -> None:
+    play = Playbook(AlignedThenUnaligned("q", JOIN))
+    play.hears(sent("qp", "one"))
+    assert play.hears(request(S1))[-1] == SetAlignmentTimer(S1)
+    play.hears(sent("qp", "two"))
+    play >> AlignmentTimedOut(S1) << [SendBarrier("qp", barrier(S1, 1))]
+    play.ignores(AlignmentTimedOut(S1))
+
+
+def test_an_abort_frees_what_turned_unaligned() -> None:
+    play = Playbook(AlignedThenUnaligned("p", JOIN))
+    play.hears(arrived("qp", S1))
+    play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
+    play.ignores(arrived("rp", S1))
+    play.ignores(AlignmentTimedOut(S1))
+
+
+# Topologies
+
+
+@pytest.mark.parametrize("protocol", BARRIERS)
+@pytest.mark.parametrize(
+    ("channels", "cycle"),
+    [
+        (("p>p",), "p -> p"),
+        (("p>q", "q>p"), "p -> q -> p"),
+        (("a>b", "b>c", "c>d", "d>b", "a>e"), "b -> c -> d -> b"),
+    ],
+)
+def test_a_cycle_is_refused_by_name(protocol, channels, cycle) -> None:
+    with pytest.raises(UsageError, match=f"{protocol} needs channels without a cycle, and {cycle} is one"):
+        check_channels(protocol, view(*channels))
+
+
+@pytest.mark.parametrize("protocol", BARRIERS)
+def test_barriers_take_any_topology_without_a_cycle_and_fifo_channels_only(protocol) -> None:
+    check_channels(protocol, view("a>b", "a>c", "b>d", "c>d", "a>d:short", "a>d:long", "e>d", alone=["f"]))
+    with pytest.raises(UsageError, match="needs fifo channels"):
+        check_channels(protocol, view("a>b", kind="unordered"))

@@ -1,0 +1,53 @@
+"""What the tests of rollback share: a coordinator with a snapshot complete, and crashes that take everybody back."""
+
+import msgspec
+from tests.protocol.desk import Desk
+from tests.protocol.playbook import snapshot_id, view
+
+from strobe.protocol import Policy, SnapshotId, View
+from strobe.protocol.coordinator.messages import (
+    CoordinatorEffect,
+    JoinWanted,
+    ProcessBlank,
+    ProcessFailed,
+    SnapshotChosen,
+    SnapshotWanted,
+)
+from strobe.protocol.values.view import ChannelSpec
+
+RING = view("p>q", "q>r", "r>p")
+S1, S2 = snapshot_id(1), snapshot_id(2)
+JOIN_S = JoinWanted("s", (ChannelSpec("ps", "p", "s"), ChannelSpec("sp", "s", "p")))
+SECOND = 1_000_000
+
+
+def renumbered(of: View, number: int) -> View:
+    return msgspec.structs.replace(of, number=number)
+
+
+def with_one_complete(policy: Policy | None = None) -> Desk:
+    """A desk with S1 complete."""
+    desk = Desk(RING, policy)
+    desk.hears(SnapshotWanted())
+    desk.fragments(S1, "p", "q", "r")
+    return desk
+
+
+def crash(desk: Desk, *processes: str) -> list[CoordinatorEffect]:
+    """Processes lose their state and are there again."""
+    effects = []
+    for process in processes:
+        effects += desk.hears(ProcessFailed(process), ProcessBlank(process))
+    return effects
+
+
+def chosen(desk: Desk, snapshot: SnapshotId | None = S1, of: View | None = RING) -> list[CoordinatorEffect]:
+    return desk.hears(SnapshotChosen(str(snapshot) if snapshot else None, of if snapshot else None))
+
+
+def roll_back(desk: Desk, process: str, snapshot: SnapshotId | None = S1) -> list[CoordinatorEffect]:
+    """One whole rollback, with everybody restored at its end."""
+    crash(desk, process)
+    effects = chosen(desk, snapshot)
+    desk.drained(desk.brain.view.number, *desk.brain.view.processes)
+    return effects

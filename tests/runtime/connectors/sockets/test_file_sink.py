@@ -1,0 +1,420 @@
+"""Two-phase sinks (R2): output is released when its snapshot has committed, each record once, whatever happens."""
+
+import json
+import os
+import re
+import threading
+from pathlib import Path
+from socket import gethostname
+
+import pytest
+from tests.runtime import crashing_sink
+from tests.runtime.crashing_sink import expected, last_commit, work
+from tests.storage.children import start
+
+from strobe.errors import StrobeError, UsageError
+from strobe.runtime import FileSink
+from strobe.runtime.connectors.sink_staging import SinkStep
+from strobe.runtime.retry import may_pass
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "audit.jsonl"
+
+
+@pytest.fixture
+def sink(path):
+    opened = FileSink(path, "a")
+    opened.restore(0, epoch=1)
+    yield opened
+    opened.close()
+
+
+def emit(sink, *records):
+    for record in records:
+        sink.emit(record)
+    return sink.position
+
+
+def restored(path, position, **how):
+    sink = FileSink(path, "a")
+    sink.restore(position, **({"epoch": 2, "origin": 1} | how))
+    return sink
+
+
+def staged(path):
+    return sorted(file.name for file in Path(f"{path}.staged").iterdir() if file.name.isdigit())
+
+
+class TestRelease:
+    def test_R2_how_far_output_was_released_is_seen_before_the_sink_is_opened(self, sink, path):
+        assert FileSink(path.with_name("other.jsonl"), "a").released == 0
+        position = emit(sink, {"n": 1})
+        sink.prepare(position)
+        assert FileSink(path, "a").released == 0
+        sink.release(position)
+        assert FileSink(path, "a").released == position
+        sink.restore(0, epoch=2, origin=1, fork=True)
+        assert FileSink(path, "a").released == 0
+        Path(f"{path}.staged", "current").write_bytes(b"?")
+        assert FileSink(path, "a").released is None
+
+    def test_R2_output_is_held_back_until_its_snapshot_has_committed(self, sink, path):
+        first = emit(sink, {"n": 1}, {"n": 2})
+        sink.prepare(first)
+        second = emit(sink, {"n": 3})
+        assert path.read_bytes() == b""
+        sink.release(first)
+        assert path.read_bytes() == b'{"n":1}\n{"n":2}\n'
+        assert first == len(path.read_bytes())
+        sink.prepare(second)
+        sink.release(second)
+        assert path.read_bytes() == b'{"n":1}\n{"n":2}\n{"n":3}\n'
+        assert staged(path) == []
+
+    def test_R2_everything_is_durable_before_what_depends_on_it(self, sink, path, monkeypatch):
+        """The epoch before its first segment, a segment before its name, that before the snapshot may commit.
+
+        And the output before its segment is removed.
+        """
+        events = []
+
+        def noted(name, call):
+            def doing(first, *rest, **how):
+                shown = Path(f"/proc/self/fd/{first}").readlink() if isinstance(first, int) else Path(first)
+                events.append(f"{name} {shown.name.lstrip('0123456789') or 'segment'}")
+                return call(first, *rest, **how)
+
+            return doing
+
+        for name in ("fsync", "fdatasync", "rename", "unlink"):
+            monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+        position = emit(sink, 1)
+        sink.prepare(position)
+        staging = Path(f"{path}.staged").name
+        segment = ["fsync .unfinished", "rename .unfinished", f"fsync {staging}"]
+        assert events == ["fsync epoch.unfinished", "rename epoch.unfinished", f"fsync {staging}", *segment]
+        events.clear()
+        position = emit(sink, 2)
+        sink.prepare(position)
+        assert events == segment
+        events.clear()
+        sink.release(position)
+        assert events == [f"fdatasync {path.name}", "unlink segment", "unlink segment"]
+
+    def test_releasing_twice_does_nothing_more(self, sink, path):
+        position = emit(sink, 1)
+        sink.prepare(position)
+        for _ in range(2):
+            sink.release(position)
+        assert path.read_bytes() == b"1\n"
+
+    def test_snapshots_may_overlap_and_be_released_in_any_order(self, sink, path):
+        first = emit(sink, 1)
+        second = emit(sink, 2)
+        third = emit(sink, 3)
+        sink.prepare(second)
+        sink.prepare(first)
+        sink.prepare(third)
+        sink.release(first)
+        assert path.read_bytes() == b"1\n"
+        sink.release(third)
+        sink.release(second)
+        assert path.read_bytes() == b"1\n2\n3\n"
+
+    def test_what_is_emitted_after_the_cut_is_not_staged_with_it(self, sink, path):
+        position = emit(sink, 1)
+        emit(sink, 2)
+        sink.prepare(position)
+        assert sink.buffered_bytes == 2
+        assert staged(path) == [f"{0:020}"]
+
+    def test_a_record_may_be_changed_after_it_was_emitted(self, sink, path):
+        record = {"n": 1}
+        position = emit(sink, record)
+        record["n"] = 2
+        sink.prepare(position)
+        sink.release(position)
+        assert json.loads(path.read_text()) == {"n": 1}
+
+    def test_emitting_goes_on_while_another_thread_prepares(self, sink, path):
+        done = threading.Event()
+
+        def prepare() -> None:
+            while not done.is_set():
+                sink.prepare(sink.position)
+                sink.release(sink._prepared)
+
+        thread = threading.Thread(target=prepare)
+        thread.start()
+        for number in range(2000):
+            sink.emit(number)
+        done.set()
+        thread.join()
+        sink.prepare(sink.position)
+        sink.release(sink.position)
+        assert path.read_text() == "".join(f"{number}\n" for number in range(2000))
+
+    def test_a_disk_that_fails_loses_nothing(self, path):
+        failing = [True]
+
+        def on_step(step: SinkStep) -> None:
+            if failing[0] and step is SinkStep.FILE_WRITTEN:
+                raise OSError(28, "No space left on device")
+
+        sink = FileSink(path, "a", on_step)
+        sink.restore(0, epoch=1)
+        position = emit(sink, 1, 2)
+        with pytest.raises(StrobeError, match=r"audit\.jsonl: .*No space left.*output is kept back"):
+            sink.prepare(position)
+        failing[0] = False
+        sink.prepare(position)
+        sink.release(position)
+        assert path.read_bytes() == b"1\n2\n"
+        sink.close()
+
+    def test_one_process_writes_at_a_time(self, sink, path):
+        with pytest.raises(
+            StrobeError, match=rf"is in use by pid {os.getpid()} on host {re.escape(gethostname())},"
+        ) as raised:
+            FileSink(path, "a").restore(0, epoch=1)
+        assert may_pass(raised.value)
+        sink.close()
+        other = FileSink(path, "a")
+        other.restore(0, epoch=1)
+        other.close()
+
+
+class TestRestore:
+    def test_R2_a_rollback_discards_what_came_after_the_snapshot(self, sink, path):
+        position = emit(sink, 1)
+        sink.prepare(position)
+        sink.release(position)
+        later = emit(sink, 2)
+        sink.prepare(later)
+        emit(sink, 3)
+        sink.restore(position, epoch=2, origin=1)
+        assert staged(path) == []
+        end = emit(sink, 4)
+        sink.prepare(end)
+        sink.release(end)
+        assert path.read_bytes() == b"1\n4\n"
+
+    def test_R2_output_that_a_later_epoch_has_staged_is_not_discarded_by_an_older_one(self, sink, path):
+        """R2, S1: a process that a replaced coordinator tells to begin may come after that of the one that leads."""
+        sink.restore(0, epoch=3)
+        position = emit(sink, 1)
+        sink.prepare(position)
+        sink.close()
+        with pytest.raises(StrobeError, match="holds output of epoch 3, and this process is told to begin epoch 2"):
+            restored(path, 0)
+        again = restored(path, position, epoch=4, origin=3)
+        assert path.read_bytes() == b"1\n"
+        again.close()
+        restored(path, position, epoch=2).close()  # nothing is staged, so nothing is lost
+
+    def test_R2_a_rollback_completes_the_release_of_what_the_snapshot_staged(self, sink, path):
+        position = emit(sink, 1, 2)
+        sink.prepare(position)
+        sink.close()
+        again = restored(path, position)
+        assert path.read_bytes() == b"1\n2\n"
+        again.close()
+
+    @pytest.mark.parametrize("releases", [False, True])
+    def test_R2_a_cut_within_what_is_durable_takes_what_lies_before_it_and_no_more(self, sink, path, releases):
+        cut = emit(sink, 1, 2)
+        sink.prepare(emit(sink, 3, 4))
+        sink.prepare(cut)
+        if releases:
+            sink.release(cut)
+        sink.close()
+        again = restored(path, cut)
+        assert (path.read_bytes(), staged(path)) == (b"1\n2\n", [])
+        end = emit(again, 5)
+        again.prepare(end)
+        again.release(end)
+        assert path.read_bytes() == b"1\n2\n5\n"
+        again.close()
+
+    def test_R2_restoring_below_released_output_is_refused(self, sink, path):
+        first = emit(sink, 1)
+        second = emit(sink, 2)
+        sink.prepare(second)
+        sink.release(second)
+        sink.close()
+        with pytest.raises(UsageError, match=r"audit\.jsonl has released 4 bytes, and the snapshot covers 2 of them;"):
+            restored(path, first)
+        with pytest.raises(UsageError, match="restore a newer snapshot, or fork"):
+            restored(path, 0, origin=0)
+        assert path.read_bytes() == b"1\n2\n"
+        restored(path, second).close()
+
+    def test_R2_a_fork_goes_on_in_a_file_of_its_own(self, sink, path, tmp_path):
+        first = emit(sink, 1)
+        sink.prepare(first)
+        end = emit(sink, 2)
+        sink.prepare(end)
+        sink.release(end)
+        sink.close()
+        forked = restored(path, first, epoch=3, fork=True)
+        position = emit(forked, 20, 30)
+        forked.prepare(position)
+        forked.release(position)
+        assert path.read_bytes() == b"1\n2\n"
+        assert (tmp_path / "audit.jsonl.epoch-3").read_bytes() == b"20\n30\n"
+        forked.close()
+        again = restored(path, position, epoch=4, origin=3)
+        last = emit(again, 40)
+        again.prepare(last)
+        again.release(last)
+        assert (tmp_path / "audit.jsonl.epoch-3").read_bytes() == b"20\n30\n40\n"
+        again.close()
+
+    def test_a_snapshot_of_the_timeline_that_was_left_by_a_fork_is_refused(self, sink, path):
+        first = emit(sink, 1)
+        later = emit(sink, "something long")
+        sink.prepare(later)
+        sink.release(later)
+        sink.close()
+        forked = restored(path, first, epoch=2, fork=True)
+        emit(forked, "something else that is longer")
+        forked.prepare(forked.position)
+        forked.close()
+        with pytest.raises(UsageError, match="has the output of a fork, and the snapshot is of epoch 1"):
+            restored(path, later, epoch=3, origin=1)
+
+    def test_output_that_is_neither_released_nor_staged_is_missed(self, sink, path):
+        position = emit(sink, 1, 2)
+        sink.prepare(position)
+        sink.release(position)
+        sink.close()
+        path.write_bytes(b"1\n")
+        with pytest.raises(UsageError, match="output from byte 2 to 4 is neither released nor staged"):
+            restored(path, position)
+
+    def test_a_sink_that_was_refused_can_be_restored_again(self, sink, path):
+        position = emit(sink, 1)
+        sink.prepare(position)
+        sink.release(position)
+        with pytest.raises(UsageError, match="fork"):
+            sink.restore(0, epoch=2)
+        sink.restore(position, epoch=2, origin=1)
+
+    def test_a_directory_that_does_not_exist_is_told_of(self, tmp_path):
+        with pytest.raises(StrobeError, match=r"nowhere/audit\.jsonl: .*No such file"):
+            FileSink(tmp_path / "nowhere" / "audit.jsonl", "a").restore(0, epoch=1)
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Fuse:
+    """Ends what is under way after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self, step: SinkStep) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """For each step of a run, the directory that a process left which was killed there; and the steps' names."""
+    root = tmp_path_factory.mktemp("killed")
+    child = start(crashing_sink.__name__, str(root))
+    output, _ = child.communicate()
+    assert child.returncode == 0
+    steps = output.split()
+    assert steps.pop() == "end"
+    return [root / f"{number:03}" for number in range(len(steps))], steps
+
+
+def test_a_process_is_killed_at_every_kind_of_step(killed):
+    _, steps = killed
+    assert set(steps) == {step.name for step in SinkStep}
+
+
+def test_R2_killed_at_any_step_each_record_is_released_once_and_in_order(killed):
+    for directory, step in zip(*killed, strict=True):
+        released = (directory / "audit.jsonl").read_bytes() if (directory / "audit.jsonl").exists() else b""
+        assert expected().startswith(released), f"killed after {step}: {directory}"
+        assert len(released) <= last_commit(directory)[1], "nothing is released that no complete snapshot covers"
+        work(directory)
+        assert (directory / "audit.jsonl").read_bytes() == expected(), f"killed after {step}: {directory}"
+
+
+def test_R2_killed_at_any_step_of_the_recovery_too(killed, tmp_path):
+    """A run that is killed at every step in turn gets to its end, and no record is lost or doubled."""
+
+    for attempt in range(1000):
+        try:
+            work(tmp_path, Fuse(attempt // 3))
+            break
+        except Killed:
+            pass
+    assert attempt > 10
+    assert (tmp_path / "audit.jsonl").read_bytes() == expected()
+
+
+def test_a_fork_whose_file_cannot_be_made_is_made_when_there_is_room_again(tmp_path, monkeypatch):
+    path = tmp_path / "audit.jsonl"
+    sink = FileSink(path, "a")
+    sink.restore(0, epoch=1)
+    first = emit(sink, 1)
+    sink.prepare(emit(sink, 2))
+    sink.release(sink.position)
+    opened = os.open
+
+    def full(file, *arguments):
+        if str(file).endswith(".epoch-2"):
+            monkeypatch.undo()
+            raise OSError(28, "No space left on device")
+        return opened(file, *arguments)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(StrobeError, match="No space left on device"):
+        sink.restore(first, epoch=2, origin=1, fork=True)
+    sink.restore(first, epoch=2, origin=1, fork=True)
+    sink.prepare(emit(sink, 20))
+    sink.release(sink.position)
+    sink.close()
+    assert (tmp_path / "audit.jsonl.epoch-2").read_bytes() == b"20\n"
+    assert path.read_bytes() == b"1\n2\n"
+
+
+def test_a_fork_that_is_killed_at_any_step_can_be_done_again(tmp_path):
+    for fatal in range(40):
+        path = tmp_path / f"{fatal}" / "audit.jsonl"
+        path.parent.mkdir()
+        sink = FileSink(path, "a")
+        sink.restore(0, epoch=1)
+        first = emit(sink, 1)
+        sink.prepare(emit(sink, 2))
+        sink.release(sink.position)
+        sink.prepare(emit(sink, 3))
+        sink.close()
+        died = False
+        try:
+            dying = FileSink(path, "a", Fuse(fatal))
+            dying.restore(first, epoch=2, origin=1, fork=True)
+        except Killed:
+            died = True
+        dying.close()
+        again = restored(path, first, epoch=3, fork=True)
+        position = emit(again, 20)
+        again.prepare(position)
+        again.release(position)
+        assert path.read_bytes() == b"1\n2\n"
+        (fork,) = [file for file in path.parent.iterdir() if ".epoch-" in file.name and file.stat().st_size]
+        assert fork.read_bytes() == b"20\n"
+        again.close()
+        if not died:
+            break
+    else:
+        pytest.fail("the fork never got to its end")

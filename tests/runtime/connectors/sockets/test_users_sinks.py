@@ -1,0 +1,203 @@
+"""Sinks that users write themselves may raise what they like: the node waits or says so, and never hangs on it (R2)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.fake_coordinator import coordinating
+from tests.runtime.link_ends import run, until
+from tests.runtime.node.sockets.test_host import trio, without
+from tests.runtime.scripted import pair
+
+from strobe.outside import Sink
+from strobe.protocol.coordinator.messages import Drained, LetGo, Released, TellBlank, TellView
+from strobe.runtime import retry
+from strobe.runtime.node import effects
+
+
+class Broker(Sink):
+    """Fails once, in the method that is named, and then works."""
+
+    error: BaseException = ConnectionResetError("the broker hung up")
+
+    def __init__(self, process: str, fails_in: str = "") -> None:
+        self.process = process
+        self.fails_in = fails_in
+        self.records = 0
+
+    def _work(self, name: str) -> None:
+        if self.fails_in == name:
+            self.fails_in = ""
+            raise self.error
+
+    @property
+    def position(self) -> int:
+        return self.records
+
+    def restore(self, position: int, **_: Any) -> None:
+        self._work("restore")
+        self.records = position
+
+    def emit(self, record: Any) -> None:
+        self.records += 1
+
+    def prepare(self, position: int) -> None:
+        self._work("prepare")
+
+    def release(self, position: int) -> None:
+        self._work("release")
+
+    def close(self) -> None:
+        pass
+
+
+class Forgetful(Broker):
+    @property
+    def released(self) -> int | None:
+        raise KeyError("no such topic")
+
+
+def test_R2_a_process_leaves_once_its_sink_has_what_it_could_not_take_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(effects, "STAGE_AGAIN_S", 0.001)
+
+    async def scenario() -> None:
+        sink = Broker("c")
+        async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
+            hosts = await coordinator.started("a", "b", "c")
+            hosts[2].application.context.emit("last")  # type: ignore[attr-defined]
+            sink.fails_in = "prepare"
+            view = without(coordinator.view, 2, "c")
+            for name in "cab":
+                coordinator.links[name].say(TellView(name, view))
+            link = coordinator.links["c"]
+            await until(lambda: Drained("c", 2, {"out": 1}) in link.said(Drained))
+
+    run(scenario())
+    assert "process c cannot leave yet: ConnectionResetError: the broker hung up" in caplog.text
+
+
+def test_R2_a_leaver_says_that_its_output_is_out_until_it_is_told_that_the_log_has_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        sink = Broker("c")
+        async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
+            await coordinator.started("a", "b", "c")
+            link = coordinator.links["c"]
+            for times in (1, 2):  # the first word is lost, and it has come back meanwhile
+                link.say(LetGo("c", {"out": 7}, 2))
+                await until(lambda times=times: link.said(Released) == [Released("c", 2)] * times)  # type: ignore[misc]
+            assert sink.records == 7
+            link.say(LetGo("c"))
+            assert await coordinator.ended("c") == 0
+
+    run(scenario())
+
+
+def test_R2_one_whose_leave_was_undone_lets_out_its_output_when_it_leaves_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        sink = Broker("c")
+        async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
+            await coordinator.started("a", "b", "c")
+            link = coordinator.links["c"]
+            link.say(LetGo("c", {"out": 7}, 2))
+            assert await link.hear(Released) == Released("c", 2)
+            await coordinator.begin(["c"], epoch=2)  # all go back to before it left
+            assert sink.records == 0
+            link.say(LetGo("c", {"out": 9}, 4))
+            assert await link.hear(Released) == Released("c", 4)
+            assert sink.records == 9
+
+    run(scenario())
+
+
+def test_R2_one_that_has_left_and_lets_out_its_output_does_not_join_again_for_a_rollback(tmp_path: Path) -> None:
+    """Its word that all is out may cross the one that all have gone back: it is said once more, and ends it."""
+
+    async def scenario() -> None:
+        async with coordinating(tmp_path, trio(sinks={"out": Broker("c")})) as coordinator:
+            await coordinator.started("a", "b", "c")
+            link = coordinator.links["c"]
+            link.say(LetGo("c", {"out": 7}, 2))
+            await link.hear(Released)
+            link.say(TellBlank("c"))
+            await link.hear(Released)
+            link.say(LetGo("c"))
+            assert await coordinator.ended("c") == 0
+            assert coordinator.links["c"] is link
+
+    run(scenario())
+
+
+def test_R2_output_that_cannot_be_let_out_at_once_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retry, "PAUSE_S_MIN", 0.001)
+
+    async def scenario() -> None:
+        sink = Broker("c")
+        async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
+            await coordinator.started("a", "b", "c")
+            sink.fails_in = "restore"
+            coordinator.links["c"].say(LetGo("c", {"out": 7}, 2))
+            await coordinator.links["c"].hear(Released)
+            assert sink.records == 7
+
+    run(scenario())
+    assert "process c cannot let out its output yet: the broker hung up; trying again" in caplog.text
+
+
+def test_R2_a_leaver_without_the_sink_that_it_had_says_which(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, trio(sinks={"out": Broker("c")})) as coordinator:
+            host = coordinator.run("c")
+            (await coordinator.registered("c")).say(LetGo("c", {"audit": 7}, 2))
+            assert await coordinator.ended("c") == 1
+            assert "process c has left with output of its sink audit, and has no such sink any more" in host.problem
+
+    run(scenario())
+
+
+def test_R2_a_sink_that_cannot_tell_what_it_has_released_is_said_and_the_node_registers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair(sinks={"out": Forgetful("b")})) as coordinator:
+            coordinator.run("b")
+            link = await coordinator.registered("b")
+            assert link.register.released == {"out": None}
+
+    run(scenario())
+    assert "sink out of process b cannot tell what it has released: KeyError: 'no such topic'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [StopIteration(), asyncio.CancelledError(), GeneratorExit(), SystemExit(3)], ids=lambda one: repr(one)
+)
+def test_whatever_a_sink_raises_in_its_thread_ends_the_node_with_the_reason(
+    tmp_path: Path, error: BaseException
+) -> None:
+    """To whoever awaits it, a cancellation would mean that it was cancelled itself: the node would hang."""
+
+    async def scenario() -> None:
+        sink = Broker("b", "restore")
+        sink.error = error
+        async with coordinating(tmp_path, pair(sinks={"out": sink})) as coordinator:
+            host = coordinator.run("b")
+            coordinator.restore(await coordinator.registered("b"), 1, None)
+            assert await coordinator.ended("b") == 1
+            assert host.problem is not None
+            assert type(error).__name__ in host.problem
+            assert f"{Path(__file__).name}:" in host.problem
+
+    run(scenario())
+
+
+def test_R2_a_sink_that_cannot_be_reached_yet_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair(sinks={"out": Broker("b", "restore")})) as coordinator:
+            await coordinator.started("a", "b")
+
+    run(scenario())
+    assert "process b cannot begin yet: the broker hung up; trying again" in caplog.text

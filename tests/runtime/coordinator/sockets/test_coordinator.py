@@ -1,0 +1,340 @@
+"""The live coordinator with nodes that are made by hand: who is let in, what is committed, what is aborted."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+from tests.runtime.fake_nodes import both_alive, committed, record_of, running
+
+from strobe.causality.proof import verify
+from strobe.protocol import ChannelSpec
+from strobe.protocol.coordinator.messages import (
+    AskToRecord,
+    Drained,
+    LeaveWanted,
+    LetGo,
+    RecordingFailed,
+    SnapshotStarted,
+    SnapshotWanted,
+    TellRestore,
+    TellSettled,
+    TellView,
+)
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import Abort, Begin, EpochStart, FrontierRecord, Term
+from strobe.runtime.messages.control import (
+    AddressBook,
+    Failed,
+    FragmentStored,
+    HeartbeatHeard,
+    Recorded,
+    SnapshotBegun,
+    Stop,
+    Welcome,
+)
+from strobe.storage import Store
+
+
+def entries(store: Path) -> list[object]:
+    return [entry for _, entry in Store.open(store).read_log()]
+
+
+def test_S1_an_empty_log_begins_with_the_first_term_epoch_and_view(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            term, first = entries(tmp_path / "store")[:2]
+            assert isinstance(term, Term)
+            assert (term.term, term.coordinator) == (1, f"{socket.gethostname()} pid {os.getpid()}")
+            assert isinstance(first, EpochStart)
+            assert (first.epoch, first.view) == (1, coordinator.coordinator.first_view)
+
+    asyncio.run(scenario())
+
+
+def test_a_node_hears_who_it_belongs_to_then_where_others_are_then_that_it_shall_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a = await coordinator.node("a", address=("127.0.0.1", 4711))
+            told = await a.start_as_told()
+            assert [type(message) for message in a.heard] == [Welcome, AddressBook, TellRestore]
+            assert a.heard[0].system == Store.open(tmp_path / "store").header.store
+            assert a.heard[1].addresses == {"a": ("127.0.0.1", 4711)}
+            assert (told.epoch, told.restored) == (1, None)
+            await coordinator.node("b")
+            assert set((await a.hear(AddressBook)).addresses) == {"a", "b"}
+
+    asyncio.run(scenario())
+
+
+def test_a_snapshot_is_begun_recorded_proved_and_committed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+            asked = await a.hear(AskToRecord)
+            assert asked.snapshot == begun.snapshot
+            a.say(Recorded(begun.snapshot, "a", 5))
+            a.store_part(begun, b"a's state")
+            await coordinator.until(lambda: coordinator.service.status().open[0].waiting_for == ["b"])
+            b.store_part(await b.hear(SnapshotBegun), b"b's state")
+            for node in (a, b):
+                assert (await node.outcome(begun.snapshot)).committed
+            finished = coordinator.service.status().finished[-1]
+            assert (finished.outcome, finished.state_bytes) == ("committed", 18)
+            assert coordinator.logged("committed")[0]["bytes"] == 18
+        store = Store.open(tmp_path / "store")
+        snapshot = store.load("latest")
+        assert verify(snapshot).holds
+        assert snapshot.fragments["a"].state.data == b"a's state"
+        assert store.verify_bytes() == []
+
+    asyncio.run(scenario())
+
+
+def test_S2_the_next_snapshot_names_the_last_one_as_its_parent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            nodes = await both_alive(coordinator)
+            first = await committed(coordinator, *nodes)
+            coordinator.coordinator.hear(SnapshotWanted())
+            assert (await nodes[0].hear(SnapshotBegun)).parent == first
+
+    asyncio.run(scenario())
+
+
+def test_P1_what_does_not_prove_is_aborted_with_the_reason(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            wrong = {"b->a": FrontierRecord(1, "00" * 16)}
+            (_, told), _ = await asyncio.gather(a.take_part(received=wrong), b.take_part())
+            assert not told.committed
+            assert "b->a" in told.reason
+            assert "the cut is inconsistent" in told.reason
+        assert isinstance(entries(tmp_path / "store")[-1], Abort)
+
+    asyncio.run(scenario())
+
+
+def test_a_part_whose_blob_is_not_there_is_never_committed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+            view = coordinator.coordinator.brain.view
+            record = record_of(Store.open(tmp_path / "store"), view, "a", begun.position, b"soon gone")
+            (tmp_path / "store" / "blobs" / f"{begun.position:020d}" / record.state.blake3).unlink()
+            a.say(FragmentStored(begun.snapshot, "a", view.number, record))
+            _, told = await b.take_part()
+            assert not told.committed
+            assert "is missing" in told.reason
+
+    asyncio.run(scenario())
+
+
+def test_E6_the_crash_of_a_process_aborts_what_it_has_not_stored_and_that_is_retried(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+            b.say(Failed("b", "its disk burnt"))
+            await b.close()
+            told = await a.outcome(begun.snapshot)
+            assert (told.committed, told.reason) == (False, "process b failed")
+            assert coordinator.logged("failed")[0]["reason"] == "its disk burnt"
+            # It only lost its connection: it comes back with its state, and the retry completes.
+            again = await coordinator.node("b", epoch=1)
+            again.say(Drained("b", (await again.hear(TellView)).view.number))
+            (retried, told), _ = await asyncio.gather(a.take_part(), again.take_part())
+            assert told.committed
+            assert retried.snapshot.counter == begun.snapshot.counter + 1
+            begins = [entry for entry in entries(tmp_path / "store") if isinstance(entry, Begin)]
+            assert begins[-1].retries == str(begun.snapshot)
+
+    asyncio.run(scenario())
+
+
+def test_E10_no_snapshot_begins_while_a_process_is_missing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await b.close()
+            await coordinator.until(lambda: coordinator.logged("failed"))
+            coordinator.coordinator.hear(SnapshotWanted())
+            assert coordinator.coordinator.brain.beginning is None
+            b = await coordinator.node("b", epoch=1)
+            b.say(Drained("b", (await b.hear(TellView)).view.number))
+            (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert told.committed
+
+    asyncio.run(scenario())
+
+
+def test_each_sign_of_life_is_answered(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", silence_s=7.0) as coordinator:
+            a = await coordinator.living("a")
+            assert a.heard[0].silence_s == 7.0
+            for _ in range(3):
+                a.beat()
+                await a.hear(HeartbeatHeard)
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_says_nothing_for_too_long_has_failed_and_may_return(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a = await coordinator.living("a")
+            members = coordinator.coordinator.members
+            usual_s, members.silence_s = members.silence_s, 0.05  # it has been heard of: now its silence counts
+            async with asyncio.timeout(20):
+                await a.ended.wait()
+            assert "said nothing" in coordinator.logged("failed")[0]["reason"]
+            assert coordinator.service.status().processes[0].state == "missing"
+            members.silence_s = usual_s
+            returned = await coordinator.node("a", epoch=1)
+            await returned.hear(TellView)
+
+    asyncio.run(scenario())
+
+
+def test_E3_a_bound_that_a_process_reached_aborts_the_snapshot_with_that_reason(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await b.hear(SnapshotBegun)
+            b.say(RecordingFailed(begun.snapshot, "b", "more than 4 MiB in flight"))
+            told = await a.outcome(begun.snapshot)
+            assert (told.committed, told.reason) == (False, "b: more than 4 MiB in flight")
+
+    asyncio.run(scenario())
+
+
+def test_C1_a_snapshot_that_a_process_initiates_is_adopted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            own = SnapshotId(1, 1, "b")
+            b.say(SnapshotStarted(own, "b", 1))
+            (begun, told), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert (begun.snapshot, told.committed) == (own, True)
+
+    asyncio.run(scenario())
+
+
+def test_C1_a_snapshot_that_a_process_initiated_while_it_was_cut_off_is_adopted_on_its_return(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await b.close()
+            await coordinator.until(lambda: coordinator.logged("failed"))
+            b = await coordinator.node("b", epoch=1)
+            own = SnapshotId(1, 1, "b")
+            b.say(Drained("b", (await b.hear(TellView)).view.number))
+            b.say(SnapshotStarted(own, "b", 1))
+            (begun, told), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert (begun.snapshot, told.committed) == (own, True)
+            b.say(SnapshotStarted(own, "b", 1))  # once too often: it has its outcome
+            assert await committed(coordinator, a, b) != str(own)
+
+    asyncio.run(scenario())
+
+
+def test_E7_a_restarted_coordinator_finishes_what_was_open(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = await a.hear(SnapshotBegun)
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await coordinator.node("a", epoch=1), await coordinator.node("b", epoch=1)
+            for node in (a, b):
+                assert await node.hear(SnapshotBegun) == begun
+                assert (await node.hear(AskToRecord)).snapshot == begun.snapshot
+                node.store_part(begun)
+            assert (await a.outcome(begun.snapshot)).committed
+        assert len(Store.open(tmp_path / "store").list()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_E2_a_process_joins_and_leaves_while_all_run(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            channels = (ChannelSpec("a->c", "a", "c"), ChannelSpec("c->z", "c", "z"))
+            c = await coordinator.node("c", channels=channels)
+            await c.hear(TellSettled)
+            view = (await c.hear(TellView)).view
+            # z has not joined: it brings that channel itself.
+            assert [channel.id for channel in view.channels if "c" in channel.id] == ["a->c"]
+            for node in (a, b, c):
+                node.say(Drained(node.process, view.number))
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await committed(coordinator, a, b, c)
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            without = (await a.hear(TellView)).view
+            while "c" in without.processes:
+                without = (await a.hear(TellView)).view
+            for node in (a, b, c):
+                node.say(Drained(node.process, without.number))
+            await c.hear(LetGo)
+            await c.close()
+            await coordinator.until(lambda: "c" not in coordinator.coordinator.members.by_process)
+            assert coordinator.logged("failed") == []
+            # Whoever still keeps something for it hears that it has left.
+            while "c" in (await a.hear(AddressBook)).members:
+                pass
+            # One that has left and missed the word is told again.
+            late = await coordinator.node("c", epoch=1)
+            await late.hear(LetGo)
+
+    asyncio.run(scenario())
+
+
+def test_a_stop_is_told_to_every_node_and_then_the_coordinator_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            coordinator.service.stop("enough")
+            for node in (a, b):
+                assert await node.hear(Stop) == Stop("enough", 0)
+                await node.close()
+            assert await coordinator.coordinator.ended == 0
+            assert coordinator.logged("failed") == []
+        assert not (tmp_path / "store" / "run" / "coordinator.json").exists()
+
+    asyncio.run(scenario())
+
+
+def test_E1_a_restarted_coordinator_says_of_earlier_snapshots_what_was_said_of_them(tmp_path: Path) -> None:
+    """E1, E7: their sizes and durations are in the log."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            for fails in (False, True):
+                coordinator.coordinator.hear(SnapshotWanted())
+                begun = await a.hear(SnapshotBegun)
+                if fails:
+                    await b.close()
+                else:
+                    for node in (a, b):
+                        node.store_part(begun)
+                await a.outcome(begun.snapshot)
+            said = list(coordinator.coordinator.progress.finished)
+        async with running(tmp_path / "store") as coordinator:
+            again = list(coordinator.coordinator.progress.finished)
+        assert [one.outcome for one in said] == ["committed", "aborted"]
+        assert again[0] == said[0]
+        assert again[0].state_bytes > 0
+        assert again[1].duration_us == said[1].duration_us
+
+    asyncio.run(scenario())

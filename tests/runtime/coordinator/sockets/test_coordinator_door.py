@@ -1,0 +1,218 @@
+"""Who is let in by the coordinator, and who is turned away: strangers, garbage, nodes of other systems."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.runtime.fake_coordinator import application_of
+from tests.runtime.fake_nodes import Quiet, both_alive, running
+from tests.runtime.link_ends import run
+
+from strobe import Channel, System
+from strobe.protocol.coordinator.messages import (
+    Drained,
+    TellView,
+)
+from strobe.runtime.addresses import parse_address
+from strobe.runtime.coordinator import control_server
+from strobe.runtime.coordinator.node_sessions import REJECTS_LOGGED_MAX
+from strobe.runtime.messages.control import (
+    LENGTH,
+    Refused,
+)
+from strobe.runtime.node.host import Host
+from strobe.storage import Store
+
+
+def test_strangers_are_refused_for_good_and_the_coordinator_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            old = await coordinator.node("a", version=99)
+            assert "version 99" in (await old.refused()).reason
+            other = await coordinator.node("a", protocol="lai-yang")
+            assert "lai-yang" in (await other.refused()).reason
+            unknown = await coordinator.node("z", channels=())
+            refusal = await unknown.refused()
+            assert refusal.final
+            assert "'z'" in refusal.reason
+            ahead = await coordinator.node("a", epoch=9)
+            assert not (await ahead.refused()).final
+            await both_alive(coordinator)
+
+    asyncio.run(scenario())
+
+
+def test_E7_a_node_of_another_system_is_turned_away_for_now_whatever_else_is_strange_about_it(tmp_path: Path) -> None:
+    """E7: its own coordinator had this port and will have one again; it has its state, and must not end."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, _ = await both_alive(coordinator)
+            strange = ({"epoch": 1}, {"epoch": 9}, {"version": 99}, {"protocol": "lai-yang"}, {"instance": "newer"})
+            for how in strange:
+                other = await coordinator.node("a", system="another", **how)
+                refusal = await other.refused()
+                assert not refusal.final
+                assert f"of another system, of the store {tmp_path / 'store'}" in refusal.reason
+            assert not a.ended.is_set()
+            own = await coordinator.node("b", epoch=1, system=coordinator.coordinator.identity)
+            assert "running already" in (await own.refused()).reason
+
+    asyncio.run(scenario())
+
+
+def test_E7_nodes_go_on_while_another_system_has_the_port_of_their_coordinator(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """E7: they keep their state, and come back to their own coordinator when it is there again."""
+
+    async def scenario() -> None:
+        system = System({"a": Quiet()}, [])
+        async with running(tmp_path / "mine", system) as mine:
+            place = mine.service.listen
+            node = Host("a", system, application_of(system, "a"), parse_address(place, "listen"))
+            ending = asyncio.create_task(node.run())
+            await mine.until(lambda: mine.coordinator.brain.settled)
+        life = node.timeline
+        async with running(tmp_path / "others", system, listen=place) as other:
+            await other.until(lambda: len(other.logged("turned away")) > 1)
+            assert other.service.status().processes[0].state == "missing"
+        async with running(tmp_path / "mine", system, listen=place) as mine:
+            await mine.until(lambda: mine.coordinator.brain.settled)
+            assert (mine.coordinator.brain.epoch, node.timeline) == (1, life)
+            node.end(0)
+            assert await ending == 0
+
+    run(scenario())
+    assert len([line for line in caplog.messages if "of another system" in line]) == 1
+
+
+def test_a_node_without_state_is_let_in_by_the_coordinator_that_comes_next(tmp_path: Path) -> None:
+    """E7: it belongs to nobody yet, whichever coordinator had the address first, and how often that was started."""
+
+    async def scenario() -> None:
+        mine, other = System({"a": Quiet()}, []), System({"a": Quiet(), "b": Quiet()}, [Channel("a", "b")])
+        for _ in range(2):  # each start is a term
+            async with running(tmp_path / "others", other):
+                pass
+        async with running(tmp_path / "others", other) as first:
+            place = first.service.listen
+            node = Host("a", mine, application_of(mine, "a"), parse_address(place, "listen"))
+            node._restore = lambda order: None  # type: ignore[method-assign] -- it has not begun when this one ends
+            ending = asyncio.create_task(node.run())
+            await first.until(lambda: node.system == first.coordinator.identity)
+        del node._restore  # type: ignore[method-assign]
+        async with running(tmp_path / "mine", mine, listen=place) as second:
+            await second.until(lambda: second.coordinator.brain.settled)
+            assert node.system == second.coordinator.identity
+            node.end(0)
+            assert await ending == 0
+
+    run(scenario())
+
+
+def test_E7_a_node_that_belongs_to_a_store_waits_for_the_coordinator_of_that_store(tmp_path: Path) -> None:
+    """E7: also one without state; why it is not let in is reported by the coordinator that it finds."""
+
+    async def scenario() -> None:
+        system = System({"a": Quiet()}, [])
+        mine = Store.create(tmp_path / "mine").header.store
+        async with running(tmp_path / "others", system) as other:
+            place = other.service.listen
+            address = parse_address(place, "listen")
+            node = Host("a", system, application_of(system, "a"), address, store_id=mine)
+            ending = asyncio.create_task(node.run())
+            await other.until(lambda: other.logged("turned away"))
+            (status,) = other.service.status().processes
+            assert status.trouble.startswith("its node was turned away: here is the coordinator of another system")
+            assert mine in status.trouble
+        async with running(tmp_path / "mine", system, listen=place) as own:
+            await own.until(lambda: own.coordinator.brain.settled)
+            assert own.service.status().processes[0].trouble == ""
+            node.end(0)
+            assert await ending == 0
+
+    run(scenario())
+
+
+def test_who_is_turned_away_for_now_again_and_again_does_not_fill_the_log(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            for _ in range(REJECTS_LOGGED_MAX + 5):
+                await (await coordinator.node("a", system="another")).refused()
+            assert len(coordinator.logged("turned away")) == REJECTS_LOGGED_MAX
+
+    asyncio.run(scenario())
+
+
+def test_a_crowd_of_strangers_does_not_keep_the_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_server, "STRANGERS_MAX", 3)
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            host, port = parse_address(coordinator.service.listen, "listen")
+            crowd = [await asyncio.open_connection(host, port) for _ in range(5)]
+            await coordinator.until(lambda: coordinator.service.reception.rejects == 2)
+            await both_alive(coordinator)
+            await coordinator.until(lambda: coordinator.service.reception.rejects == 3)
+            assert coordinator.logged("rejected")[-1]["reason"] == "3 others came after it before it said who it is"
+            for reader, writer in crowd[:3]:
+                assert await reader.read() == b""
+                writer.close()
+            for _, writer in crowd[3:]:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_same_instance_on_a_new_connection_replaces_the_old_connection(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            first = await coordinator.living("a")
+            again = await coordinator.node("a", instance=f"a-{id(first)}", epoch=1)
+            await again.hear(TellView)
+            async with asyncio.timeout(20):
+                await first.ended.wait()
+            assert not any(isinstance(message, Refused) for message in first.heard)
+            assert coordinator.logged("failed") == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        LENGTH.pack(2**31) + b"x",
+        LENGTH.pack(4) + b"\xc1\xc1\xc1\xc1",
+        LENGTH.pack(len(b := msgspec.msgpack.encode(("Stop", {"reason": "no"})))) + b,
+        LENGTH.pack(len(b := msgspec.msgpack.encode(("Drained", {"process": "a", "view": 1})))) + b,
+        b"\x1b\xeee",
+    ],
+)
+def test_garbage_on_the_control_port_is_refused_and_counted(tmp_path: Path, garbage: bytes) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            stranger = await coordinator.node("a", silent=True)
+            stranger.writer.write(garbage)
+            stranger.writer.write_eof()
+            async with asyncio.timeout(20):
+                await stranger.ended.wait()
+            assert coordinator.service.status().rejected == 1
+            assert len(coordinator.logged("rejected")) == 1
+            await coordinator.living("a")
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_speaks_for_another_is_cut_off(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a = await coordinator.living("a")
+            a.say(Drained("b", 1))
+            async with asyncio.timeout(20):
+                await a.ended.wait()
+            assert "not for a to send" in coordinator.logged("rejected")[0]["reason"]
+
+    asyncio.run(scenario())

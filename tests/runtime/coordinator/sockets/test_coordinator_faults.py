@@ -1,0 +1,255 @@
+"""The coordinator in hundreds of random faults (R1, R2, E2, E7), each run drawn from its seed.
+
+In every run: output is neither lost nor let out twice, nobody is restored to what is not its own or begins an epoch
+otherwise than the others, the coordinator never halts or raises; and when the faults have ended snapshots complete
+again, and all who are in the view live in the current epoch.
+"""
+
+import asyncio
+import inspect
+import os
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.coordinator_world import Mix, World
+
+from strobe.protocol.coordinator.lifecycle import Lifecycle
+from strobe.protocol.coordinator.membership import Membership
+from strobe.runtime.coordinator.log_writer import LogDesk
+from strobe.runtime.coordinator.node_sessions import Reception
+from strobe.runtime.recovery import restore_point
+from strobe.storage.checkpoints import checkpoint_writer
+from strobe.storage.log.log import Log
+from strobe.storage.log.terms import Terms
+
+STEPS = 1500
+EVENTS_SHOWN = 40
+SEEDS = range(5)
+SEEDS_FOR_MUTANTS = range(120)
+
+EVERYTHING = Mix("want want want leave rejoin break crash restart")
+LEAVERS = Mix("want leave rejoin restart", percent=10)
+SLOW_STORE = Mix("want want want leave rejoin rejoin", percent=12, store_pace=1)
+RESTORED = Mix("want want leave rejoin break crash restore")
+SECOND_LIVES = Mix("want want want leave rejoin restore", percent=8)
+CRASHES_OF_SECOND_LIVES = Mix("want want leave leave rejoin rejoin crash", percent=10)
+SECOND_LIVES_AND_RESTARTS = Mix("want want want leave rejoin rejoin restart", percent=12)
+RESTORED_AND_RESTARTED = Mix("want want leave rejoin break crash restart restore", percent=8)
+OVERLAPPING = Mix("want want want want break crash", percent=8)
+BROKEN_LINES = Mix("want break break break break crash", percent=10)
+TAKEN_OVER = Mix("want want want leave rejoin break crash restart take_over", percent=8)
+TAKEN_OVER_AND_RESTORED = Mix("want want take_over take_over restart restore crash", percent=8)
+TAKEN_OVER_BY_WRITERS_WITHOUT_RULES = Mix("want want want take_over stray leave rejoin break restart", percent=8)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody pulls the plug here."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(autouse=True)
+def checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most coordinators that are started again start from a checkpoint, and are compared with one that does not."""
+    monkeypatch.setattr(checkpoint_writer, "EVERY", 16)
+
+
+def survived(mix: Mix, seed: int, directory: Path) -> World:
+    """Return the world after all its faults; where a promise was broken in it, say what leads there again."""
+
+    async def run() -> World:
+        world = World(mix, seed, directory)
+        try:
+            world.run(STEPS)
+        except Exception as error:
+            events = "\n".join(world.outside.events[-EVENTS_SHOWN:])
+            raise AssertionError(f"{error!r}\nin {mix}, seed {seed}, after:\n{events}") from error
+        return world
+
+    return asyncio.run(run())
+
+
+def without_needless_rollbacks(mix: Mix, seed: int, directory: Path) -> World:
+    """While the coordinator lives, it knows whom it has told what: only who has lost its state takes others back."""
+    world = survived(mix, seed, directory)
+    rollbacks, reasons = world.epoch - 1, world.reasons_to_go_back
+    events = "\n".join(world.outside.events)
+    assert rollbacks <= reasons, f"{rollbacks} rollbacks for {reasons} reasons\nin {mix}, seed {seed}:\n{events}"
+    return world
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "mix", [EVERYTHING, LEAVERS, SLOW_STORE], ids=["everything", "leavers and restarts", "leavers on a slow store"]
+)
+def test_E2_E7_R2_whoever_leaves_crashes_or_returns_no_output_is_lost_and_all_goes_on(
+    tmp_path: Path, mix: Mix, seed: int
+) -> None:
+    survived(mix, seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "mix",
+    [RESTORED, SECOND_LIVES, CRASHES_OF_SECOND_LIVES, SECOND_LIVES_AND_RESTARTS, RESTORED_AND_RESTARTED],
+    ids=["crashes", "second lives", "crashes of second lives", "second lives and restarts", "crashes and restarts"],
+)
+def test_R1_R2_whatever_is_asked_for_by_name_nobody_goes_back_below_what_is_out(
+    tmp_path: Path, mix: Mix, seed: int
+) -> None:
+    survived(mix, seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("mix", [OVERLAPPING, BROKEN_LINES], ids=["overlapping snapshots", "broken connections"])
+def test_R1_R2_all_go_back_above_what_is_out_and_only_where_a_process_has_lost_its_state(
+    tmp_path: Path, mix: Mix, seed: int
+) -> None:
+    without_needless_rollbacks(mix, seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "mix",
+    [TAKEN_OVER, TAKEN_OVER_AND_RESTORED, TAKEN_OVER_BY_WRITERS_WITHOUT_RULES],
+    ids=["crashes", "restores", "entries of old terms"],
+)
+def test_S1_a_coordinator_that_was_stopped_and_replaced_writes_nothing_and_ends(
+    tmp_path: Path, mix: Mix, seed: int
+) -> None:
+    """S1: whatever it was about to do when it was stopped, and whoever is still connected to it."""
+    survived(mix, seed, tmp_path)
+
+
+def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
+    one, other = (survived(EVERYTHING, 1, tmp_path / name) for name in ("one", "other"))
+    assert one.outside.events == other.outside.events
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "rule", "broken", "mix"),
+    [
+        pytest.param(
+            Lifecycle,
+            "_commit_what_is_whole",
+            "self.rollback.pending or self.membership.unstaged",
+            "self.rollback.pending",
+            LEAVERS,
+            id="commits before a leaver has said how far its output goes",
+        ),
+        pytest.param(
+            Membership,
+            "_depart",
+            "if process not in self.view.members",
+            "",
+            SLOW_STORE,
+            id="who has joined again has left for a snapshot that is logged late",
+        ),
+        pytest.param(
+            restore_point,
+            "_below_later",
+            "return next((problem for problem in found if problem is not None), None)",
+            "return None",
+            RESTORED,
+            id="goes back below what later ones have let out",
+        ),
+        pytest.param(
+            restore_point,
+            "below_released",
+            "life is not None and life.joined == later.joined",
+            "life is not None",
+            SECOND_LIVES,
+            id="takes output of an earlier life for that of a later one",
+        ),
+        pytest.param(
+            restore_point,
+            "_of_earlier_life",
+            "lives.get(process, joined) != joined",
+            "False",
+            SECOND_LIVES,
+            id="goes back to an earlier life, whose output lies elsewhere",
+        ),
+        pytest.param(
+            Membership,
+            "unreleased",
+            "gone.view > self._out.get(process, -1)",
+            "not gone.released",
+            CRASHES_OF_SECOND_LIVES,
+            id="takes one whose join is undone for its life before, with output still to be let out",
+        ),
+        pytest.param(
+            Lifecycle,
+            "_released",
+            "gone is not None and gone.view == event.view",
+            "gone is not None and not self.membership.released(event.process, event.view) and False",
+            SECOND_LIVES_AND_RESTARTS,
+            id="lets one end before the log has that its output is out",
+        ),
+        pytest.param(
+            LogDesk,
+            "_overtaken",
+            "below_released(manifest, earlier) is None",
+            "True",
+            OVERLAPPING,
+            id="commits below what an overlapping one has let out",
+        ),
+        pytest.param(
+            Reception,
+            "_tell_brain",
+            "register.epoch, again)",
+            "register.epoch, again and register.epoch == 0)",
+            BROKEN_LINES,
+            id="takes who has not read of a rollback for one that has lost its state",
+        ),
+        pytest.param(
+            Log,
+            "require_lead",
+            "self.term > self._led",
+            "False",
+            TAKEN_OVER,
+            id="goes on although another coordinator leads",
+        ),
+        pytest.param(
+            LogDesk,
+            "lead",
+            "begin_term(self.store, coordinator, self._now_us())",
+            "self.store.state()",
+            TAKEN_OVER,
+            id="begins no term",
+        ),
+        pytest.param(
+            Terms,
+            "take",
+            "decoded.term < before",
+            "False",
+            TAKEN_OVER_BY_WRITERS_WITHOUT_RULES,
+            id="counts entries of an old term",
+        ),
+        pytest.param(
+            Reception,
+            "_refusal",
+            "register.term > coordinator.term",
+            "False",
+            TAKEN_OVER,
+            id="lets in who knows a coordinator of a higher term",
+        ),
+    ],
+)
+def test_a_broken_rule_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, rule: str, broken: str, mix: Mix
+) -> None:
+    monkeypatch.setattr(owner, name, mutant(getattr(owner, name), rule, broken))
+    check = survived if "restart" in mix.faults else without_needless_rollbacks
+    with pytest.raises(AssertionError, match="in Mix"):
+        all(check(mix, seed, tmp_path / str(seed)) for seed in SEEDS_FOR_MUTANTS)
+
+
+def mutant(function: Any, rule: str, broken: str) -> Any:
+    """`function` with one rule broken."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(rule) == 1, f"{rule!r} is not one place of {function.__name__}"
+    names = dict(function.__globals__)
+    exec(compile(source.replace(rule, broken), "mutant", "exec"), names)
+    return names[function.__name__]

@@ -1,0 +1,383 @@
+"""What the coordinator makes of joiners and leavers that are not there, or cannot begin (E2, R2)."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, committed, running, system_of
+
+from strobe.process import Channel, System
+from strobe.protocol import ChannelSpec
+from strobe.protocol.coordinator.messages import (
+    Drained,
+    LeaveWanted,
+    LetGo,
+    Released,
+    RestoreWanted,
+    SnapshotWanted,
+    TellBlank,
+    TellRestore,
+    TellView,
+)
+from strobe.runtime.connectors.file_sink import FileSink
+from strobe.runtime.coordinator.operations import NoAnswer
+from strobe.runtime.coordinator.pending_requests import RestoreFailed
+from strobe.runtime.messages.api_documents import RestoreRequest, Taken, TakeRequest
+from strobe.runtime.messages.control import SnapshotBegun
+
+NAMES = ("a", "b", "c")
+OUT = {"out": 70}
+
+
+def with_sink(directory: Path) -> System:
+    """A ring in which c has output."""
+    channels = [Channel("a", "b"), Channel("b", "c"), Channel("c", "a")]
+    return System({name: Quiet() for name in NAMES}, channels, sinks={"out": FileSink(directory / "out.jsonl", "c")})
+
+
+async def all_alive(coordinator: Running, **how: Any) -> list[FakeNode]:
+    nodes = [await coordinator.living(name, **how) for name in NAMES]
+    await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+    return nodes
+
+
+async def drained(*nodes: FakeNode, **how: Any) -> None:
+    """Have these install the next view."""
+    for node in nodes:
+        node.say(Drained(node.process, (await node.hear(TellView)).view.number, **how))
+
+
+async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
+    """Have c leave, its output let out; return the others."""
+    a, b, c = await all_alive(coordinator)
+    await leave_with_output(coordinator, a, b, c)
+    return a, b
+
+
+def test_R2_one_that_is_started_again_after_it_has_left_ends_and_one_that_is_started_anew_joins(tmp_path: Path) -> None:
+    """Killed between its last word and its end, it would undo the leave, or be refused for what it has let out."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b, c = await all_alive(coordinator, run="first")
+            await leave_with_output(coordinator, a, b, c)
+            again = await coordinator.node("c", released=OUT, run="first")
+            assert await again.hear(LetGo) == LetGo("c")
+            await again.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+            anew = await coordinator.node("c", released={"out": 0}, run="second")
+            await anew.hear(TellView)
+            # Killed before it has begun, it may still join when it is started again.
+            assert coordinator.coordinator.members.lived["c"] == "first"
+            await drained(a, b)
+            anew.say(Drained("c", coordinator.coordinator.brain.view.number))
+            await coordinator.until(lambda: coordinator.coordinator.members.lived["c"] == "second")
+
+    asyncio.run(scenario())
+
+
+def test_who_has_left_and_still_has_output_to_let_out_is_leaving_and_is_missed_when_it_is_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            await drained(a, b)
+            await drained(c, sinks=OUT)
+            await asyncio.gather(a.take_part(), b.take_part())
+            told = await c.hear(LetGo)
+            status = coordinator.service.status()
+            assert [(one.name, one.state) for one in status.processes][-1] == ("c", "leaving")
+            assert status.troubles == []
+            await c.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+            (trouble,) = coordinator.service.status().troubles
+            assert (trouble.kind, "process c has left, and has not said" in trouble.problem) == ("output", True)
+            again = await coordinator.node("c")
+            assert await again.hear(LetGo) == told
+            again.say(Released("c", told.view))
+            assert await again.hear(LetGo) == LetGo("c")
+            assert coordinator.service.status().left == ["c"]
+
+    asyncio.run(scenario())
+
+
+async def leave_with_output(coordinator: Running, a: FakeNode, b: FakeNode, c: FakeNode) -> None:
+    coordinator.coordinator.hear(LeaveWanted("c"))
+    await drained(a, b)
+    await drained(c, sinks=OUT)
+    await asyncio.gather(a.take_part(), b.take_part())
+    c.say(Released("c", (await c.hear(LetGo)).view))
+    assert await c.hear(LetGo) == LetGo("c")
+    await c.close()
+    await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+
+
+@pytest.mark.parametrize("released", [70, None], ids=["as its sink says", "as the log says"])
+def test_R2_one_whose_output_was_released_cannot_join_again_and_nobody_else_is_bothered(
+    tmp_path: Path, released: int | None
+) -> None:
+    """R2: it would begin at the beginning of its sink, which it could not; so it is never in the view."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b = await left_with_output(coordinator)
+            refused = await (await coordinator.node("c", released={"out": released})).refused()
+            assert refused.final
+            assert "output of it was released already, in its sink out" in refused.reason
+            assert "give it another file" in refused.reason
+            await committed(coordinator, a, b)
+            assert coordinator.coordinator.brain.view.processes == ("a", "b")
+            assert coordinator.logged("rollback") == []
+
+    asyncio.run(scenario())
+
+
+def test_R2_one_whose_output_was_released_joins_again_with_another_file(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b = await left_with_output(coordinator)
+            c = await coordinator.node("c", released={"out": 0})
+            await drained(a, b, c)
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await committed(coordinator, a, b, c)
+
+    asyncio.run(scenario())
+
+
+def test_the_status_says_who_has_left_as_the_log_has_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            assert coordinator.service.status().left == []
+            a, b = await left_with_output(coordinator)
+            await committed(coordinator, a, b)  # the log says that its output is out
+            assert coordinator.service.status().left == ["c"]
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            assert coordinator.service.status().left == ["c"]
+
+    asyncio.run(scenario())
+
+
+JOINS_J = (ChannelSpec("a->j", "a", "j"), ChannelSpec("j->a", "j", "a"))
+
+
+def test_E2_a_joiner_that_is_gone_again_before_its_turn_is_forgotten_and_snapshots_go_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await b.close()
+            await coordinator.until(lambda: not coordinator.coordinator.brain.settled)
+            j = await coordinator.node("j", channels=JOINS_J)
+            await coordinator.until(lambda: coordinator.coordinator.members.get("j"))
+            await j.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("j") is None)
+            b = await coordinator.node("b", epoch=1, instance=f"b-{id(b)}")
+            await drained(b)
+            await committed(coordinator, a, b)
+            status = coordinator.service.status()
+            assert [one.name for one in status.processes] == ["a", "b"]
+            assert status.troubles == []
+
+    asyncio.run(scenario())
+
+
+def test_E2_a_joiner_whose_connection_breaks_before_it_begins_is_told_again_and_nobody_goes_back(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            j = await coordinator.node("j", channels=JOINS_J)
+            await j.hear(TellView)
+            await j.close()
+            j = await coordinator.node("j", channels=JOINS_J, instance=f"j-{id(j)}")
+            await drained(a, b, j)
+            await committed(coordinator, a, b, j)
+            assert coordinator.logged("rollback") == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_E2_one_that_has_left_and_missed_the_word_is_told_again_and_is_not_missed(
+    tmp_path: Path, rolled_back: bool
+) -> None:
+    """It comes back with its state of this epoch, or of one before; nobody waits for it, nor does it join."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            await drained(a, b, c)
+            await c.hear(LetGo)
+            await c.close()
+            await committed(coordinator, a, b)
+            if rolled_back:
+                coordinator.coordinator.hear(RestoreWanted(None, "someone asked"))
+                await asyncio.gather(a.start_as_told(), b.start_as_told())
+            c = await coordinator.node("c", epoch=1, instance=f"c-{id(c)}")
+            await c.hear(LetGo)
+            await c.close()
+            await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
+            assert coordinator.service.status().troubles == []
+            assert coordinator.logged("failed") == []
+
+    asyncio.run(scenario())
+
+
+def test_R2_a_leaver_that_is_lost_before_its_output_is_durable_is_missed_and_is_what_a_snapshot_waits_for(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            await drained(a, b)
+            assert coordinator.service.status().processes[-1].state == "leaving"
+            await c.close()
+            await coordinator.until(lambda: coordinator.logged("failed"))
+            status = coordinator.service.status()
+            assert [(one.name, one.state) for one in status.processes][-1] == ("c", "missing")
+            assert [one.kind for one in status.troubles] == ["missing"]
+            assert "process c is not running" in status.troubles[0].problem
+            with pytest.raises(NoAnswer, match="it waits for c, which is leaving with output, to run"):
+                await coordinator.service.operations.take(TakeRequest(wait=True, timeout_s=0.1))
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_for_a_snapshot_from_one_that_leaves_gets_the_one_that_is_taken_without_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            coordinator.coordinator.hear(LeaveWanted("c"))  # it is on its way to the log
+            request = TakeRequest(wait=True, initiators=("c",), timeout_s=5.0)
+            taking = asyncio.create_task(coordinator.service.operations.take(request))
+            await drained(a, b, c)
+            (begun, _), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert await taking == Taken(str(begun.snapshot), "committed")
+
+    asyncio.run(scenario())
+
+
+def test_R1_a_joiner_that_crashes_again_and_again_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    """R1: who is in no snapshot yet is not needed; to stop everything for it would be too much."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store", rollbacks_max=2) as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b)
+            for _ in range(2):
+                j = await coordinator.node("j", channels=JOINS_J)
+                await j.hear(TellView)
+                await j.close()
+                j = await coordinator.node("j", channels=JOINS_J)
+                await asyncio.gather(a.start_as_told(), b.start_as_told())
+                await j.hear(TellBlank)
+                await j.close()
+            for _ in range(3):
+                refused = await (await coordinator.node("j", channels=JOINS_J)).refused()
+                assert refused.final
+                assert "it has made everybody roll back 2 times within 60 s" in refused.reason
+            await committed(coordinator, a, b)
+            assert coordinator.coordinator.halted is None
+
+    asyncio.run(scenario())
+
+
+async def photograph(coordinator: Running, *nodes: FakeNode, **sinks: dict[str, int]) -> str:
+    """Have these take a snapshot, in which some have output; return its id."""
+    coordinator.coordinator.hear(SnapshotWanted())
+    parts = [node.take_part(sinks=sinks.get(node.process, {})) for node in nodes]
+    outcomes = await asyncio.gather(*parts)
+    assert all(told.committed for _, told in outcomes), outcomes
+    return str(outcomes[0][0].snapshot)
+
+
+def test_R2_a_snapshot_without_who_joins_again_that_is_logged_after_the_join_holds_up_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b = await left_with_output(coordinator)
+            coordinator.coordinator.hear(SnapshotWanted())
+            begun = [await node.hear(SnapshotBegun) for node in (a, b)]
+            mended = threading.Event()
+
+            def slow_disk() -> list[Any]:
+                assert mended.wait(20)
+                return []
+
+            coordinator.coordinator.store.work(slow_disk)
+            c = await coordinator.node("c", released={"out": 0})
+            brain = coordinator.coordinator.brain
+            await coordinator.until(lambda: brain.membership.changing is not None)
+            a.store_part(begun[0])
+            b.store_part(begun[1])
+            await coordinator.until(lambda: any(attempt.committing for attempt in brain.open.values()))
+            mended.set()
+            await drained(a, b, c)
+            await coordinator.until(lambda: brain.settled)
+            for position in (3, 4):
+                newest = await photograph(coordinator, a, b, c, c={"out": position})
+            await b.close()
+            await coordinator.until(lambda: not coordinator.coordinator.members.get("b").connected)
+            b = await coordinator.node("b")
+            assert (await b.hear(TellRestore)).restored == newest
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["has left", "has joined again"])
+def test_R2_below_what_a_process_had_let_out_before_it_left_nothing_is_restored(tmp_path: Path, again: bool) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            below = await photograph(coordinator, a, b, c, c={"out": 10})
+            await leave_with_output(coordinator, a, b, c)
+            if again:
+                c = await coordinator.node("c", released={"out": 0})
+                await drained(a, b, c)
+                await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+                await photograph(coordinator, a, b, c, c={"out": 3})
+            with pytest.raises(RestoreFailed, match="sink out of process c has handed out 60 more since"):
+                await coordinator.service.operations.restore(RestoreRequest(below, False, 20.0))
+
+    asyncio.run(scenario())
+
+
+def test_E2_a_joiner_need_not_know_who_is_about_to_leave(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", system_of("a", "b", "c")) as coordinator:
+            a, b, c = await all_alive(coordinator)
+            membership = coordinator.coordinator.brain.membership
+            membership.drained.discard("a")  # the view is not settled just now, so the leave waits
+            coordinator.coordinator.hear(LeaveWanted("c"))
+            channels = (ChannelSpec("j->a", "j", "a"), ChannelSpec("c->j", "c", "j"))
+            j = await coordinator.node("j", channels=channels)
+            await coordinator.until(lambda: len(membership.changes) == 2)
+            a.say(Drained("a", 1))
+            await drained(a, b, c)
+            await drained(a, b, j)
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            assert membership.view.processes == ("a", "b", "j")
+
+    asyncio.run(scenario())
+
+
+def test_E2_a_joiner_that_takes_over_from_its_silent_former_self_joins(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            membership = coordinator.coordinator.brain.membership
+            membership.drained.discard("a")  # the view is not settled just now, so the join waits
+            await coordinator.node("j", channels=JOINS_J, instance="former")
+            await coordinator.until(lambda: coordinator.coordinator.members.get("j"))
+            coordinator.coordinator.members.get("j").heard_s = -1e9
+            j = await coordinator.node("j", channels=JOINS_J)
+            await coordinator.until(lambda: coordinator.coordinator.members.get("j").instance != "former")
+            a.say(Drained("a", 1))
+            await drained(a, b, j)
+            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            assert "j" in membership.view.processes
+
+    asyncio.run(scenario())

@@ -1,0 +1,139 @@
+"""What the coordinator tells people of: processes that wait, channels that are stuck, snapshots that fail."""
+
+import asyncio
+from pathlib import Path
+
+from tests.runtime.fake_nodes import Running, both_alive, committed, running
+
+from strobe.protocol.coordinator.messages import (
+    SnapshotWanted,
+)
+from strobe.protocol.values.log_entries import FrontierRecord
+from strobe.runtime.messages.control import (
+    ChannelReport,
+    Heartbeat,
+)
+
+
+def test_snapshots_that_are_aborted_again_and_again_are_a_trouble_until_one_is_committed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store", attempts_max=1) as coordinator:
+            a, b = await both_alive(coordinator)
+            wrong = {"b->a": FrontierRecord(1, "00" * 16)}
+            for _ in range(3):
+                assert coordinator.service.status().troubles == []
+                coordinator.coordinator.hear(SnapshotWanted())
+                await asyncio.gather(a.take_part(received=wrong), b.take_part())
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "snapshots"
+            assert "the last 3 snapshots were aborted" in trouble.problem
+            assert "the cut is inconsistent" in trouble.problem
+            await committed(coordinator, a, b)
+            assert coordinator.service.status().troubles == []
+
+    asyncio.run(scenario())
+
+
+def test_a_channel_that_is_refused_for_good_is_a_trouble(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, _ = await both_alive(coordinator)
+            a.say(Heartbeat("a", 1, 0, 0.0, 0, {"a->b": ChannelReport(0, refused="stranger")}, {}, {}))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "refused"
+            assert "channel a->b is refused where process a looks for its other end: stranger" in trouble.problem
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_waits_for_something_before_it_can_begin_is_a_trouble_and_not_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            _, b = await both_alive(coordinator)
+            b.say(Heartbeat("b", 0, 0, 0.0, 0, {}, {}, {}, waiting="store s3://bucket/shop: is unreachable"))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "waiting"
+            assert trouble.problem == "process b cannot begin yet: store s3://bucket/shop: is unreachable"
+            b.beat()
+            await coordinator.until(lambda: not coordinator.service.status().troubles)
+
+    asyncio.run(scenario())
+
+
+def test_a_channel_that_cannot_be_read_is_a_trouble(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            _, b = await both_alive(coordinator)
+            b.say(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, unreadable={"a->b": "a->b: the frame of message 2"}))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "unreadable"
+            assert "process b cannot read what comes on a->b: the frame of message 2" in trouble.problem
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_is_held_back_by_its_output_is_a_trouble(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            _, b = await both_alive(coordinator)
+            b.say(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, held_back="sink out.jsonl: no space left on device"))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert trouble.kind == "output"
+            expected = "process b is given nothing more to receive: sink out.jsonl: no space left on device"
+            assert trouble.problem == expected
+            b.beat()
+            await coordinator.until(lambda: not coordinator.service.status().troubles)
+
+    asyncio.run(scenario())
+
+
+async def heard(coordinator: Running, *processes: str) -> None:
+    """Wait until the coordinator has heard one more sign of life of each, and some time has passed since."""
+    members = [coordinator.coordinator.members.get(process) for process in processes]
+    seen = [member and member.heartbeat for member in members]
+    await coordinator.until(
+        lambda: all(member and member.heartbeat is not before for member, before in zip(members, seen, strict=True))
+    )
+
+
+def test_a_cycle_that_waits_for_credit_is_reported_once_with_a_way_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            for _ in range(2):  # that nothing goes on is known by two signs of life
+                a.beat(b=5.0)
+                b.beat(a=6.0)
+                assert coordinator.logged("credit deadlock") == []
+                await heard(coordinator, "a", "b")
+            await coordinator.until(lambda: coordinator.logged("credit deadlock"))
+            troubles = coordinator.service.status().troubles
+            assert [trouble.kind for trouble in troubles] == ["credit"]
+            assert "a -> b -> a" in troubles[0].problem
+            assert "window_bytes" in troubles[0].problem
+            a.beat()
+            await coordinator.until(lambda: coordinator.service.watch.cycles == [])
+            assert [trouble.kind for trouble in coordinator.service.status().troubles] == ["slow"]
+            assert len(coordinator.logged("credit deadlock")) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_cycle_that_waits_for_credit_and_has_events_of_its_own_is_no_deadlock(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            a.beat(position=1, b=5.0)
+            a.beat(position=9, b=5.5)
+            await coordinator.until(lambda: coordinator.coordinator.members.get("a").reached == 9)
+            for _ in range(2):
+                b.beat(a=6.0)
+                await heard(coordinator, "b")
+            await coordinator.until(lambda: len(coordinator.logged("slow channel")) == 2)
+            assert [trouble.kind for trouble in coordinator.service.status().troubles] == ["slow", "slow"]
+            assert coordinator.logged("credit deadlock") == []
+
+    asyncio.run(scenario())

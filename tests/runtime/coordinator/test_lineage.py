@@ -1,0 +1,115 @@
+"""Which snapshots can be compared: a join begins a generation, a leave does not, a rollback goes back to one (E12)."""
+
+from strobe.protocol.values.log_entries import Begin, Commit, Entry, EpochStart, Manifest, Remove, ViewChange
+from strobe.protocol.values.view import View
+from strobe.runtime.coordinator.lineage import Lineage
+from strobe.storage import LogState
+
+
+def view(number: int, members: str) -> View:
+    return View(number, tuple(members), ())
+
+
+class History:
+    """A log that a test writes, and its lineage."""
+
+    def __init__(self, members: str = "ab") -> None:
+        self.state = LogState()
+        self.lineage = Lineage()
+        self.number = 1
+        self.epoch = 0
+        self.counter = 0
+        self.view = view(1, members)
+        self.back_to(None)
+
+    def append(self, entry: Entry) -> None:
+        self.state.apply(self.state.next_position, entry)
+        self.lineage.follow(self.state)
+
+    def take(self) -> str:
+        """Commit one more snapshot, and return its name."""
+        self.counter += 1
+        name = f"{self.epoch:06d}-{self.counter:08d}-c"
+        manifest = Manifest("chandy-lamport", ("a",), self.view, self.epoch, 0, 0, {})
+        self.append(Begin(name, self.view.number, "chandy-lamport", ("a",), at_us=0))
+        self.append(Commit(name, manifest, at_us=0))
+        return name
+
+    def become(self, members: str) -> None:
+        self.view = view(self.view.number + 1, members)
+        self.append(ViewChange(self.view, at_us=0))
+
+    def back_to(self, snapshot: str | None, members: str | None = None) -> None:
+        self.epoch += 1
+        if members is not None:
+            self.view = view(self.view.number + 1, members)
+        self.append(EpochStart(self.epoch, at_us=0, restored=snapshot, view=self.view))
+
+    def generation(self, snapshot: str) -> int:
+        return self.lineage.of(snapshot)
+
+    def oldest(self, snapshot: str) -> str | None:
+        return self.lineage.oldest(self.generation(snapshot), self.state)
+
+
+def test_a_join_begins_a_generation_and_a_leave_does_not() -> None:
+    history = History()
+    first, second = history.take(), history.take()
+    history.become("abc")
+    joined = history.take()
+    history.become("ab")
+    left = history.take()
+    history.become("abc")  # it joins again, and brings something along once more
+    again = history.take()
+    assert [history.generation(one) for one in (first, second, joined, left, again)] == [0, 0, 1, 1, 2]
+    assert [history.oldest(one) for one in (second, left, again)] == [first, joined, again]
+
+
+def test_a_rollback_goes_back_to_the_generation_of_what_it_restores() -> None:
+    history = History()
+    first = history.take()
+    history.become("abc")
+    joined = history.take()
+    history.back_to(first, "ab")
+    assert history.generation(history.take()) == 0
+    history.become("abd")
+    assert history.generation(history.take()) == 2
+    history.back_to(joined, "abc")
+    assert history.generation(history.take()) == 1
+    history.back_to(None, "ab")
+    assert history.generation(history.take()) == 0
+
+
+def test_the_oldest_that_is_still_there_is_the_reference() -> None:
+    history = History()
+    first, second = history.take(), history.take()
+    third = history.take()
+    history.append(Remove(first, "old", 0))
+    assert history.oldest(third) == second
+
+
+def test_many_removed_snapshots_are_forgotten() -> None:
+    history = History()
+    for _ in range(200):
+        history.append(Remove(history.take(), "old", 0))
+    assert len(history.lineage._of) < 50
+
+
+def test_a_store_is_new_as_long_as_its_beginning_has_no_snapshot() -> None:
+    history = History()
+    assert history.lineage.is_new(history.state)
+    history.take()
+    assert not history.lineage.is_new(history.state)
+
+
+def test_what_was_before_a_checkpoint_is_not_compared_with() -> None:
+    history = History()
+    first = history.take()
+    history.become("abc")
+    # One that begins here has read nothing of the log.
+    history.lineage = Lineage()
+    assert not history.lineage.is_new(history.state)
+    later = history.take()
+    assert history.oldest(later) == later
+    history.back_to(first, "ab")
+    assert history.generation(history.take()) != history.generation(later)

@@ -1,0 +1,263 @@
+"""The judge's process, as the coordinator sees it: never waited for, ended when it hangs, started again (E12)."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.cli.command_line import simulated_store
+from tests.runtime.link_ends import run, until
+
+from strobe.cli.live.judge_worker import command_of
+from strobe.runtime.judging import judge_process as judges
+from strobe.runtime.judging.evaluation import Question
+from strobe.runtime.judging.judge_process import Judge
+from strobe.runtime.messages.verdicts import Verdict
+from strobe.storage import Store
+
+READY = 'print(\'{"conditions": ["conserved"]}\', flush=True)'
+ANSWER = (
+    "print(json.dumps({'snapshot': json.loads(line)['snapshot'],"
+    " 'verdicts': {'conserved': {'verdict': 'holds', 'found': str(os.getpid())}}}), flush=True)"
+)
+LOOP = f"import json, os, sys, time\n{READY}\nfor line in sys.stdin:\n    {{body}}\n    {ANSWER}\n"
+GIB = 1 << 30
+
+
+class Court:
+    """A judge, and what has become of each snapshot."""
+
+    def __init__(self, command: list[str], timeout_s: float) -> None:
+        self.verdicts: dict[str, Verdict] = {}
+        self.skipped = 0
+        self.judge = Judge(command, ["conserved"], timeout_s, self._note, self._skip)
+
+    def _note(self, snapshot: str, verdicts: Mapping[str, Verdict]) -> None:
+        self.verdicts[snapshot] = verdicts["conserved"]
+
+    def _skip(self) -> None:
+        self.skipped += 1
+
+    async def verdict(self, question: Question) -> Verdict:
+        self.judge.put(question)
+        await until(lambda: question.snapshot in self.verdicts)
+        return self.verdicts[question.snapshot]
+
+
+@asynccontextmanager
+async def court(command: list[str], timeout_s: float = 60.0) -> AsyncIterator[Court]:
+    opened = Court(command, timeout_s)
+    opened.judge.start()
+    try:
+        yield opened
+    finally:
+        await opened.judge.close()
+        assert opened.judge.pid is None
+
+
+def scripted(body: str = "pass", script: str = LOOP) -> list[str]:
+    """Return the command of a judge that answers what a test says; `body` runs for each question."""
+    return [sys.executable, "-c", script.replace("{body}", body)]
+
+
+def question(number: int) -> Question:
+    return Question(f"s{number}", number)
+
+
+@pytest.fixture(autouse=True)
+def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judges, "PAUSE_S_MIN", 0.01)
+
+
+def test_snapshots_that_come_while_one_is_judged_are_skipped_up_to_the_newest_and_counted() -> None:
+    async def scenario() -> None:
+        async with court(scripted()) as opened:
+            for number in range(10):
+                opened.judge.put(question(number))
+            assert opened.judge.pending
+            await until(lambda: not opened.judge.pending)
+            assert "s9" in opened.verdicts
+            assert len(opened.verdicts) + opened.skipped == 10
+            assert (await opened.verdict(question(10))).verdict == "holds"
+
+    run(scenario())
+
+
+def test_a_judge_that_hangs_is_ended_and_the_next_snapshot_has_another() -> None:
+    async def scenario() -> None:
+        body = "if 's1' in line: time.sleep(1000)"
+        async with court(scripted(body)) as opened:
+            first = await opened.verdict(question(0))
+            opened.judge._timeout_s = 0.1
+            hung = await opened.verdict(question(1))
+            assert hung.verdict == "error"
+            assert hung.problem.startswith("it took longer than verdict_timeout_s = 0.1 s, and was ended")
+            opened.judge._timeout_s = 60.0
+            next_one = await opened.verdict(question(2))
+            assert (first.verdict, next_one.verdict) == ("holds", "holds")
+            assert first.found != next_one.found
+
+    run(scenario())
+
+
+def test_a_judge_that_was_killed_leaves_its_snapshot_undecided_and_is_started_again() -> None:
+    async def scenario() -> None:
+        async with court(scripted("if 's1' in line: time.sleep(1000)")) as opened:
+            await opened.verdict(question(0))
+            opened.judge.put(question(1))
+            await until(lambda: opened.judge._next is None)
+            assert opened.judge.pid is not None
+            os.kill(opened.judge.pid, signal.SIGKILL)
+            await until(lambda: "s1" in opened.verdicts)
+            assert opened.verdicts["s1"] == Verdict("undecided", problem="the judge's process ended by SIGKILL")
+            assert (await opened.verdict(question(2))).verdict == "holds"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("raise SystemExit(7)", "the judge's process ended with exit code 7"),
+        ("print('hello', flush=True); import time; time.sleep(1000)", "the judge's process begins with something else"),
+        (f"{READY}; print('hello', flush=True); input(); input()", "the judge's process answers something else"),
+        (f"{READY}; print('x' * 3_000_000, flush=True); input(); input()", "the judge's process answers something"),
+        (
+            f'{READY}; print(\'{{"snapshot": "other", "verdicts": {{}}}}\', flush=True); input(); input()',
+            "the judge's process answers for snapshot other",
+        ),
+    ],
+)
+def test_a_judge_that_makes_no_sense_leaves_snapshots_undecided_and_nothing_waits(script: str, problem: str) -> None:
+    async def scenario() -> None:
+        async with court(scripted(script=script)) as opened:
+            for number in range(2):
+                verdict = await opened.verdict(question(number))
+                assert verdict.verdict == "undecided"
+                assert verdict.problem.startswith(problem)
+
+    run(scenario())
+
+
+def test_a_judge_that_cannot_be_started_leaves_snapshots_undecided() -> None:
+    async def scenario() -> None:
+        async with court(["/no/such/program"]) as opened:
+            verdict = await opened.verdict(question(0))
+            assert verdict.verdict == "undecided"
+            assert "cannot be started: " in verdict.problem
+
+    run(scenario())
+
+
+# The real process, on a store with three snapshots of the bank.
+
+SYSTEM = """
+import os, sys, time
+from bank import bank as honest
+from strobe import System
+
+def conserved(states, messages):
+    {body}
+    return sum(state.balance for state in states.values()) + sum(message.amount for message in messages)
+
+mine = System(honest.processes, honest.channels, honest.messages, conserved=conserved)
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return simulated_store(tmp_path_factory.mktemp("simulated"))
+
+
+def questions(store: Path) -> list[Question]:
+    return [Question(name, position) for position, name, _ in Store.open(store).list()]
+
+
+def worker(directory: Path, store: Path, body: str = "pass", bytes_max: int = 4 * GIB) -> list[str]:
+    """Return the command of a judge for the bank, whose `conserved` runs `body` first."""
+    bank = Path(__file__).parents[4] / "examples" / "bank.py"
+    (directory / "bank.py").write_bytes(bank.read_bytes())
+    (directory / "mine.py").write_text(SYSTEM.replace("{body}", body))
+    return command_of(f"{directory / 'mine.py'}:mine", str(store), bytes_max)
+
+
+def judged(command: list[str], asked: list[Question], timeout_s: float = 60.0) -> list[Verdict]:
+    async def scenario() -> list[Verdict]:
+        async with court(command, timeout_s) as opened:
+            return [await opened.verdict(one) for one in asked]
+
+    return run(scenario())
+
+
+def test_the_judges_process_reads_snapshots_from_the_store_and_compares_them(tmp_path: Path, store: Path) -> None:
+    verdicts = judged(worker(tmp_path, store), questions(store))
+    assert verdicts == [Verdict("holds", "800", "800")] * len(questions(store))
+    assert len(verdicts) >= 3
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("raise ValueError('no')", "conserved: fails: ValueError: no ({file}:7, in conserved())"),
+        ("sys.exit(0)", "conserved: fails: SystemExit: 0 ({file}:7, in conserved())"),
+        ("raise KeyboardInterrupt", "conserved: fails: KeyboardInterrupt ({file}:7, in conserved())"),
+        ("input()", "conserved: fails: EOFError: EOF when reading a line ({file}:7, in conserved())"),
+        ("return float('nan')", "the value nan does not equal itself, so nothing can be compared with it"),
+        ("bytearray(8 << 30)", "conserved: fails: MemoryError ({file}:7, in conserved())"),
+        ("while True: pass", "it took longer than verdict_timeout_s = 0.5 s, and was ended: does its function loop?"),
+    ],
+)
+def test_a_function_that_fails_in_any_way_is_an_error(tmp_path: Path, store: Path, body: str, problem: str) -> None:
+    timeout_s = 0.5 if "while" in body else 60.0
+    (verdict,) = judged(worker(tmp_path, store, body), questions(store)[:1], timeout_s)
+    assert verdict == Verdict("error", problem=problem.format(file=tmp_path / "mine.py"))
+
+
+def test_what_a_function_prints_is_not_taken_for_an_answer(
+    tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = "print('{}', flush=True); os.write(1, b'raw'); os.system('echo from a shell')"
+    (verdict,) = judged(worker(tmp_path, store, body), questions(store)[:1])
+    assert verdict.verdict == "holds"
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert all(text in printed.err for text in ("{}", "raw", "from a shell"))
+
+
+def test_a_function_that_ends_its_process_leaves_the_snapshot_undecided(tmp_path: Path, store: Path) -> None:
+    verdicts = judged(worker(tmp_path, store, "os._exit(5)"), questions(store)[:2])
+    assert verdicts == [Verdict("undecided", problem="the judge's process ended with exit code 5")] * 2
+
+
+def test_a_snapshot_that_is_not_there_is_undecided_and_the_judge_goes_on(tmp_path: Path, store: Path) -> None:
+    first, *_ = questions(store)
+    gone = Question("000001-00000099-coordinator", 999)
+    wrong = Question("000001-00000098-coordinator", first.position)
+    verdicts = judged(worker(tmp_path, store), [gone, wrong])
+    assert [one.verdict for one in verdicts] == ["undecided", "undecided"]
+    assert "is missing" in verdicts[0].problem
+    assert "is the commit of" in verdicts[1].problem
+
+
+def test_the_judges_process_ends_with_its_coordinator_also_in_the_middle_of_a_function(
+    tmp_path: Path, store: Path
+) -> None:
+    command = worker(tmp_path, store, f"open({str(tmp_path / 'busy')!r}, 'w').close()\n    while True: pass")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdin.write(msgspec.json.encode(questions(store)[0]) + b"\n")
+        process.stdin.flush()
+
+        async def busy() -> None:
+            await until((tmp_path / "busy").exists)
+
+        run(busy())
+        process.stdin.close()
+        assert process.wait(60) == 0

@@ -1,0 +1,312 @@
+"""Barriers between real hosts: what is held back and what is overtaken, at either end of a link (V3-V5)."""
+
+import asyncio
+import threading
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from tests.runtime.fake_coordinator import FakeCoordinator, coordinating
+from tests.runtime.link_ends import CuttingProxy, Source, Target, run, until
+from tests.runtime.scripted import Scripted, scripted
+
+from strobe.causality.proof import verify
+from strobe.process import Channel, System
+from strobe.protocol import InFlight
+from strobe.protocol.coordinator.messages import AskToRecord, TellOutcome
+from strobe.runtime.links.listener import Listener
+from strobe.runtime.links.outgoing_link import AHEAD_MAX
+from strobe.runtime.messages.control import SnapshotBegun
+from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.settings import NodeSettings
+
+LOCAL = "127.0.0.1"
+SMALL = {"window_bytes": 400, "backlog_bytes_max": 1 << 20, "frame_messages_max": 1}
+
+
+def join(protocol: str) -> System:
+    """Two sources, a and b, whose channels join at c."""
+    processes = {name: Scripted() for name in "abc"}
+    return System(processes, [Channel("a", "c"), Channel("b", "c")], protocol=protocol)
+
+
+class Joined:
+    """The hosts of a, b and c."""
+
+    def __init__(self, coordinator: FakeCoordinator) -> None:
+        self.coordinator = coordinator
+
+    def timeline(self, name: str) -> Timeline:
+        timeline = self.coordinator.hosts[name].timeline
+        assert timeline is not None
+        return timeline
+
+    def send(self, name: str, *messages: Any) -> None:
+        for message in messages:
+            self.timeline(name).outbox.send(f"{name}->c", message)
+        self.timeline(name).outbox.flush()
+
+    @property
+    def received(self) -> list[Any]:
+        return scripted(self.coordinator.system, "c").messages
+
+    def begin(self) -> SnapshotBegun:
+        begun = self.coordinator.log_begin("a", "b")
+        for name in "abc":
+            self.coordinator.links[name].say(begun)
+        return begun
+
+    def ask(self, name: str, begun: SnapshotBegun) -> None:
+        self.coordinator.links[name].say(AskToRecord(name, begun.snapshot, 1))
+
+    def block(self) -> None:
+        """Let c receive nothing more, as if somebody that it sends to were slow."""
+        self.timeline("c").outbox.full = True
+
+    def go_on(self) -> None:
+        self.timeline("c").outbox.full = False
+        self.timeline("c").pump_soon()
+
+    def time_out(self, begun: SnapshotBegun) -> None:
+        """Let alignment at c have taken as long as it may."""
+        timeline = self.timeline("c")
+        timeline.run_between(partial(timeline.barriers._time_out, begun.snapshot))
+
+    async def snapshot(self, begun: SnapshotBegun) -> Any:
+        name = await self.coordinator.commit(begun)
+        loaded = self.coordinator.store.load(name)
+        assert verify(loaded).holds
+        return loaded
+
+
+def messages(items: tuple[InFlight, ...]) -> list[Any]:
+    return [message for item in items for message in msgspec.msgpack.decode(item.frame.body)[item.consumed :]]
+
+
+def joined(scenario: Any, directory: Path, protocol: str, **settings: Any) -> None:
+    async def played() -> None:
+        async with coordinating(directory, join(protocol), **settings) as coordinator:
+            await coordinator.started("a", "b", "c")
+            for name in "ab":
+                outlet = coordinator.hosts[name].timeline.outbox.outlets[f"{name}->c"]  # type: ignore[union-attr]
+                await until(lambda outlet=outlet: outlet.connected)
+            await scenario(Joined(coordinator))
+
+    run(played())
+
+
+def test_V3_an_input_whose_barrier_has_come_is_held_back_within_its_window_until_the_other_has(tmp_path: Path) -> None:
+    async def scenario(hosts: Joined) -> None:
+        hosts.send("a", "before")
+        await until(lambda: hosts.received == ["before"])
+        begun = hosts.begin()
+        hosts.ask("a", begun)
+        await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
+        hosts.send("a", *(f"behind {number:03}" for number in range(100)))
+        hosts.send("b", "passes")
+        await until(lambda: hosts.received == ["before", "passes"])
+        inlet = hosts.timeline("c").inlets["a->c", 1]
+        await until(lambda: inlet.waiting_bytes > 300)
+        assert inlet.waiting_bytes <= 400  # the rest waits at a, without credit
+        assert hosts.timeline("a").outbox.outlets["a->c"].backlog_bytes > 0
+        hosts.ask("b", begun)
+        taken = await hosts.snapshot(begun)
+        assert taken.in_flight_messages == 0
+        assert msgspec.msgpack.decode(taken.fragments["c"].state.data)["received"] == [
+            ["a->c", "before"],
+            ["b->c", "passes"],
+        ]
+        await until(lambda: len(hosts.received) == 102)
+        assert hosts.received[2:] == [f"behind {number:03}" for number in range(100)]
+
+    joined(scenario, tmp_path, "aligned", **SMALL)
+
+
+def test_E3_what_the_last_barrier_brings_is_under_the_bound_of_recording(tmp_path: Path) -> None:
+    async def scenario(hosts: Joined) -> None:
+        hosts.block()
+        for name in "ab":
+            hosts.send(name, *(bytes(1600) for _ in range(8)))
+        await until(lambda: len(hosts.timeline("c").inbox) == 16)
+        disk = threading.Event()
+        hosts.coordinator.hosts["c"].writer.submit(disk.wait, 20)  # nothing is stored meanwhile
+        begun = hosts.begin()
+        for name in "ab":
+            hosts.ask(name, begun)
+        await until(lambda: hosts.timeline("c").recordings.spills == 1)
+        assert not hosts.timeline("c").protocol.open
+        disk.set()
+        taken = await hosts.snapshot(begun)
+        assert taken.in_flight_messages == 16
+        hosts.go_on()
+        await until(lambda: len(hosts.received) == 16)
+
+    joined(scenario, tmp_path, "unaligned", recording_bytes_max=40_000, frame_messages_max=1)
+
+
+def test_E6_an_abort_lets_go_of_what_was_held_back(tmp_path: Path) -> None:
+    async def scenario(hosts: Joined) -> None:
+        begun = hosts.begin()
+        hosts.ask("a", begun)
+        await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
+        hosts.send("a", 1, 2, 3)
+        hosts.coordinator.links["c"].say(TellOutcome("c", begun.snapshot, False))
+        await until(lambda: hosts.received == [1, 2, 3])
+        assert not hosts.timeline("c").inbox.held
+
+    joined(scenario, tmp_path, "aligned")
+
+
+def test_E7_what_is_held_back_is_let_go_where_no_outcome_ever_comes(tmp_path: Path) -> None:
+    async def scenario(hosts: Joined) -> None:
+        hosts.ask("a", hosts.begin())
+        hosts.send("a", "in the end")
+        await until(lambda: hosts.received == ["in the end"])
+
+    joined(scenario, tmp_path, "aligned", patience_s=0.05)
+
+
+def test_V4_a_barrier_overtakes_what_waits_at_both_ends_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    async def scenario(hosts: Joined) -> None:
+        hosts.block()
+        sent = [f"waits {number:03}" for number in range(200)]
+        hosts.send("a", *sent)
+        await until(lambda: hosts.timeline("c").inbox)
+        assert hosts.timeline("a").outbox.outlets["a->c"].backlog_bytes > 0
+        begun = hosts.begin()
+        for name in "ab":
+            hosts.ask(name, begun)
+        taken = await hosts.snapshot(begun)  # complete, and c has not received anything
+        assert hosts.received == []
+        assert messages(taken.fragments["c"].in_flight["a->c"]) == sent
+        assert 0 < len(hosts.timeline("c").inbox) < 200
+        hosts.go_on()
+        await until(lambda: len(hosts.received) == 200)
+        assert hosts.received == sent
+        again = await hosts.snapshot(_asked(hosts))
+        assert again.in_flight_messages == 0
+
+    joined(scenario, tmp_path, "unaligned", **SMALL)
+
+
+def test_R1_what_barriers_overtook_is_received_once_after_a_rollback(tmp_path: Path) -> None:
+    async def scenario(hosts: Joined) -> None:
+        hosts.block()
+        sent = [f"waits {number:03}" for number in range(200)]
+        hosts.send("a", *sent)
+        await until(lambda: hosts.timeline("c").inbox)
+        taken = await hosts.snapshot(_asked(hosts))
+        assert taken.in_flight_messages == 200
+        hosts.go_on()
+        await until(lambda: len(hosts.received) > 10)  # undone
+        hosts.send("a", "sent after the cut")
+        await hosts.coordinator.begin("abc", restored=str(taken.id), epoch=2)
+        hosts.send("a", "sent in the new epoch")
+        await until(lambda: len(hosts.received) == 201)
+        assert hosts.received == [*sent, "sent in the new epoch"]
+        again = await hosts.snapshot(_asked(hosts))
+        assert again.in_flight_messages == 0
+
+    joined(scenario, tmp_path, "unaligned", **SMALL)
+
+
+def _asked(hosts: Joined) -> SnapshotBegun:
+    begun = hosts.begin()
+    for name in "ab":
+        hosts.ask(name, begun)
+    return begun
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held at c", "waiting at a and c"])
+def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: bool) -> None:
+    async def scenario(hosts: Joined) -> None:
+        sent = [f"waits {number:03}" for number in range(100)]
+        if held:  # b's barrier never has its turn, for b is slow
+            begun = hosts.begin()
+            hosts.ask("a", begun)
+            await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
+            hosts.send("a", *sent)
+            await until(lambda: hosts.timeline("c").inlets["a->c", 1].waiting_bytes)
+            assert hosts.received == []
+            hosts.time_out(begun)
+            await until(lambda: begun.snapshot in hosts.timeline("c").protocol.open)
+            await until(lambda: hosts.received == sent)
+            hosts.send("b", "late")
+            await until(lambda: hosts.received == [*sent, "late"])
+            hosts.ask("b", begun)
+            taken = await hosts.snapshot(begun)
+            assert messages(taken.fragments["c"].in_flight["b->c"]) == ["late"]
+        else:
+            hosts.block()
+            hosts.send("a", *sent)
+            taken = await hosts.snapshot(_asked(hosts))
+            assert hosts.received == []
+            assert messages(taken.fragments["c"].in_flight["a->c"]) == sent
+            hosts.go_on()
+            await until(lambda: hosts.received == sent)
+
+    joined(scenario, tmp_path, "aligned-then-unaligned", alignment_s=600 if held else 0.02, **SMALL)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_M2_barriers_overtake_once_and_in_order_however_often_the_connection_is_cut(seed: int) -> None:
+    """What had come, and what the barrier says it has overtaken, is all that was sent before it."""
+
+    async def scenario() -> None:
+        random = Random(seed)
+        settings = NodeSettings(window_bytes=5_000, backlog_bytes_max=50_000)
+        target, source = Target(settings, consumes=False), Source(settings)
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        proxy = CuttingProxy(listener.port, random, 40_000)
+        await proxy.open()
+        source.outlet.reach((LOCAL, proxy.port))
+        barriers = []
+        for number in range(400):
+            source.send(bytes(random.randrange(500)))
+            if number % 20 == 19:
+                source.overtake(number)
+                barriers.append(source.outgoing.count)
+                await until(lambda: len(target.barriers) == len(barriers))
+            while source.outlet.full:
+                target.consume(8)
+                await asyncio.sleep(0)
+            target.consume(random.randint(0, 2))
+        proxy.cutting = False
+        while len(target.heard) < 400:
+            target.consume(8)
+            await asyncio.sleep(0)
+        assert target.incoming.frontier() == source.outgoing.frontier()
+        assert [marker.sent_count for marker, _ in target.barriers] == barriers
+        for (marker, overtaken), count in zip(target.barriers, target.counts_at_barriers, strict=True):
+            assert [*range(1, count + 1), *overtaken] == list(range(1, (marker.sent_count or 0) + 1))
+        assert proxy.cuts > 5
+        assert any(overtaken for _, overtaken in target.barriers)
+        source.outlet.close()
+        await proxy.close()
+        await listener.close()
+
+    run(scenario())
+
+
+def test_E3_barriers_that_cannot_be_sent_copy_nothing_and_the_newest_go_when_they_can() -> None:
+    """E3: a link that is down for long, while every snapshot times out and is tried again."""
+
+    async def scenario() -> None:
+        source, target = Source(), Target(consumes=False)
+        for _ in range(20):
+            source.send(bytes(1000))
+        for counter in range(1, 101):
+            source.overtake(counter)
+        assert source.outlet.unacknowledged <= 20 + AHEAD_MAX
+        listener = await Listener.open(LOCAL, 0, gate=target)
+        source.outlet.reach((LOCAL, listener.port))
+        await until(lambda: len(target.barriers) == AHEAD_MAX)
+        assert [marker.snapshot.counter for marker, _ in target.barriers] == [97, 98, 99, 100]
+        assert all(overtaken == list(range(1, 21)) for _, overtaken in target.barriers)
+        source.outlet.close()
+        await listener.close()
+
+    run(scenario())

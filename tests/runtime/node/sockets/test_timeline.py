@@ -1,0 +1,383 @@
+"""What waits for a process, and in which order it is taken: frames, markers, timers, orders, and slow peers."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.runtime.fake_coordinator import coordinating
+from tests.runtime.link_ends import run, until
+from tests.runtime.lone_node import LoneNode, lone_node
+from tests.runtime.scripted import pair, scripted
+
+from strobe.protocol.coordinator.messages import AskToRecord, Drained, SnapshotWanted, TellView
+from strobe.protocol.values.view import View
+from strobe.runtime.messages.control import AddressBook, Heartbeat, Recorded
+from strobe.runtime.node import application as application_module
+from strobe.runtime.node import timeline as timeline_module
+
+SLOW = {"backlog_bytes_max": 200, "frame_messages_max": 1}
+
+
+async def fill(node: LoneNode) -> None:
+    """Let b send more than its peer takes: a is not there."""
+    for _ in range(3):
+        node.context.send("b->a", bytes(100))
+    node.timeline.outbox.flush()
+    assert node.timeline.outbox.full
+
+
+async def end_channel_to_a(node: LoneNode) -> None:
+    """Install a view without the channel from b to a."""
+    channels = tuple(spec for spec in node.coordinator.view.channels if spec.id == "a->b")
+    node.link.say(TellView("b", View(2, ("a", "b"), channels)))
+    while (await node.link.hear(Drained)).view != 2:
+        pass
+
+
+def test_a_process_whose_peer_is_slow_is_given_nothing_and_a_marker_stays_behind_its_messages(tmp_path: Path) -> None:
+    """Duty 2: what waits at the machine is still in the channel, in order; an order of the coordinator's passes it."""
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            node.source.send(1)
+            node.source.send(2)
+            node.source.mark(1)
+            node.source.send(3)
+            await until(lambda: len(node.timeline.inbox) == 4)
+            assert node.process.messages == []
+            begun = await node.recorded(2)
+            assert [(await node.link.hear(Recorded)).snapshot] == [begun.snapshot]  # the marker has not been taken
+            assert node.timeline.protocol.open[begun.snapshot].received["a->b"].count == 0
+            # The peer takes something: everything goes on, as it came.
+            node.timeline._has_room("b->a")
+            await node.received(1, 2, 3)
+            first = [one for one in node.timeline.captures.open if one.counter == 1]
+            captured = node.timeline.captures.open[first[0]]
+            assert (await captured.fragment).received["a->b"].count == 2
+            # Of the other one, whose marker has not come, all three were in flight.
+            assert len(node.timeline.protocol.open[begun.snapshot].frames["a->b"]) == 3
+
+    run(scenario())
+
+
+def test_what_waits_has_no_credit_and_what_is_received_has(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            size = node.source.send("waits")
+            await until(lambda: node.timeline.inbox)
+            inlet = node.timeline.inlets["a->b", 1]
+            assert inlet.waiting_bytes == size
+            assert inlet.consumed_bytes == 0
+            node.timeline._has_room("b->a")
+            await node.received("waits")
+            assert inlet.waiting_bytes == 0
+            await until(lambda: node.source.outlet.outstanding_bytes == 0)
+
+    run(scenario())
+
+
+def test_a_timer_that_is_due_while_a_peer_is_slow_is_pending_in_a_cut_and_fires_later(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            node.context.set_timer("first", 0)
+            node.context.set_timer("second", 0)
+            await until(lambda: len(node.timeline.inbox) == 2)
+            node.context.cancel_timer("first")
+            begun = await node.recorded()
+            capture = node.timeline.captures.open[begun.snapshot]
+            assert capture.captured.timers == (("second", 0.0),)
+            node.timeline._has_room("b->a")
+            await until(lambda: node.process.memory.fired == ["second"])
+            assert not node.timeline.inbox
+
+    run(scenario())
+
+
+def test_a_timer_that_was_set_anew_while_it_waited_fires_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            node.context.set_timer("it", 0)
+            await until(lambda: node.timeline.inbox)
+            node.context.set_timer("it", 0)
+            await until(lambda: len(node.timeline.inbox) == 2)
+            node.timeline._has_room("b->a")
+            await until(lambda: not node.timeline.inbox)
+            assert node.process.memory.fired == ["it"]
+
+    run(scenario())
+
+
+def test_C7_a_frame_whose_messages_take_long_lets_the_loop_turn_and_a_cut_falls_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if each handler took longer than a slice: heartbeats and orders are not kept waiting for all of a frame."""
+    monkeypatch.setattr(application_module, "SLICE_S", -1)
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            turns: list[int] = []
+
+            def receive(ctx: Any, channel: str, number: int) -> None:
+                if number == 2:
+                    order = AskToRecord("b", begun.snapshot, 1)
+                    asyncio.get_running_loop().call_soon(node.timeline.obey, order)
+                    node.context.set_timer("due", 0)
+                seen.append(len(turns))
+                asyncio.get_running_loop().call_soon(turns.append, number)
+
+            begun = node.begin_snapshot(2)
+            node.link.say(begun)
+            seen: list[int] = []
+            node.process.on_receive = receive
+            node.source.send(1, 2, 3, 4, 5)
+            node.source.send(6, 7)
+            await node.received(1, 2, 3, 4, 5, 6, 7)
+            assert seen[:5] == [0, 1, 2, 3, 4]
+            recording = node.timeline.protocol.open[begun.snapshot]
+            assert recording.received["a->b"].count == 5
+            assert [item.frame.count for item in recording.frames["a->b"]] == [2]
+            state = msgspec.msgpack.decode(node.timeline.captures.open[begun.snapshot].data)
+            assert [message for _, message in state["received"]] == [1, 2, 3, 4, 5]
+            await until(lambda: node.process.memory.fired == ["due"])
+
+    run(scenario())
+
+
+def test_R1_what_is_left_of_a_frame_when_its_epoch_ends_is_not_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application_module, "SLICE_S", -1)
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            began = node.process
+
+            def receive(ctx: Any, channel: str, number: int) -> None:
+                if number == 2:
+                    asyncio.get_running_loop().call_soon(node.timeline.close)
+
+            began.on_receive = receive
+            node.source.send(1, 2, 3, 4)
+            await until(lambda: len(began.messages) == 2)
+            await asyncio.sleep(0.01)
+            assert began.messages == [1, 2]
+            assert node.timeline.application.quiet
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("storing", [False, True])
+def test_C7_frames_that_are_read_in_a_turn_that_has_taken_long_wait_for_the_next_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storing: bool
+) -> None:
+    """While a part of a snapshot is being stored, sooner: each step of that needs a turn."""
+    monkeypatch.setattr(timeline_module, "STORING_TURN_S", -1 if storing else 60)
+    monkeypatch.setattr(timeline_module, "TURN_S", 60 if storing else -1)
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            if storing:
+                await node.recorded(2)
+            waited: list[int] = []
+            reads_on: list[bool] = []
+            taken = node.timeline.taken
+            monkeypatch.setattr(node.timeline, "taken", lambda: reads_on.append(taken()) or reads_on[-1])
+            node.process.on_receive = lambda *_: waited.append(len(node.timeline.inbox))
+            for number in range(20):
+                node.source.send(number, now=False)
+            node.source.outlet.flush()
+            await node.received(*range(20))
+            assert max(waited) > 10
+            assert not all(reads_on)  # what else has come stays in the kernel for that turn
+            assert not node.timeline.inbox
+            await until(lambda: node.source.outlet.outstanding_bytes == 0)
+
+    run(scenario())
+
+
+def test_the_loop_goes_on_turning_while_much_that_waited_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline_module, "SLICE_S", 60)  # however slow this machine is just now
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            count = 3 * timeline_module.SLICE
+            for number in range(count):
+                node.source.send(number)
+            await until(lambda: len(node.timeline.inbox) == count)
+            turns: list[int] = []
+            seen: list[int] = []
+
+            def receive(ctx: Any, channel: str, number: int) -> None:
+                seen.append(len(turns))
+                asyncio.get_running_loop().call_soon(turns.append, number)
+
+            node.process.on_receive = receive
+            node.timeline._has_room("b->a")
+            node.source.send("late")
+            await until(lambda: len(node.process.messages) == count + 1)
+            assert node.process.messages == [*range(count), "late"]
+            assert seen[timeline_module.SLICE - 1] == 0
+            assert seen[timeline_module.SLICE] == timeline_module.SLICE
+
+    run(scenario())
+
+
+def test_a_process_that_has_failed_is_given_nothing_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            before = len(node.process.messages)
+            node.source.send("waits")
+            await until(lambda: node.timeline.inbox)
+            timeline = node.timeline
+            timeline._has_room("b->a")  # it would be taken in the next turn
+            node.host.fail(ValueError("enough"))
+            timeline.pump()
+            assert len(node.process.messages) == before
+
+    run(scenario())
+
+
+def test_when_the_slow_channel_ends_its_process_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            await fill(node)
+            node.source.send("waits")
+            await until(lambda: node.timeline.inbox)
+            await end_channel_to_a(node)
+            await node.received("waits")
+            assert node.timeline.outbox.outlets == {}
+
+    run(scenario())
+
+
+def test_a_channel_that_has_ended_is_closed_with_the_epoch_at_the_latest(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            outlet = node.timeline.outbox.outlets["b->a"]
+            await fill(node)
+            await end_channel_to_a(node)
+            assert not outlet.closed  # what was sent on it still has to arrive
+            node.source.outlet.close()
+            await node.coordinator.begin(["b"], epoch=4)
+            assert outlet.closed
+
+    run(scenario())
+
+
+def test_E2_a_channel_that_has_ended_is_closed_when_its_target_has_left_and_not_when_it_is_only_away(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, **SLOW) as node:
+            outlet = node.timeline.outbox.outlets["b->a"]
+            await fill(node)
+            await end_channel_to_a(node)
+            node.link.say(AddressBook({}, ("a", "b")))  # of a coordinator that was started again, and knows nobody yet
+            node.link.say(AddressBook({"a": ("127.0.0.1", 1)}, ("a", "b")))
+            await until(lambda: outlet._address == ("127.0.0.1", 1))
+            assert outlet.unacknowledged > 3
+            node.link.say(AddressBook({}, ("b",)))
+            await until(lambda: outlet.closed)
+            assert outlet.unacknowledged == 0
+
+    run(scenario())
+
+
+def test_C7_E7_a_coordinator_that_was_started_again_cuts_no_link_to_whom_it_does_not_know_yet(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        system = pair()
+        async with coordinating(tmp_path, system) as coordinator:
+            a, _ = await coordinator.started("a", "b")
+            assert a.timeline is not None
+            outlet = a.timeline.outbox.outlets["a->b"]
+            await until(lambda: outlet.connected)
+            mine, theirs = (coordinator.links[name].register.address for name in ("a", "b"))
+            coordinator.links["a"].say(AddressBook({"a": mine}, ("a", "b")))
+            await until(lambda: "b" not in a.addresses)
+            a.timeline.outbox.send("a->b", 1)
+            await until(lambda: scripted(system, "b").messages == [1])
+            coordinator.links["a"].say(AddressBook({"a": mine, "b": theirs}, ("a", "b")))
+            await until(lambda: "b" in a.addresses)
+            assert outlet.connected
+            assert outlet.reconnects == 0
+            coordinator.links["a"].say(AddressBook({"a": mine, "b": ("127.0.0.1", 1)}, ("a", "b")))  # b has moved
+            await until(lambda: not outlet.connected)
+
+    run(scenario())
+
+
+def test_what_an_ended_epoch_still_sends_goes_nowhere(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+            old = node.timeline
+            send = old.outbox.send
+            send("b->a", 1)
+            node.source.outlet.close()
+            await node.coordinator.begin(["b"], epoch=4)
+            send("b->a", 2)
+            old.outbox.flush()
+            assert old.protocol.outgoing["b->a"].count <= 1
+            assert node.timeline.protocol.outgoing["b->a"].count == 0
+
+    run(scenario())
+
+
+def test_C2_what_was_sent_before_the_cut_is_sealed_before_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path) as node:
+
+            def answer(ctx: Any, channel: str, message: Any) -> None:
+                ctx.send("b->a", message)
+                if message == 2:
+                    ctx.snapshot()
+
+            node.process.on_receive = answer
+            node.source.send(1, 2, 3)
+            await node.received(1, 2, 3)
+            (recording,) = node.timeline.protocol.open.values()
+            assert recording.sent["b->a"].count == 2
+            assert recording.received["a->b"].count == 2
+            assert [item.consumed for item in recording.frames["a->b"]] == [2]
+            assert node.timeline.protocol.outgoing["b->a"].count in (2, 3)
+
+    run(scenario())
+
+
+def test_V1_under_lai_yang_the_sequencer_is_asked_for_a_snapshot(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, pair("lai-yang", "unordered")) as node:
+            names: list[str] = []
+            node.process.on_receive = lambda ctx, channel, message: names.append(ctx.snapshot())
+            node.source.outgoing.fifo = False
+            node.source.send(1)
+            assert (await node.link.hear(SnapshotWanted)).initiators == ("b",)
+            assert names == ["request-b-2-1"]
+
+    run(scenario())
+
+
+def test_a_heartbeat_says_what_waits_and_what_is_recorded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with lone_node(tmp_path, heartbeat_s=0.002, **SLOW) as node:
+            await fill(node)
+            await node.recorded()
+            beat: Heartbeat = await node.link.hear(Heartbeat)
+            while not beat.open_snapshots:
+                beat = await node.link.hear(Heartbeat)
+            report = beat.outgoing["b->a"]
+            assert (report.sent, report.connected) == (3, False)
+            assert report.backlog_bytes > 300
+            assert (beat.process, beat.epoch, beat.position) == ("b", 3, 1)
+            assert beat.memory_bytes > 1 << 20
+
+    run(scenario())

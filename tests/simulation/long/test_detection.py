@@ -1,0 +1,212 @@
+"""Termination detected online, in the simulator, over many seeds; detectors with a broken rule are caught (G4)."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from strobe import Channel, KeyedState, Process, System, Waits
+from strobe.causality.pictures import picture_of
+from strobe.causality.predicates import termination
+from strobe.declarations import Declared, declare
+from strobe.detection import Detecting, Signal
+from strobe.errors import UsageError
+from strobe.protocol.process.dijkstra_scholten import DijkstraScholten, SendSignal
+from strobe.simulation import Faults, World
+
+NAMES = ("a", "b", "c", "d")
+SEEDS = range(25)
+
+
+class Task(msgspec.Struct, tag=True):
+    size: int
+
+
+class Pile(msgspec.Struct):
+    tasks: list[int] = []
+    sent: int = 0
+    received: int = 0
+
+
+class Worker(Process):
+    """Works on its tasks, one after the other; most of them leave smaller ones, for anybody."""
+
+    def __init__(self, *tasks):
+        self.pile = Pile(list(tasks))
+        self.announced = []
+
+    def start(self, ctx):
+        if self.pile.tasks:
+            ctx.set_timer("work", ctx.random.uniform(0, 0.002))
+
+    def timer(self, ctx, name):
+        size = self.pile.tasks.pop()
+        for _ in range(ctx.random.randint(0, 3) if size else 0):
+            self.pile.sent += 1
+            ctx.send(ctx.random.choice(ctx.outputs), Task(size - 1))
+        self.start(ctx)
+
+    def receive(self, ctx, channel, task):
+        self.pile.received += 1
+        if task.size or ctx.random.random() < 0.5:  # the smallest are often done at once
+            self.pile.tasks.append(task.size)
+            self.start(ctx)
+
+    def active(self):
+        return False  # its timers say what it has to do
+
+    def terminated(self, ctx):
+        self.announced.append(ctx.now())
+
+    def capture(self):
+        return self.pile
+
+    def restore(self, state):
+        self.pile = state
+
+
+class SignalsTooEarly(DijkstraScholten):
+    """Breaks D3: the parent is answered as soon as the process is idle, whatever it has set in motion."""
+
+    def _ended(self, active):
+        return self._leave() if not active and (not self.root or self.state.deficit == 0) else []
+
+
+class ForgetsAnAnswer(DijkstraScholten):
+    """Breaks D2: a message to an engaged process is never answered."""
+
+    def _received(self, channel):
+        return [effect for effect in super()._received(channel) if not isinstance(effect, SendSignal)]
+
+
+class AnswersEveryMessage(DijkstraScholten):
+    """Breaks D1: nobody ever owes an answer to a parent."""
+
+    engaged = True
+
+    def _received(self, channel):
+        return [SendSignal(channel)]
+
+
+class IgnoresActivity(DijkstraScholten):
+    """Breaks D3 and D4: leaves though there is something left to do."""
+
+    def _ended(self, active):
+        return super()._ended(False)
+
+    def _require_engaged(self, what):
+        pass
+
+
+def run(seed, detector=DijkstraScholten, faults=None):
+    """Run a computation; return its world, and whether each announcement was true when it was made."""
+    workers = {name: Worker(3, 3, 2) if name == "a" else Worker() for name in NAMES}
+    truths = []
+
+    def announced(ctx):
+        piles = [worker.pile for worker in workers.values()]
+        in_flight = sum(pile.sent for pile in piles) - sum(pile.received for pile in piles)
+        truths.append(not in_flight and not any(pile.tasks for pile in piles))
+
+    workers["a"].terminated = announced
+    system = System(
+        {name: Detecting(worker, name == "a", detector=detector) for name, worker in workers.items()},
+        [Channel(p, q) for p in NAMES for q in NAMES if p != q],
+        [Task, Signal],
+    )
+    world = World(system, seed, faults=faults or Faults(delay_us_max=3000))
+    last = []
+    world.on_commit = last.append
+    world.run(3)
+    return world, truths, termination(picture_of(last[-1]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_end_is_announced_once_when_it_is_there(seed):
+    """G4: and a snapshot taken afterwards shows the same."""
+    world, truths, found = run(seed)
+    assert truths == [True]
+    assert found.holds
+    assert not any(node.process.detector.state.parent for node in world.nodes.values())
+
+
+@pytest.mark.parametrize("mutant", [SignalsTooEarly, AnswersEveryMessage, IgnoresActivity])
+def test_a_detector_that_answers_too_early_is_caught_announcing_an_end_that_is_none(mutant):
+    truths = [run(seed, mutant)[1] for seed in SEEDS]
+    assert any(False in of_run for of_run in truths)
+
+
+def test_a_detector_that_forgets_an_answer_is_caught_never_announcing_the_end():
+    missed = [seed for seed in SEEDS if run(seed, ForgetsAnAnswer)[1] == []]
+    assert len(missed) > len(SEEDS) / 2
+
+
+def test_the_detector_goes_back_with_its_process():
+    """R1: what was announced after the cut is announced again, and in the end it is true."""
+    world, _, found = run(3, faults=Faults(delay_us_max=3000, rollback_every_us=15_000))
+    assert world.epoch > 1
+    assert found.holds
+    assert world.nodes["a"].process.terminated
+
+
+def test_a_channel_without_one_back_is_named():
+    system = System({"a": Detecting(Worker(1), True), "b": Detecting(Worker())}, [Channel("a", "b")], [Task, Signal])
+    with pytest.raises(UsageError, match="'b' has no channel 'b->a' to signal back what comes on 'a->b'"):
+        World(system, 1).run(1)
+
+
+def test_signals_go_back_on_the_channel_that_is_given():
+    worker = Worker(1)
+    detecting = {"a": Detecting(worker, True, {"two": "one"}), "b": Detecting(Worker(), back={"one": "two"})}
+    channels = [Channel("a", "b", id="one"), Channel("b", "a", id="two")]
+    World(System(detecting, channels, [Task, Signal]), 5).run(2)
+    assert len(worker.announced) == 1
+
+
+def test_a_process_under_detection_cannot_leave_nor_have_no_state_or_one_that_is_written_later():
+    class Keyed(Worker):
+        def capture(self):
+            return KeyedState(int)
+
+    with pytest.raises(UsageError, match="a process with a KeyedState cannot be wrapped in Detecting"):
+        Detecting(Keyed()).capture()
+
+    class Forgetful(Worker):
+        def capture(self):
+            """Forget to return."""
+
+    with pytest.raises(UsageError, match=r"capture\(\) of Forgetful returned None; return a struct or bytes"):
+        Detecting(Forgetful()).capture()
+    detecting = Detecting(Worker())
+    with pytest.raises(UsageError, match="'b' cannot leave: its termination is being detected"):
+        detecting.leave(SimpleNamespace(name="b"))
+
+
+def test_nobody_leaves_in_a_world_of_faults():
+    world, _, found = run(3, faults=Faults(delay_us_max=3000, membership_every_us=5_000))
+    assert set(world.nodes) == set(NAMES)
+    assert found.holds
+
+
+def test_what_a_wrapped_process_declares_is_declared():
+    class Waiting(Worker):
+        def waits_for(self):
+            return Waits.all("b")
+
+        def references(self):
+            return ["x"]
+
+    assert declare("a", Detecting(Waiting()), ()) == Declared(Waits.all("b"), {"a": ("x",)}, active=False)
+
+
+def test_a_timer_that_was_cancelled_keeps_nobody_active():
+    class Changing(Worker):
+        def start(self, ctx):
+            ctx.set_timer("never", 1.0)
+            ctx.set_timer("never", 2.0)
+            ctx.cancel_timer("never")
+            ctx.cancel_timer("never")
+
+    worker = Changing()
+    World(System({"a": Detecting(worker, root=True)}, [], [Task, Signal]), 1).run(1)
+    assert len(worker.announced) == 1

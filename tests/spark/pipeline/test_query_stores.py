@@ -1,0 +1,113 @@
+"""What may become of a store under a pipeline: another lies in its place, or it cannot be read for a moment (D2)."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.pipelines import CONSERVATION, judge_once, verdicts, written
+from tests.storage.samples import commit, sample
+
+import strobe.spark.pipeline.query as pipeline_module
+from strobe.errors import UsageError
+from strobe.spark.pipeline.batch import OnStep, Step
+from strobe.spark.pipeline.invariants import read_invariants
+from strobe.spark.pipeline.query import Options, Pipeline, Watch
+from strobe.storage import Store
+from strobe.storage.content.blobs import blob_name
+
+
+def samples(root: Path, *counters: int, balance: int = 100) -> Store:
+    store = Store.create(root)
+    for counter in counters:
+        commit(store, sample(counter, balance=balance))
+    return store
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again at once, and often."""
+    monkeypatch.setattr(pipeline_module, "PAUSES_S", (0.0,) * 20)
+    monkeypatch.setattr(pipeline_module, "TRIES_ONCE", 20)
+
+
+@pytest.mark.parametrize("moment", [Step.BEGUN, Step.EXAMINED])
+def test_another_store_in_its_place_is_neither_examined_nor_asked_and_the_first_one_is_waited_for(
+    spark: SparkSession, tmp_path: Path, moment: Step
+) -> None:
+    """Though it has snapshots of the same ids, and is still there when the batch is tried again."""
+    store, hidden, other = samples(tmp_path / "store", 1, 2), tmp_path / "hidden", tmp_path / "other"
+    samples(other, 1, 2, 3, balance=7)
+    told: list[str] = []
+
+    class BringItBack(Watch):
+        def trouble(self, reason: str) -> None:
+            told.append(reason)
+            if len(told) == 2:
+                Path(store.url).rename(other)
+                hidden.rename(store.url)
+
+    def replace_it(step: Step, batch_id: int) -> None:
+        if step == moment and not told:
+            Path(store.url).rename(hidden)
+            other.rename(store.url)  # made before: nobody is to find no store at all
+
+    judge(spark, store, tmp_path, replace_it, BringItBack())
+    assert ["is another store" in reason for reason in told] == [True, True], told
+
+
+def test_a_state_that_cannot_be_read_while_an_invariant_is_asked_is_tried_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The workers cannot read it, though the store is there: what they raise is known for that."""
+    store, aside = samples(tmp_path / "store", 1, 2), tmp_path / "aside"
+    blobs = (Path(store.url) / blob_name(store.list()[1][2].processes["a"].state)).parent
+    told: list[str] = []
+
+    class PutItBack(Watch):
+        def trouble(self, reason: str) -> None:
+            told.append(reason)
+            blobs.unlink()
+            aside.rename(blobs)
+
+    def put_a_file_there(step: Step, batch_id: int) -> None:
+        if step == Step.EXAMINED and not told:
+            blobs.rename(aside)
+            blobs.touch()
+
+    judge(spark, store, tmp_path, put_a_file_there, PutItBack())
+    assert len(told) == 1
+    assert told[0].startswith(f"store {store.url}: cannot read blobs/")
+
+
+def test_an_older_copy_of_the_store_that_has_grown_otherwise_is_refused_at_the_start(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its new snapshots are at positions that were judged before, and would never be looked at."""
+    store, to = samples(tmp_path / "store", 1), tmp_path / "to"
+    shutil.copytree(store.url, tmp_path / "copy")
+    commit(store, sample(2))
+    judge_once(spark, store.url, to, drift_window=0)
+    Path(store.url).rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(store.url)
+    for counter in (3, 4):
+        commit(Store.open(store.url), sample(counter))
+    with pytest.raises(UsageError, match=r"an older copy of the store.*\(--to\)"):
+        judge_once(spark, store.url, to, drift_window=0)
+    shutil.rmtree(store.url)
+    (tmp_path / "newer").rename(store.url)
+    commit(store, sample(3))
+    judge_once(spark, store.url, to, drift_window=0)
+    assert len(verdicts(to)) == 3
+
+
+def judge(spark: SparkSession, store: Store, root: Path, on_step: OnStep, watch: Watch) -> None:
+    """Judge the snapshots 1 and 2, all of which hold, with the store treated by `on_step` and `watch`."""
+    (root / "rules").mkdir()
+    (root / "rules" / "conservation.sql").write_text(CONSERVATION)
+    pipeline = Pipeline(spark, store.url, root / "to", Options(tuple(read_invariants(root / "rules")), drift_window=0))
+    pipeline.on_step = on_step
+    pipeline.run(once=True, watch=watch)
+    ids = [f"000001-{counter:08d}-coordinator" for counter in (1, 2)]
+    assert verdicts(root / "to") == {(name, check): "holds" for name in ids for check in ("proof", "conservation")}
+    assert written(root / "to")["quarantine"] == []

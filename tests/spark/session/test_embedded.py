@@ -1,0 +1,121 @@
+"""The embedded session: what it needs is asked for by name, and it makes no noise and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.generate import good_snapshots
+from tests.spark.stores import store_with
+
+from strobe.errors import MissingComponent
+from strobe.spark.session.java import require_java
+
+LEFT_BEHIND_TIMEOUT_S = 30
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_importing_strobe_imports_no_spark() -> None:
+    code = "import sys, strobe; print(sorted({'pyspark', 'pyarrow', 'pandas', 'numpy'} & sys.modules.keys()))"
+    assert python(code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
+def test_without_the_extra_the_error_names_it(module: str) -> None:
+    answer = python(f"import sys; sys.modules[{module!r}] = None; import strobe.spark")
+    assert "strobe.errors.MissingExtra" in answer.stderr
+    assert "pip install 'strobe-snapshots[spark]'" in answer.stderr
+
+
+def fake_java(home: Path, script: str) -> None:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo 'openjdk version \"11.0.2\" 2019' >&2; exit 1", "is 11"),
+        ("echo 'module jdk.incubator.vector not found' >&2; exit 1", "jdk.incubator.vector"),
+    ],
+)
+def test_a_java_that_spark_cannot_use_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str
+) -> None:
+    fake_java(tmp_path, script)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingComponent) as error:
+        require_java()
+    assert problem in str(error.value)
+    assert str(tmp_path) in str(error.value)
+    assert "apt install openjdk-17-jre-headless" in str(error.value)
+    assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize("home", ["", "nowhere"])
+def test_without_java_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", home and str(tmp_path / home))
+    with pytest.raises(MissingComponent, match="needs Java, and none was found: install a Java runtime"):
+        require_java()
+
+
+def processes_of(session: int) -> list[str]:
+    """The processes of a session, by what /proc says; a daemon that leaves its group is still of it."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = stat.read_text().rpartition(")")
+        except OSError:
+            continue  # ended while we were looking
+        if int(rest.split()[3]) == session:
+            found.append(name)
+    return found
+
+
+def test_it_is_silent_and_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+    store = store_with(tmp_path / "store", good_snapshots(11, 2))
+    here, scratch = tmp_path / "here", tmp_path / "scratch"
+    here.mkdir()
+    scratch.mkdir()
+    code = "import sys; from strobe.spark import *; print(tables(local_session(), sys.argv[1]).snapshots.count())"
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code, store.url],
+        cwd=here,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    output, errors = process.communicate()
+    assert (output, errors) == ("2\n", "")
+    deadline = time.monotonic() + LEFT_BEHIND_TIMEOUT_S
+    while (left := processes_of(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)  # the workers end when they notice that Java has
+    assert left == []
+    assert list(here.iterdir()) == []
+    assert list(scratch.iterdir()) == []
+
+
+def test_workers_import_spark_where_this_program_does(spark: SparkSession) -> None:
+    """And not from the archive that comes with it, which each of them would compile anew."""
+
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (pa.RecordBatch.from_pydict({"path": [pyspark.__file__] * len(batch)}) for batch in batches)
+
+    assert [row.path for row in spark.range(1).mapInArrow(where, "path string").collect()] == [pyspark.__file__]
+    assert "SPARK_HOME" not in os.environ

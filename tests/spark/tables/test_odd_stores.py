@@ -1,0 +1,249 @@
+"""Manifests that none of us would write, and stores that cannot be read for a moment (P1, S2, D2).
+
+The first fail their own snapshot alone, the second are tried again; nothing is passed over, or taken for damage.
+"""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.spark.examining import entries_of, examined
+from tests.storage.samples import commit, sample
+
+from strobe.errors import StoreError
+from strobe.protocol.values.log_entries import EpochStart, Remove
+from strobe.spark.checks.snapshot_checker import GONE, QUARANTINE, ROW_KIND, VERDICT, Examiner
+from strobe.spark.schema import columns as c
+from strobe.spark.tables.reader import Request, read_table
+from strobe.storage import Store
+from strobe.storage.content.blobs import blob_name
+from strobe.storage.entries.log_file import entry_name
+from strobe.storage.files.checksummed_json import UNSEALED, seal
+from strobe.storage.files.disk import Disk
+from strobe.storage.log.follower import CommitReader
+
+TABLES = [name for name in c.READABLE if name != "events"]
+ODD: list[Any] = [
+    0,
+    -1,
+    2**31,
+    2**63,
+    2**64 - 1,
+    1.5,
+    "",
+    "a",
+    "../../etc/passwd",
+    None,
+    [],
+    {},
+    [[]],
+    True,
+    "\0",
+    "zz",
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store.create(tmp_path / "store")
+    for counter in range(1, 4):
+        commit(store, sample(counter))
+    return store
+
+
+def proofs(found: list[dict[str, Any]]) -> list[str]:
+    return [row["name"] for row in found if row[ROW_KIND] == VERDICT and row["check"] == c.PROOF]
+
+
+def rows_of(store: Store, table: str) -> list[dict[str, Any]]:
+    return [row for batch in read_table(Request(store.url, table), entries_of(store)) for row in batch.to_pylist()]
+
+
+def rewrite(store: Store, position: int, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what an entry says, under a checksum that holds."""
+    path = Path(store.url) / entry_name(position)
+    document = msgspec.json.decode(path.read_bytes())
+    change(document["entry"])
+    path.write_bytes(seal(msgspec.json.encode(document | {"blake3": UNSEALED}) + b"\n")[0])
+
+
+def a_negative_incarnation(entry: dict[str, Any]) -> None:
+    entry["manifest"]["view"]["channels"][0]["incarnation"] = -1
+
+
+def a_name_that_is_none(entry: dict[str, Any]) -> None:
+    entry["manifest"]["processes"]["a"]["state"]["blake3"] = "\0"
+
+
+def a_hash_that_is_none(entry: dict[str, Any]) -> None:
+    for frontier in entry["manifest"]["processes"]["a"]["sent"].values():
+        frontier["hash"] = "no hash"
+
+
+@pytest.mark.parametrize("change", [a_negative_incarnation, a_name_that_is_none, a_hash_that_is_none])
+def test_an_odd_manifest_fails_its_own_snapshot_alone(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
+    before = {table: of_others(store, table) for table in TABLES}
+    rewrite(store, 3, change)
+    found = examined(store)
+    assert [proofs(found)[0], proofs(found)[2]] == ["holds", "holds"]
+    assert proofs(found)[1] in ("error", "violated")
+    assert {table: of_others(store, table) for table in TABLES} == before
+
+
+def test_every_damaged_blob_of_a_snapshot_is_named_whichever_it_is(store: Store) -> None:
+    """S2: frames that are cut short, and the states of others; each once, and the proof is not looked at."""
+    records = store.state().committed["000001-00000002-coordinator"].manifest.processes
+    refs = [records["b"].frames, records["a"].state, records["c"].state]
+    damaged = [f"{store.url}/{blob_name(ref)}" for ref in refs if ref is not None]
+    for path in damaged:
+        Path(path).write_bytes(Path(path).read_bytes()[:-1])
+    found = examined(store)
+    assert sorted(row["name"] for row in found if row[ROW_KIND] == QUARANTINE) == sorted(damaged)
+    assert proofs(found) == ["holds", "error", "holds"]
+
+
+def of_others(store: Store, table: str) -> int:
+    """How many rows a table has of the snapshots that nobody has touched."""
+    return sum(row["snapshot_id"] not in (None, "000001-00000002-coordinator") for row in rows_of(store, table))
+
+
+def test_nothing_that_a_manifest_says_stops_the_examination_of_others(store: Store) -> None:
+    draw = random.Random(5)
+    original = (Path(store.url) / entry_name(3)).read_bytes()
+    for _ in range(60):
+        rewrite(store, 3, lambda entry: put_odd(entry, draw))
+        found = examined(store)
+        assert proofs(found)[0] == proofs(found)[-1] == "holds"
+        for table in TABLES:
+            rows_of(store, table)
+        (Path(store.url) / entry_name(3)).write_bytes(original)
+
+
+def put_odd(entry: dict[str, Any], draw: random.Random) -> None:
+    path = draw.choice([path for path in paths(entry) if path])
+    place: Any = entry
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = draw.choice(ODD)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in items:
+        yield from paths(one, (*path, key))
+
+
+def test_an_entry_nested_too_deep_is_named_and_the_others_count(store: Store) -> None:
+    raw = (
+        b'{"blake3":"'
+        + UNSEALED.encode()
+        + b'","position":3,"previous":"","entry":'
+        + b"[" * 5000
+        + b"]" * 5000
+        + b"}\n"
+    )
+    (Path(store.url) / entry_name(3)).write_bytes(seal(raw)[0])
+    assert [entry.problem is None for entry in entries_of(store)] == [True, False, True]
+
+
+class Unreadable:
+    """What stands in for a reader whose store does not answer now."""
+
+    def __init__(self, reader: CommitReader, name: str, positions: set[int] | None = None) -> None:
+        self._read, self._positions = getattr(reader, name), positions
+        setattr(reader, name, self)
+
+    def __call__(self, what: Any) -> Any:
+        if self._positions is None or what in self._positions:
+            raise StoreError("the store", "cannot read it: timed out")
+        return self._read(what)
+
+
+@pytest.mark.parametrize(("name", "positions"), [("read_blob", None), ("read_commit", {1})])
+def test_what_could_not_be_read_now_is_tried_again_and_is_no_damage(
+    store: Store, name: str, positions: set[int] | None
+) -> None:
+    """An entry that is needed for drift alone, too: drift is computed from the log, and comes out the same."""
+    found = examined(store, lambda examiner: Unreadable(examiner._stored._reader, name, positions) and None)
+    kinds = {row[ROW_KIND] for row in found}
+    assert GONE in kinds
+    assert QUARANTINE not in kinds
+
+
+def test_the_log_is_read_once_however_many_snapshots_were_removed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each of them: retention may have removed thousands before they are judged."""
+    for entry in entries_of(store):
+        assert entry.snapshot_id is not None
+        store.append(Remove(entry.snapshot_id, "retention", 40), store.state().next_position)
+    shutil.rmtree(Path(store.url) / "blobs")
+    read: list[str] = []
+
+    def count(examiner: Examiner) -> None:
+        read_file = Disk.read
+        monkeypatch.setattr(Disk, "read", lambda disk, name: read.append(name) or read_file(disk, name))
+
+    assert proofs(examined(store, count)) == ["undecided"] * 3
+    assert read.count(entry_name(0)) == 1
+
+
+@pytest.mark.parametrize("first", [1, 11])
+def test_another_store_in_its_place_is_not_judged_whatever_its_snapshots_are_called(store: Store, first: int) -> None:
+    """D2: neither under the ids that were asked for, nor as damage of them."""
+    entries = entries_of(store)
+    put_in_place(store, first, store_id=None)
+    assert {row[ROW_KIND] for row in examined(store, entries=entries)} == {GONE}
+
+
+@pytest.mark.parametrize("entries_before", [0, 1])
+def test_an_older_copy_that_has_grown_otherwise_is_not_judged(store: Store, entries_before: int) -> None:
+    """D2: the store is the same by its header; other commits, or none, are where those are that one asks for."""
+    entries = entries_of(store)
+    put_in_place(store, 11, store.header.store, entries_before)
+    found = examined(store, entries=entries)
+    assert {row[ROW_KIND] for row in found} == {GONE}
+    assert "another entry" in found[0]["text"]
+    with pytest.raises(StoreError, match="another entry"):
+        list(read_table(Request(store.url, "fragments"), entries))
+
+
+def put_in_place(store: Store, first: int, store_id: str | None, entries_before: int = 0) -> None:
+    shutil.rmtree(store.url)
+    other = Store.create(store.url, identity=store_id)
+    for epoch in range(1, entries_before + 1):
+        other.append(EpochStart(epoch, at_us=1), other.state().next_position)
+    for counter in range(first, first + 3):
+        commit(other, sample(counter, balance=7))
+
+
+def test_an_entry_that_says_twice_whose_commit_it_is_fails_its_own_snapshot_alone(store: Store) -> None:
+    path = Path(store.url) / entry_name(3)
+    raw = path.read_bytes().replace(b',"at_us":30}', b',"at_us":30,"snapshot":"000001-00000009-coordinator"}')
+    path.write_bytes(seal(b'{"blake3":"' + UNSEALED.encode() + raw[len(b'{"blake3":"') + 64 :])[0])
+    assert [proofs(examined(store)), len(rows_of(store, "snapshots"))] == [["holds", "error", "holds"], 2]
+
+
+def test_a_table_of_what_cannot_be_read_now_is_an_error_and_not_empty(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D1: a stream would go on behind what it has not read."""
+
+    def timed_out(reader: CommitReader, ref: object) -> memoryview:
+        raise StoreError(store.url, "cannot read it: timed out")
+
+    monkeypatch.setattr(CommitReader, "read_blob", timed_out)
+    with pytest.raises(StoreError, match="timed out"):
+        rows_of(store, "process_states")
+
+
+def test_a_table_of_a_store_that_has_gone_is_an_error_and_not_empty(store: Store, tmp_path: Path) -> None:
+    entries = entries_of(store)
+    Path(store.url).rename(tmp_path / "hidden")
+    with pytest.raises(StoreError, match=r"does not exist|has gone"):
+        list(read_table(Request(store.url, "process_states"), entries))

@@ -1,0 +1,360 @@
+"""Checkpoints of the log's fold (S1): what is read from one equals what all the entries come to, or is refused."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.storage import random_logs
+from tests.storage.random_logs import RandomLog, write_log
+
+from strobe.errors import StoreCorrupt
+from strobe.protocol import Lifecycle, Policy, View
+from strobe.protocol.coordinator.memory import Memory, recall
+from strobe.protocol.coordinator.messages import EntryLogged, Recovered
+from strobe.storage import LogState, Problem, Store
+from strobe.storage.checkpoints.checkpoint_collection import superfluous
+from strobe.storage.checkpoints.checkpoint_files import encode_checkpoint, newest_first, read_checkpoint
+from strobe.storage.checkpoints.folded_log import Folded
+from strobe.storage.checkpoints.segment_ranges import MERGED
+from strobe.storage.entries.log_file import entry_name
+from strobe.storage.entries.log_state import Committed, Manifests
+from strobe.storage.files.layout import CHECKPOINTS
+from strobe.storage.log.follower import Follower
+
+SEEDS = range(5)
+ENTRIES = 70
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody pulls the plug here."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def everything(state: LogState) -> dict[str, Any]:
+    """All that a fold holds, whatever fields it has, with what is read on demand; without its caches."""
+    found = {name: value for name, value in vars(state).items() if not isinstance(value, Manifests)}
+    del found["_last_blobs"]
+    for name in ("committed", "removed_parents"):
+        found[name] = [(snapshot, known(complete, name)) for snapshot, complete in found[name].items()]
+    return {name: dict(value) if name in ("aborted", "removed") else value for name, value in found.items()}
+
+
+def known(complete: Committed, kind: str) -> tuple[Any, ...]:
+    times = complete.position, complete.started_us, complete.at_us
+    details = (complete.blobs, complete.summary) if kind == "committed" else ()
+    return (*times, *details, complete.manifest)
+
+
+def whole(root: Path) -> LogState:
+    """The fold of all the entries."""
+    copy = root.with_name("without")
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns(CHECKPOINTS))
+    state = Store.open(copy).state()
+    shutil.rmtree(copy)
+    return state
+
+
+def checkpointed(root: Path, seed: int, every: int, count: int = ENTRIES) -> Store:
+    """A store with a random log, of which a checkpoint was written whenever one was due."""
+    store = Store(Store.create(root, identity="0" * 32).place, checkpoint_every=every)
+    for position, entry in enumerate(RandomLog(seed).entries(count)):
+        store.append(entry, position)
+        store.write_checkpoint()
+    return store
+
+
+def without_newest(root: Path) -> Iterator[int]:
+    """Yield the position of the newest checkpoint, with it and then without it, until there is none."""
+    place = Store.open(root).place
+    while names := newest_first(place):
+        yield int(names[0].partition("/")[2].partition("-")[0])
+        (root / names[0]).unlink()
+
+
+@pytest.mark.parametrize("every", [1, 7])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_S1_the_fold_from_any_checkpoint_equals_that_of_all_entries(tmp_path: Path, seed: int, every: int) -> None:
+    root = tmp_path / "store"
+    checkpointed(root, seed, every)
+    expected = everything(whole(root))
+    positions = []
+    for position in without_newest(root):
+        positions.append(position)
+        store = Store.open(root)
+        loaded = store.resume()
+        assert loaded is not None
+        assert loaded.checkpoint.position == position
+        assert everything(store.state()) == expected
+    assert positions == list(range(ENTRIES - ENTRIES % every, 0, -every))
+
+
+def problems(store: Store) -> list[Problem]:
+    """What is wrong with the store, but that these logs name blobs that nobody has written."""
+    return [problem for problem in store.verify_bytes() if not problem.place.startswith("blobs/")]
+
+
+def written(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / CHECKPOINTS).iterdir()}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_S1_whoever_makes_a_checkpoint_makes_the_same_files(tmp_path: Path, seed: int) -> None:
+    """From the whole log at once, or from checkpoint to checkpoint, by one or by one after the other."""
+    every, end = 3, 3 * MERGED + 9
+    alone = checkpointed(tmp_path / "alone", seed, every, end)
+    late = Store.create(tmp_path / "late", identity="0" * 32)
+    write_log(late, seed, end)
+    at_once = Store.open(late.url, checkpoint_every=every)
+    at_once.state()
+    newest = at_once.write_checkpoint()
+    assert newest is not None
+    assert written(tmp_path / "late").items() <= written(tmp_path / "alone").items()
+    in_turn = Store.create(tmp_path / "in turn", identity="0" * 32)
+    for position, entry in enumerate(RandomLog(seed).entries(end)):
+        store = Store.open(in_turn.url, checkpoint_every=every)
+        store.state()
+        store.append(entry, position)
+        store.write_checkpoint()
+    assert written(tmp_path / "in turn") == written(tmp_path / "alone")
+    assert problems(alone) == problems(at_once) == problems(in_turn) == []
+
+
+def test_S1_two_processes_make_the_same_files(tmp_path: Path) -> None:
+    """Sets have another order in each process."""
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-m", random_logs.__name__, str(tmp_path / seed)]
+        subprocess.run(command, check=True, env=environment, cwd=Path(__file__).parents[4])
+    stores = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert len(stores) > 3
+    for store in stores:
+        assert written(tmp_path / "1" / store) == written(tmp_path / "2" / store)
+
+
+def forged(root: Path, **changes: Any) -> None:
+    """Seal the newest checkpoint of a store again with other contents."""
+    place = Store.open(root).place
+    name = newest_first(place)[0]
+    checkpoint = read_checkpoint(place, name, Store.open(root).header.blake3)
+    (root / name).unlink()
+    other, raw = encode_checkpoint(msgspec.structs.replace(checkpoint, **changes))
+    (root / other).write_bytes(raw)
+
+
+MUTANTS = [name for name in Folded.__struct_fields__ if name != "reasons"]
+
+
+@pytest.mark.parametrize("field", MUTANTS)
+def test_S2_a_checkpoint_that_forgets_a_field_of_the_fold_is_caught_by_both_checks(tmp_path: Path, field: str) -> None:
+    """By the property above, and by `verify`, which makes checkpoints again from the entries."""
+    for seed in range(40):
+        root = tmp_path / f"{seed}"
+        store = checkpointed(root, seed, 10, 30)
+        checkpoint = read_checkpoint(store.place, newest_first(store.place)[0], store.header.blake3)
+        default = getattr(Folded(), field)
+        if getattr(checkpoint.fold, field) == default:
+            continue
+        forged(root, fold=msgspec.structs.replace(checkpoint.fold, **{field: default}))
+        used = Store.open(root).resume()
+        is_used = used is not None and used.checkpoint.position == checkpoint.position
+        # Without some fields the others do not hold together, and it is not used at all.
+        assert is_used == (everything(Store.open(root).state()) != everything(whole(root)))
+        caught = "not what the entries", "cannot be read", "cannot be open"
+        assert any(word in found.problem for found in problems(Store.open(root)) for word in caught)
+        return
+    raise AssertionError(f"no log has anything in {field}")
+
+
+def test_S2_a_checkpoint_of_another_memory_is_named_by_verify(tmp_path: Path) -> None:
+    store = checkpointed(tmp_path / "store", 1, 10, 30)
+    assert problems(store) == []
+    forged(tmp_path / "store", memory=Memory(epoch=1))
+    (problem,) = problems(store)
+    assert problem.place == newest_first(store.place)[0]
+
+
+def spoil(path: Path) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-3] + bytes([raw[-3] ^ 1]) + raw[-2:])
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tmp_path / "store"
+    checkpointed(root, 3, 10, 35)
+    expected = everything(whole(root))
+    for name in newest_first(Store.open(root).place):
+        spoil(root / name)
+        caplog.clear()
+        assert everything(Store.open(root).state()) == expected
+        assert name in caplog.text
+    assert Store.open(root).resume() is None
+
+
+def test_a_damaged_or_missing_segment_is_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "store"
+    checkpointed(root, 3, 10, 35)
+    expected = everything(whole(root))
+    for path in sorted((root / CHECKPOINTS).glob("*.*s")):
+        raw = path.read_bytes()
+        for spoilt in (raw[:-1], raw[:-1] + bytes([raw[-1] ^ 1]), None):
+            path.write_bytes(spoilt) if spoilt is not None else path.unlink()
+            assert everything(Store.open(root).state()) == expected
+            assert [problem.place for problem in problems(Store.open(root))] == [f"{CHECKPOINTS}/{path.name}"]
+        path.write_bytes(raw)
+    assert "cannot be used" in caplog.text
+    assert "the entries of the log are read instead" in caplog.text
+
+
+def test_a_checkpoint_beyond_the_end_of_the_log_is_not_used_and_named(tmp_path: Path) -> None:
+    """Somebody has brought back an older copy of the log, or its newest entries are lost."""
+    root = tmp_path / "store"
+    checkpointed(root, 3, 10, 30)
+    for position in range(25, 30):
+        (root / entry_name(position)).unlink()
+    store = Store.open(root)
+    loaded = store.resume()
+    assert loaded is not None
+    assert loaded.checkpoint.position == 20
+    assert store.state().next_position == 25
+    assert ["beyond the end" in problem.problem for problem in problems(store)] == [True]
+
+
+def test_a_checkpoint_of_another_store_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpointed(tmp_path / "store", 3, 10, 30)
+    other = Store.create(tmp_path / "other")
+    write_log(other, 4, 30)
+    shutil.copytree(tmp_path / "store" / CHECKPOINTS, tmp_path / "other" / CHECKPOINTS, dirs_exist_ok=True)
+    assert Store.open(other.url).resume() is None
+    assert "is of another store" in caplog.text
+
+
+def test_an_entry_replaced_after_the_checkpoint_is_damage(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    checkpointed(root, 3, 10, 30)
+    fork = Store.create(tmp_path / "fork", identity="0" * 32)
+    write_log(fork, 4, 40)
+    shutil.copy(tmp_path / "fork" / entry_name(30), root / entry_name(30))
+    with pytest.raises(StoreCorrupt, match="does not follow"):
+        Store.open(root).state()
+
+
+def test_without_a_good_checkpoint_missing_entries_are_named(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    checkpointed(root, 3, 10, 30)
+    (root / entry_name(0)).unlink()
+    assert Store.open(root).state().next_position == 30
+    for name in newest_first(Store.open(root).place):
+        spoil(root / name)
+    with pytest.raises(StoreCorrupt, match=r"log/0{20}\.json.* no checkpoint can be used"):
+        Store.open(root).state()
+
+
+def test_the_brain_from_a_stored_checkpoint_equals_one_that_read_all_entries(tmp_path: Path) -> None:
+    """E7: what the checkpoint keeps for the coordinator is what it keeps itself."""
+    root = tmp_path / "store"
+    for seed in SEEDS:
+        shutil.rmtree(root, ignore_errors=True)
+        checkpointed(root, seed, 7)
+        for _ in without_newest(root):
+            store = Store.open(root)
+            loaded = store.resume()
+            assert loaded is not None
+            brains = new_brain(), new_brain()
+            recall(brains[0], loaded.checkpoint.memory)
+            for position, told in enumerate(told_of(root)):
+                brains[1].handle(told, 0)
+                if position >= loaded.checkpoint.position:
+                    brains[0].handle(told, 0)
+            assert brains[0].handle(Recovered(), 5) == brains[1].handle(Recovered(), 5)
+            assert parts(brains[0]) == parts(brains[1])
+
+
+def new_brain() -> Lifecycle:
+    return Lifecycle(View(1, ("a",), ()), Policy(), "chandy-lamport", epoch=0, recovering=True, outputs=("c",))
+
+
+def told_of(root: Path) -> Iterator[EntryLogged]:
+    store = Store.open(root)
+    store.place.names = lambda directory: []  # type: ignore[method-assign]  # there are no checkpoints
+    for _, entry in store.read_log():
+        origin = store.origin(entry)
+        yield EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry)
+
+
+def parts(brain: Lifecycle) -> dict[str, Any]:
+    return {name: vars(part) if hasattr(part, "__dict__") else part for name, part in vars(brain).items()}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_D2_a_follower_from_any_checkpoint_finds_what_one_of_all_entries_finds(tmp_path: Path, seed: int) -> None:
+    """Also the commits that were removed since: a stream says of them that they were removed."""
+    root, bare = tmp_path / "store", tmp_path / "bare"
+    checkpointed(root, seed, 3)
+    shutil.copytree(root, bare, ignore=shutil.ignore_patterns(CHECKPOINTS))
+    whole = Follower(bare)
+    whole.advance()
+    expected = [(one.position, one.snapshot_id, one.problem) for one in whole.between(0, whole.end)]
+    for position in without_newest(root):
+        follower = Follower(root)
+        assert follower.end == position
+        assert follower.advance() == whole.end
+        for start in (position, position - 1, 0):
+            found = [(one.position, one.snapshot_id, one.problem) for one in follower.between(start, whole.end)]
+            assert found == [one for one in expected if one[0] >= start]
+        assert follower.checksum_before(position) == whole.checksum_before(position)
+        removed = [snapshot for _, snapshot, _ in expected if snapshot and whole.is_removed(snapshot)]
+        assert all(map(follower.is_removed, removed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_S2_what_checkpoints_make_superfluous_is_removed_in_any_order_and_nothing_changes(
+    tmp_path: Path, seed: int
+) -> None:
+    """E8: readers of either checkpoint that is kept, followers and the next writers find what they found before."""
+    root = tmp_path / "store"
+    store = checkpointed(root, seed, 5)
+    expected, end = everything(whole(root)), store.state().next_position
+    before = Follower(root)
+    before.advance()
+    followed = before.between(0, end)
+    doomed = superfluous(store.place, store.header.blake3)
+    assert doomed
+    random.Random(seed).shuffle(doomed)
+    for count, name in enumerate(doomed):
+        (root / name).unlink()
+        if count % 5 == 0 or count == len(doomed) - 1:
+            after = Follower(root)
+            after.advance()
+            assert after.between(0, end) == followed
+            assert everything(Store.open(root).state()) == expected
+            assert problems(Store.open(root)) == []
+    assert superfluous(store.place, store.header.blake3) == []
+    spoil(root / newest_first(store.place)[0])  # one may be lost
+    assert everything(Store.open(root).state()) == expected
+    again = Store.open(root, checkpoint_every=5)
+    assert again.state().next_position == end
+    for position, entry in enumerate(RandomLog(seed + 100, again.term).entries(12), end):
+        again.append(entry, position)
+        again.write_checkpoint()
+    assert everything(Store.open(root).state()) == everything(again.state())
+
+
+def test_nothing_is_superfluous_unless_two_checkpoints_are_whole(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = checkpointed(root, 3, 10, 30)
+    names = newest_first(store.place)
+    assert len(names) == 3
+    assert superfluous(store.place, store.header.blake3)
+    for name in names[1:]:
+        spoil(root / name)
+    assert superfluous(store.place, store.header.blake3) == []

@@ -1,0 +1,350 @@
+"""The quick proof of what is stored (P1): it says that a snapshot holds where the definition says so, and only there.
+
+Where it is in doubt it says nothing, and the definition decides; so all that it could do wrong is to be sure of what
+does not hold. Each mutant here is held against the definition for that.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from tests.causality.test_proof import Ends, assemble, ring, sample, snapshots
+from tests.protocol.playbook import body, examples, snapshot_id
+from tests.spark.mutations import HARMLESS, MUTATIONS, mutants
+
+from strobe.causality.proof import verify
+from strobe.errors import StrobeError
+from strobe.protocol.values.fragment import MSGPACK, LocalState, Snapshot
+from strobe.protocol.values.frames import (
+    BLAKE3,
+    FIFO,
+    UNORDERED,
+    XXH3,
+    Frame,
+    Frontier,
+    InFlight,
+    extend_all,
+    seed_hash,
+)
+from strobe.protocol.values.log_entries import BlobRef, Manifest
+from strobe.protocol.values.view import ChannelSpec, View
+from strobe.storage.content.blobs import digest_of
+from strobe.storage.content.manifests import to_manifest, to_snapshot
+from strobe.storage.files.backend import MAPPED_BYTES_MIN, Piece
+from strobe.storage.inspection import fast_proof
+from strobe.storage.inspection.fast_proof import plainly_holds, prove
+
+NAME = str(snapshot_id(1))
+replace = msgspec.structs.replace
+
+
+class Stored:
+    """A snapshot as a store has it: its manifest, and its blobs by what the manifest calls them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.blobs: dict[BlobRef, bytes] = {}
+        state = LocalState(1, MSGPACK, b"\xc0")
+        fragments = {process: replace(one, state=state) for process, one in snapshot.fragments.items()}
+        # A writer refuses to leave out a process of its view.
+        any_view = replace(snapshot, fragments=fragments, view=View(snapshot.view.number, (), ()))
+        self.manifest = replace(to_manifest(any_view, None, self._write), view=snapshot.view)
+
+    def _write(self, pieces: Sequence[Piece]) -> BlobRef:
+        data = b"".join(pieces)
+        ref = BlobRef(digest_of(pieces), len(data), begin=0)
+        self.blobs[ref] = data
+        return ref
+
+    def read(self, ref: BlobRef) -> memoryview:
+        return memoryview(self.blobs.get(ref, b""))
+
+
+def defined(manifest: Manifest, read: Callable[[BlobRef], memoryview]) -> bool:
+    """Whether the proof holds by its definition; what cannot be put together does not."""
+    try:
+        return verify(to_snapshot(NAME, manifest, read)).holds
+    except (StrobeError, ValueError, OverflowError):
+        return False
+
+
+def is_common(snapshot: Snapshot) -> bool:
+    """Whether it is one of those that the quick proof is made for."""
+    consumed = any(
+        item.consumed for part in snapshot.fragments.values() for items in part.in_flight.values() for item in items
+    )
+    return not consumed and all(channel.kind == FIFO for channel in snapshot.view.channels)
+
+
+# What holds
+
+
+@examples(0.5)
+@given(snapshots())
+def test_whatever_holds_is_proved_and_at_once_unless_it_is_unordered_or_consumed(snapshot: Snapshot) -> None:
+    stored = Stored(snapshot)
+    assert plainly_holds(stored.manifest, stored.read) == is_common(snapshot)
+    assert prove(NAME, stored.manifest, stored.read) == verify(snapshot)
+
+
+@pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
+@pytest.mark.parametrize("count", [1, 15, 16, 65_535, 65_536])
+def test_frames_of_every_size_are_proved_at_once(hashed_by: str, count: int) -> None:
+    channel = ChannelSpec("pq", "p", "q", hash=hashed_by)
+    whole = assemble(View(1, ("p", "q"), (channel,)), {"pq": Ends(channel, [1, count, 2], 1, [0, 1, 2], 0)})
+    stored = Stored(whole)
+    assert plainly_holds(stored.manifest, stored.read)
+
+
+def test_a_blob_that_is_mapped_is_proved_at_once_and_a_wrong_byte_in_it_is_seen() -> None:
+    stored = Stored(ring(2, 30_000))
+    ref = stored.manifest.processes["001"].frames
+    assert ref is not None
+    assert ref.bytes >= MAPPED_BYTES_MIN
+    assert plainly_holds(stored.manifest, stored.read)
+    stored.blobs[ref] = stored.blobs[ref][:-1] + b"?"
+    assert not plainly_holds(stored.manifest, stored.read)
+
+
+@pytest.mark.parametrize(("kind", "consumed"), [(UNORDERED, 0), (FIFO, 1)])
+def test_the_definition_decides_on_unordered_channels_and_consumed_frames(kind: str, consumed: int) -> None:
+    stored = Stored(sample(kind, consumed))
+    assert not plainly_holds(stored.manifest, stored.read)
+    assert prove(NAME, stored.manifest, stored.read).holds
+
+
+def test_a_retry_is_left_to_the_definition_which_reads_what_it_retries() -> None:
+    stored = Stored(replace(sample(), retries=snapshot_id(9)))
+    assert not plainly_holds(stored.manifest, stored.read)
+    assert prove(NAME, stored.manifest, stored.read).holds
+
+
+def test_frames_are_hashed_once_and_the_definition_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = Stored(ring(20, 3))
+    monkeypatch.setattr(fast_proof, "verify", None)
+    verdict = prove(NAME, stored.manifest, stored.read)
+    assert (verdict.holds, verdict.channels, verdict.in_flight_frames) == (True, 20, 60)
+
+
+# What does not
+
+
+@pytest.mark.parametrize("name", [*MUTATIONS, *HARMLESS])
+def test_every_lie_is_named_as_by_the_definition(name: str) -> None:
+    for mutant in mutants((MUTATIONS | HARMLESS)[name], f"quick {name}", 12, 1):
+        stored = Stored(mutant)
+        whole = to_snapshot(str(mutant.id), stored.manifest, stored.read)
+        assert prove(str(mutant.id), stored.manifest, stored.read) == verify(whole)
+
+
+@pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
+def test_any_wrong_byte_of_a_frames_blob_casts_doubt(hashed_by: str) -> None:
+    """P1: first ordinals, counts, consumed, sizes and bodies; and a blob that ends early, or late."""
+    stored = Stored(sample(hashed_by=hashed_by))
+    ref = stored.manifest.processes["q"].frames
+    assert ref is not None
+    right = stored.blobs[ref]
+    wrong = [right[:place] + bytes((right[place] ^ 1 << bit,)) + right[place + 1 :] for place, bit in bits(right)]
+    for data in (*wrong, *(right[:end] for end in range(len(right))), right + b"\0", right + right):
+        stored.blobs[ref] = data
+        assert not plainly_holds(stored.manifest, stored.read)
+    stored.blobs[ref] = right
+    assert plainly_holds(stored.manifest, stored.read)
+
+
+def bits(data: bytes) -> Iterator[tuple[int, int]]:
+    return ((place, bit) for place in range(len(data)) for bit in range(8))
+
+
+ODD = [0, 1, 2, -1, 2**31, 2**63, 2**64, "", "p", "q", "pq", "idle", "00" * 16, "zz", XXH3, BLAKE3, FIFO, UNORDERED]
+IRRELEVANT = {
+    "position",
+    "encoding",
+    "state",
+    "timers",
+    "random",
+    "deltas",
+    "sources",
+    "sinks",
+    "protocol",
+    "initiators",
+}
+
+
+@pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
+def test_whatever_a_manifest_says_it_is_believed_only_where_the_definition_believes_it(hashed_by: str) -> None:
+    """Any value replaced by an odd one or by another of the same manifest, left out, or said twice in other words."""
+    draw = random.Random(f"manifests {hashed_by}")
+    stored = Stored(sample(hashed_by=hashed_by))
+    believed = 0
+    for _ in range(3000):
+        changed = msgspec.to_builtins(stored.manifest)
+        change(changed, draw)
+        try:
+            manifest = msgspec.convert(changed, Manifest)
+        except msgspec.ValidationError:
+            continue
+        if plainly_holds(manifest, stored.read):
+            believed += 1
+            assert defined(manifest, stored.read), changed
+    assert believed, "some of it is about other things than the proof"
+
+
+def change(document: Any, draw: random.Random) -> None:
+    places = [(whole, key) for whole, key in members(document) if key not in IRRELEVANT]
+    whole, key = draw.choice(places)
+    other_whole, other_key = draw.choice(places)
+    match draw.randrange(5):
+        case 0:
+            whole[key] = draw.choice(ODD)
+        case 1:
+            whole[key] = other_whole[other_key]
+        case 2 if isinstance(whole, dict):
+            whole[str(other_key)] = whole.pop(key)
+        case 3 if isinstance(whole[key], int):
+            whole[key] += draw.choice((-1, 1))
+        case 4 if isinstance(whole[key], str):
+            whole[key] = draw.choice((whole[key].upper(), whole[key] + " ", whole[key][:-2], whole[key] * 2))
+
+
+def members(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a document, as what it is in and its key there."""
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+        yield value, key
+        if isinstance(one, dict | list):
+            yield from members(one)
+
+
+# Liars, whose hashes come out right
+
+
+def forged(*frames: Frame, received: Frontier | None = None) -> Stored:
+    """A channel whose sender says that it sent just these frames, whatever they are."""
+    channel = ChannelSpec("pq", "p", "q")
+    received = received or Frontier(0, seed_hash("pq", 1))
+    bodies = [(frame.first_ordinal, frame.count, frame.body) for frame in frames]
+    sent = Frontier(received.count + sum(frame.count for frame in frames), extend_all(FIFO, b"", received.hash, bodies))
+    ends = SimpleNamespace(sent=sent, received=received, in_flight=tuple(map(InFlight, frames)))
+    return Stored(assemble(View(1, ("p", "q"), (channel,)), {"pq": ends}))
+
+
+@pytest.mark.parametrize("hidden", [1, 15, 16, 70_000])
+def test_a_forger_who_makes_everything_right_is_believed(hidden: int) -> None:
+    stored = forged(Frame(1, 1, body("x")), Frame(2, hidden, body(*range(hidden))))
+    assert plainly_holds(stored.manifest, stored.read)
+    assert defined(stored.manifest, stored.read)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [Frame(0, 1, body("x"))],
+        [Frame(2, 1, body("x"))],
+        [Frame(1, 1, body("x")), Frame(3, 1, body("y"))],
+        [Frame(1, 2, body("x", "y")), Frame(2, 1, body("y"))],
+        [Frame(1, 0, body())],
+        [Frame(1, 1, body("x")), Frame(2, 0, body())],
+        [Frame(1, 1, b"")],
+        [Frame(1, 1, b""), Frame(2, 1, body("x"))],
+        [Frame(1, 2, body("x"))],
+        [Frame(1, 1, body("x", "y"))],
+        [Frame(1, 16, body(*range(15)))],
+        [Frame(1, 16, b"\xdc\x00")],
+        [Frame(1, 16, b"\xdc")],
+        [Frame(1, 1, b"\x81\xa1x\x01")],
+        [Frame(1, 16, b"\x80" * 17)],
+        [Frame(1, 70_000, body(*range(69_999)))],
+    ],
+)
+def test_frames_that_are_no_frames_or_not_the_next_cast_doubt_though_they_hash_right(frames: list[Frame]) -> None:
+    stored = forged(*frames)
+    assert not plainly_holds(stored.manifest, stored.read)
+    assert not prove(NAME, stored.manifest, stored.read).holds
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [[Frame(0x90, 1, b""), Frame(0x91, 1, body("x"))], [Frame(0xFF0, 16, b"\xdc"), Frame(0x1000, 1, body("x"))]],
+)
+def test_a_body_does_not_begin_with_what_is_after_its_end(frames: list[Frame]) -> None:
+    """The ordinals of the frames that follow look like the header of an array."""
+    stored = forged(*frames, received=Frontier(frames[0].first_ordinal - 1, b"h" * 16))
+    assert not plainly_holds(stored.manifest, stored.read)
+    assert not prove(NAME, stored.manifest, stored.read).holds
+
+
+@pytest.mark.parametrize("length", [0, 15, 17, 32])
+def test_a_hash_of_another_length_casts_doubt(length: int) -> None:
+    """A liar could hide the beginning of a frame in it."""
+    stored = forged(Frame(8, 1, body("x")), received=Frontier(7, b"h" * length))
+    assert not plainly_holds(stored.manifest, stored.read)
+    assert not prove(NAME, stored.manifest, stored.read).holds
+
+
+def test_frames_that_reach_into_the_next_section_cast_doubt() -> None:
+    stored = forged(Frame(1, 1, body("x")), Frame(2, 1, body("y")))
+    record = stored.manifest.processes["q"]
+    for size in range(record.in_flight["pq"].bytes):
+        section = replace(record.in_flight["pq"], bytes=size)
+        changed = {**stored.manifest.processes, "q": replace(record, in_flight={"pq": section})}
+        assert not plainly_holds(replace(stored.manifest, processes=changed), stored.read)
+
+
+def test_two_channels_of_one_name_cast_doubt_for_only_one_of_them_would_be_looked_at() -> None:
+    one, other = ChannelSpec("c", "p", "q"), ChannelSpec("c", "r", "q")
+    whole = assemble(View(1, ("p", "q", "r"), (one, other)), {"c": Ends(one, [1], 0, [0], 0)})
+    liar = replace(whole.fragments["p"], sent={"c": Frontier(9, b"h" * 16)})
+    stored = Stored(replace(whole, fragments={**whole.fragments, "p": liar}))
+    assert not defined(stored.manifest, stored.read)
+    assert not plainly_holds(stored.manifest, stored.read)
+
+
+@pytest.mark.parametrize("field", ["sent", "received", "in_flight"])
+def test_a_channel_too_many_casts_doubt(field: str) -> None:
+    stored = Stored(sample())
+    record = stored.manifest.processes["p"]
+    more = {**getattr(record, field), "xx": next(iter(getattr(record, field).values()))}
+    changed = {**stored.manifest.processes, "p": replace(record, **{field: more})}
+    assert not plainly_holds(replace(stored.manifest, processes=changed), stored.read)
+
+
+# Odd numbers and views
+
+
+def test_a_count_below_zero_casts_doubt() -> None:
+    manifest = Stored(sample()).manifest
+    records = dict(manifest.processes)
+    for process, field in (("q", "sent"), ("p", "received")):
+        ends = getattr(records[process], field)
+        changed = {**ends, "idle": replace(ends["idle"], count=-1)}
+        records[process] = replace(records[process], **{field: changed})
+    assert not plainly_holds(replace(manifest, processes=records), Stored(sample()).read)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        View(1, ("p", "q", "q"), sample().view.channels),
+        View(1, ("p", "q"), (*sample().view.channels, sample().view.channels[0])),
+        View(1, ("p", "q"), (*sample().view.channels, ChannelSpec("px", "p", "x"))),
+        View(1, ("p", "q"), (*sample().view.channels[:2], replace(sample().view.channels[2], incarnation=-1))),
+        View(1, ("p", "q"), (*sample().view.channels[:2], replace(sample().view.channels[2], hash="md5"))),
+        View(1, ("p",), sample().view.channels),
+        View(1, ("p", "q", "r"), sample().view.channels),
+        View(1, ("p", "q"), sample().view.channels[:2]),
+    ],
+)
+def test_a_view_with_anything_odd_about_it_is_left_to_the_definition(view: View) -> None:
+    stored = Stored(sample())
+    assert not plainly_holds(replace(stored.manifest, view=view), stored.read)
+
+
+def test_what_is_remembered_of_a_view_is_of_that_very_view() -> None:
+    stored = Stored(sample())
+    assert plainly_holds(stored.manifest, stored.read)
+    reborn = tuple(replace(channel, incarnation=2) for channel in stored.manifest.view.channels)
+    assert not plainly_holds(replace(stored.manifest, view=View(1, ("p", "q"), reborn)), stored.read)
+    assert plainly_holds(stored.manifest, stored.read)
