@@ -17,8 +17,8 @@ from strobe.causality.lattice.compiled import compiled
 from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.detection import Detection, possibly
 from strobe.causality.lattice.enumeration import Budget, LexicalWalk
-from strobe.causality.lattice.programs import Program
-from strobe.causality.lattice.run import Run, clock_inputs
+from strobe.causality.lattice.programs import CompiledCondition
+from strobe.causality.lattice.run import TraceRun, clock_inputs
 from strobe.causality.trace import Trace
 from strobe.traces.clock_logs import to_log
 
@@ -28,7 +28,7 @@ _ENUMERATED_MAX = 100_000_000
 _LOADS = 5
 
 
-def walk(run: Run) -> int:
+def walk(run: TraceRun) -> int:
     """Walk all consistent cuts; return how many there are."""
     budget = Budget(None)
     for _ in LexicalWalk(run, budget).blocks():
@@ -36,7 +36,7 @@ def walk(run: Run) -> int:
     return budget.examined
 
 
-def in_pure_python(run: Run) -> int:
+def in_pure_python(run: TraceRun) -> int:
     """The same algorithm on lists."""
     width, lengths = len(run.lengths), run.lengths
     clocks = [[list(run.needs(p, k)) for k in range(lengths[p] + 1)] for p in range(width)]
@@ -57,7 +57,7 @@ def in_pure_python(run: Run) -> int:
         count += 1
 
 
-def by_levels(run: Run) -> int:
+def by_levels(run: TraceRun) -> int:
     """All cuts with one event, with two, and so on, as arrays; duplicates are removed by sorting."""
     clocks, starts, lengths = run.arrays()
     radix = np.concatenate(([1], np.cumprod(lengths + 1)[:-1]))
@@ -111,7 +111,7 @@ def _children_s() -> float:
 
 
 def _walks() -> Iterator[Figure]:
-    large, small = Run(random_trace(96, 0.5)), Run(random_trace(64, 0.8))
+    large, small = TraceRun(random_trace(96, 0.5)), TraceRun(random_trace(64, 0.8))
     cuts, few = walk(large), walk(small)
     assert cuts > _CUTS_MIN, cuts
     assert in_pure_python(small) == by_levels(small) == few
@@ -130,9 +130,9 @@ def _walks() -> Iterator[Figure]:
     yield shown("with numpy level by level, the same cuts", few / levels / 1e6, rate, COMMAND)
 
 
-def by_enumeration(run: Run, expression: str) -> tuple[bool | None, int]:
+def by_enumeration(run: TraceRun, expression: str) -> tuple[bool | None, int]:
     """Return whether a condition holds at one of all consistent cuts of the run, and how many were looked at."""
-    budget, condition = Budget(_ENUMERATED_MAX), Program(Condition(run, expression).part)
+    budget, condition = Budget(_ENUMERATED_MAX), CompiledCondition(Condition(run, expression).part)
     walk = LexicalWalk(run, budget)
     for block in walk.blocks():
         if condition.at_cuts(block).any():
@@ -158,11 +158,11 @@ def _projections() -> Iterator[Figure]:
 
 def _against_enumeration(trace: Trace, expression: str, name: str) -> Iterator[Figure]:
     answer = possibly(trace, expression).answer
-    found, seen = by_enumeration(Run(trace), expression)
+    found, seen = by_enumeration(TraceRun(trace), expression)
     assert answer is not None
     assert found in (answer, None)
     (taken,) = interleaved(5, lambda: cpu_s(lambda: possibly(trace, expression)))
-    (plain,) = interleaved(1, lambda: cpu_s(lambda: by_enumeration(Run(trace), expression)))
+    (plain,) = interleaved(1, lambda: cpu_s(lambda: by_enumeration(TraceRun(trace), expression)))
     said = "undecided" if found is None else "decided"
     yield at_most(f"possibly, {name}: {'yes' if answer else 'no'}", taken * 1000, "CPU ms", 1000, COMMAND)
     yield shown(f"the same by enumeration, {said} after {seen:,} cuts: times as long", plain / taken, "x", COMMAND)

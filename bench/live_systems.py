@@ -122,9 +122,9 @@ class Ping(Measured):
         self.gauge.write(self.messages, self.median_s)
         if self.gate.number and not self.playing:
             self.playing = True
-            self.say(ctx)
+            self.send(ctx)
 
-    def say(self, ctx):
+    def send(self, ctx):
         self.started_s = time.perf_counter()
         ctx.send(ctx.outputs[0], SMALL)
 
@@ -132,7 +132,7 @@ class Ping(Measured):
         self.rounds_s.append(time.perf_counter() - self.started_s)
         self.messages += 1
         if self.gate.number:
-            self.say(ctx)
+            self.send(ctx)
         else:
             self.median_s, self.rounds_s, self.playing = statistics.median(self.rounds_s), [], False
 

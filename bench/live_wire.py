@@ -20,9 +20,9 @@ from strobe.protocol.values.frames import Frame
 from strobe.protocol.values.view import ChannelSpec, View
 from strobe.runtime.links.codec import Hello, Refusal, messages_frame
 from strobe.runtime.links.frame_builder import OpenFrame
-from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.links.listener import Listener
-from strobe.runtime.links.outgoing_link import Outlet
+from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.settings import NodeSettings
 
 SPEC = ChannelSpec("a->b", "a", "b")
@@ -44,7 +44,7 @@ class Receiver:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, count: int, with_protocol: bool, settings: NodeSettings
     ) -> None:
-        self.inlet = Inlet(SPEC.id, settings)
+        self.incoming_link = IncomingLink(SPEC.id, settings)
         self.incoming = Incoming(SPEC)
         self.with_protocol = with_protocol
         self.left = count
@@ -53,17 +53,17 @@ class Receiver:
         self.cpu_s_start = 0.0
         self._decode = msgspec.msgpack.Decoder(list[Payload]).decode
 
-    def admit(self, hello: Hello) -> Inlet | Refusal:
+    def admit(self, hello: Hello) -> IncomingLink | Refusal:
         self.cpu_s_start = time.process_time()
-        return self.inlet
+        return self.incoming_link
 
-    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+    def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         if self.with_protocol:
             self.incoming.accept(frame, "b")
         receive = self.receive
         for message in self._decode(frame.body):
             receive(message)
-        inlet.consumed(wire_bytes)
+        incoming_link.consumed(wire_bytes)
         self.left -= frame.count
         if self.left <= 0:
             self.done.set_result(time.process_time() - self.cpu_s_start)
@@ -71,41 +71,41 @@ class Receiver:
     def receive(self, message: Payload) -> None:
         self.total += message.amount
 
-    def take_marker(self, inlet: Inlet, marker: Marker) -> None: ...
+    def take_marker(self, incoming_link: IncomingLink, marker: Marker) -> None: ...
 
-    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...]) -> None: ...
+    def take_barrier(self, incoming_link: IncomingLink, marker: Marker, overtaken: tuple[Frame, ...]) -> None: ...
 
     def taken(self) -> None: ...
 
-    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None: ...
+    def take_view(self, incoming_link: IncomingLink, view: View, sent_count: int) -> None: ...
 
 
 async def send(port: int, count: int, with_protocol: bool, settings: NodeSettings, memo_bytes: int) -> float:
     """Send `count` messages; return the CPU time it took."""
     room = asyncio.Event()
-    outlet = Outlet(HELLO, settings, room.set)
-    outlet.reach(("127.0.0.1", port))
+    outgoing_link = OutgoingLink(HELLO, settings, room.set)
+    outgoing_link.reach(("127.0.0.1", port))
     open_frame = OpenFrame(SPEC.id, msgspec.msgpack.Encoder(), settings)
     outgoing = Outgoing(SPEC)
     message = Payload(1234567, 100, "x" * memo_bytes)
     append = open_frame.append
-    while not outlet.connected:
+    while not outgoing_link.connected:
         await asyncio.sleep(0.001)
     started_s = time.process_time()
     for _ in range(count):
         if append(message):
             sealed, body = open_frame.seal()
             frame = outgoing.seal(sealed, body, 0, 1) if with_protocol else Frame(1, sealed, body, 0, 1)
-            outlet.write(messages_frame(frame))
-            if outlet.full:
+            outgoing_link.write(messages_frame(frame))
+            if outgoing_link.full:
                 room.clear()
                 await room.wait()
-    while outlet.backlog_bytes:
+    while outgoing_link.backlog_bytes:
         await asyncio.sleep(0.001)
     cpu_s = time.process_time() - started_s
-    while outlet.outstanding_bytes:
+    while outgoing_link.outstanding_bytes:
         await asyncio.sleep(0.001)
-    outlet.close()
+    outgoing_link.close()
     return cpu_s
 
 
@@ -126,7 +126,7 @@ async def measure_once(
         target=run_sender, args=(theirs, listener.port, count, with_protocol, settings, memo_bytes)
     )
     process.start()
-    while not receiver.inlet.connected:
+    while not receiver.incoming_link.connected:
         await asyncio.sleep(0.001)
     started_s = time.perf_counter()
     received_cpu_s = await receiver.done
@@ -155,14 +155,14 @@ def compare(title: str, count: int, settings: NodeSettings, memo_bytes: int, rou
 class Echo(Receiver):
     """Answers each message on a channel of its own."""
 
-    outlet: Outlet
+    outgoing_link: OutgoingLink
     open_frame: OpenFrame
     outgoing: Outgoing
     rounds_s: list[float]
     rounds = 0
     started_s = 0.0
 
-    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+    def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         self.incoming.accept(frame, "b")
         for message in self._decode(frame.body):
             self.receive(message)
@@ -171,14 +171,14 @@ class Echo(Receiver):
                 if len(self.rounds_s) == self.rounds:
                     self.done.set_result(None)
                     return
-            self.say(message)
-        inlet.consumed(wire_bytes)
+            self.send(message)
+        incoming_link.consumed(wire_bytes)
 
-    def say(self, message: Payload) -> None:
+    def send(self, message: Payload) -> None:
         self.started_s = time.perf_counter()
         self.open_frame.append(message)
         sealed, body = self.open_frame.seal()
-        self.outlet.write(messages_frame(self.outgoing.seal(sealed, body, 0, 1)))  # type: ignore[arg-type]
+        self.outgoing_link.write(messages_frame(self.outgoing.seal(sealed, body, 0, 1)))  # type: ignore[arg-type]
 
 
 async def echo_end(rounds: int, ports: Connection) -> list[float]:
@@ -186,21 +186,21 @@ async def echo_end(rounds: int, ports: Connection) -> list[float]:
     settings = NodeSettings()
     end = Echo(loop, 0, True, settings)
     end.rounds, end.rounds_s = rounds, []
-    end.outlet, end.outgoing = Outlet(HELLO, settings), Outgoing(SPEC)
+    end.outgoing_link, end.outgoing = OutgoingLink(HELLO, settings), Outgoing(SPEC)
     end.open_frame = OpenFrame(SPEC.id, msgspec.msgpack.Encoder(), settings)
     listener = await Listener.open("127.0.0.1", 0, gate=end)
     ports.send(listener.port)
-    end.outlet.reach(("127.0.0.1", await loop.run_in_executor(None, ports.recv)))
-    while not (end.outlet.connected and end.inlet.connected):
+    end.outgoing_link.reach(("127.0.0.1", await loop.run_in_executor(None, ports.recv)))
+    while not (end.outgoing_link.connected and end.incoming_link.connected):
         await asyncio.sleep(0.001)
     if rounds:
-        end.say(Payload(1, 2, "x"))
+        end.send(Payload(1, 2, "x"))
         await end.done
         ports.send("done")
     else:
         await loop.run_in_executor(None, ports.recv)
-    end.outlet.close()
-    end.inlet.close()
+    end.outgoing_link.close()
+    end.incoming_link.close()
     await listener.close()
     return end.rounds_s
 

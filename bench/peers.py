@@ -240,10 +240,10 @@ class RawEnd(asyncio.Protocol):
         self.gauge.write(self.messages, self.median_s)
         if self.gate is not None and self.gate.number and not self.playing:
             self.playing = True
-            self.say()
+            self.send()
         asyncio.get_running_loop().call_later(LOOK_EVERY_S, self.look)
 
-    def say(self) -> None:
+    def send(self) -> None:
         self.started_s = time.perf_counter()
         self.transport.write(self.data)
 
@@ -254,7 +254,7 @@ class RawEnd(asyncio.Protocol):
             return
         self.rounds_s.append(time.perf_counter() - self.started_s)
         if self.gate.number:
-            self.say()
+            self.send()
         else:
             self.median_s, self.rounds_s, self.playing = statistics.median(self.rounds_s), [], False
 

@@ -20,7 +20,7 @@ from strobe.protocol.values.log_entries import Begin
 from strobe.protocol.values.view import ChannelSpec, View
 from strobe.spark import Options, Pipeline, local_session, stop_local_session
 from strobe.spark.pipeline.output_tables import VERDICTS, Outputs
-from strobe.spark.pipeline.query import Watch
+from strobe.spark.pipeline.query import PipelineObserver
 from strobe.spark.schema import columns as c
 from strobe.storage import Store
 from strobe.storage.content.manifests import blobs_of
@@ -143,7 +143,7 @@ def _latency_s(folder: Path) -> tuple[float, float]:
             time.sleep(_LATENCY_PAUSE_S)
         done.set()
 
-    class UntilDone(Watch):
+    class UntilDone(PipelineObserver):
         def look(self) -> bool:
             return done.is_set()
 

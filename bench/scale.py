@@ -18,7 +18,7 @@ from bench.figures import Figure, at_most, shown
 from strobe import Channel, Process, System
 from strobe.protocol import PROTOCOLS, Policy
 from strobe.protocol.process.events import MarkerReceived
-from strobe.simulation.queues import Overtaking
+from strobe.simulation.queues import SimulatedOvertaking
 from strobe.simulation.world import World
 
 COMMAND = "python -m bench scale"
@@ -101,7 +101,7 @@ def _count_messages(world: World) -> Counter[str]:
     transmit, up, down = network.transmit, network.control_up, network.control_down
 
     def transmitted(channel, item):
-        counted["marker"] += isinstance(item, MarkerReceived | Overtaking)
+        counted["marker"] += isinstance(item, MarkerReceived | SimulatedOvertaking)
         transmit(channel, item)
 
     def said(process, item):

@@ -51,7 +51,7 @@ class Declares(msgspec.Struct, frozen=True):
     references: str | Sequence[str] = ()
 
 
-Place = str | int
+StorageBackend = str | int
 """Where a message has a field: under a name, or (of one that is encoded as an array) at a number."""
 
 
@@ -61,11 +61,11 @@ class MessageRule(msgspec.Struct, frozen=True, omit_defaults=True):
     Without a `tag` it is the only type there is.
     """
 
-    tag_place: Place | None = None
+    tag_place: StorageBackend | None = None
     tag: str | int | None = None
-    grants: bool | tuple[Place, ...] = False
-    requests: bool | tuple[Place, ...] = False
-    references: tuple[Place, ...] = ()
+    grants: bool | tuple[StorageBackend, ...] = False
+    requests: bool | tuple[StorageBackend, ...] = False
+    references: tuple[StorageBackend, ...] = ()
 
     def is_of(self, message: Any) -> bool:
         """Tell whether `message`, decoded to plain values, is of this type."""
@@ -139,11 +139,11 @@ def message_rules(types: Iterable[type]) -> tuple[MessageRule, ...]:
     return tuple(_rule(kind, declares) for kind, declares in declaring if isinstance(declares, Declares))
 
 
-def field_of(message: Any, place: Place) -> Any:
+def field_of(message: Any, backend: StorageBackend) -> Any:
     """Return a field of a message that was decoded to plain values; None where it has none."""
-    if isinstance(place, int):
-        return message[place] if isinstance(message, list) and place < len(message) else None
-    return message.get(place) if isinstance(message, dict) else None
+    if isinstance(backend, int):
+        return message[backend] if isinstance(message, list) and backend < len(message) else None
+    return message.get(backend) if isinstance(message, dict) else None
 
 
 def _rule(kind: Any, declares: Declares) -> MessageRule:
@@ -152,11 +152,11 @@ def _rule(kind: Any, declares: Declares) -> MessageRule:
     config = kind.__struct_config__
     first = int(config.tag is not None)  # in an array, the tag comes before the fields
     fields = msgspec.structs.fields(kind)
-    places: dict[str, Place] = {
+    places: dict[str, StorageBackend] = {
         field.name: number if config.array_like else field.encode_name for number, field in enumerate(fields, first)
     }
 
-    def chosen(names: str | Sequence[str]) -> tuple[Place, ...]:
+    def chosen(names: str | Sequence[str]) -> tuple[StorageBackend, ...]:
         wanted = (names,) if isinstance(names, str) else tuple(names)
         for name in wanted:
             if name not in places:
@@ -164,10 +164,10 @@ def _rule(kind: Any, declares: Declares) -> MessageRule:
                 raise UsageError(f"{kind.__name__} declares the field {name!r}, which it has not; fields: {known}")
         return tuple(places[name] for name in wanted)
 
-    def either(names: bool | str | Sequence[str]) -> bool | tuple[Place, ...]:
+    def either(names: bool | str | Sequence[str]) -> bool | tuple[StorageBackend, ...]:
         return names if isinstance(names, bool) else chosen(names)
 
-    tag_place: Place | None = None
+    tag_place: StorageBackend | None = None
     if config.tag is not None:
         tag_place = 0 if config.array_like else config.tag_field
     return MessageRule(

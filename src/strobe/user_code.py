@@ -22,7 +22,7 @@ _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platl
 _ASYNCIO = f"{Path(inspect.getfile(asyncio)).parent}/"
 
 
-class Carried(Exception):
+class CarriedError(Exception):
     """An exception that means something else to whoever awaits it, such as a cancellation; it is the cause of this."""
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ def carry(error: BaseException) -> BaseException:
     """Return `error`, raised in a thread, as it can be raised by `await`."""
     if not isinstance(error, StopIteration | asyncio.CancelledError | GeneratorExit):
         return error
-    carried = Carried()
+    carried = CarriedError()
     carried.__cause__ = error
     return carried
 
@@ -69,7 +69,7 @@ def place_of(error: BaseException) -> str | None:
     """Return file, line and function of the innermost place in the user's code, else a library's, else None."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
-    if isinstance(error, Carried) and error.__cause__ is not None:
+    if isinstance(error, CarriedError) and error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     for is_wanted in (is_users, _is_installed):

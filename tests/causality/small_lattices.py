@@ -15,7 +15,7 @@ from strobe.causality.lattice.enumeration import Budget, LexicalWalk
 from strobe.causality.lattice.order import States
 from strobe.causality.lattice.parts import Joined, Table, value_at
 from strobe.causality.lattice.paths import LevelWalk, guarded_path
-from strobe.causality.lattice.run import Run, clock_table
+from strobe.causality.lattice.run import TraceRun, clock_table
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Send, header_of
 from strobe.protocol.values.view import ChannelSpec, View
@@ -49,7 +49,7 @@ def random_trace(seed: int, wide: int = 5, long: int = 11) -> Trace:
     return Trace(header_of(View(1, names, channels)), lines)
 
 
-def all_states(run: Run) -> list[States]:
+def all_states(run: TraceRun) -> list[States]:
     """Every consistent cut, by trying all, in lexical order."""
     clocks = vector_clocks(run.trace)
     rows = [[[0] * len(run.lengths)] for _ in run.lengths]
@@ -64,7 +64,7 @@ def all_states(run: Run) -> list[States]:
     ]
 
 
-def avoidable(run: Run, cuts: list[States], good: set[States]) -> bool:
+def avoidable(run: TraceRun, cuts: list[States], good: set[States]) -> bool:
     """Whether there is a way from the first cut to the last that passes none of `good`."""
     free, reached = set(cuts) - good, set()
     fresh = {run.bottom} & free
@@ -74,7 +74,7 @@ def avoidable(run: Run, cuts: list[States], good: set[States]) -> bool:
     return run.top in reached
 
 
-def is_way(run: Run, steps: list[int], cuts: list[States], good: set[States]) -> bool:
+def is_way(run: TraceRun, steps: list[int], cuts: list[States], good: set[States]) -> bool:
     """Whether `steps` lead from the first cut to the last through consistent ones, and past `good`."""
     allowed, states = set(cuts) - good, run.bottom
     for process in steps:
@@ -100,7 +100,7 @@ class OneOf:
 def wrong_walks() -> Iterator[int]:
     """Yield the seeds whose lexical walk is not that of all consistent cuts."""
     for seed in range(RUNS):
-        run = Run(random_trace(seed))
+        run = TraceRun(random_trace(seed))
         walked = [tuple(row) for block in LexicalWalk(run, Budget(None)).blocks() for row in block.tolist()]
         if walked != all_states(run):
             yield seed
@@ -109,7 +109,7 @@ def wrong_walks() -> Iterator[int]:
 def wrong_levels() -> Iterator[int]:
     """Yield the seeds whose search by levels does not find a way exactly where there is one."""
     for seed in range(RUNS):
-        run = Run(random_trace(seed))
+        run = TraceRun(random_trace(seed))
         cuts = all_states(run)
         good = {cut for cut in cuts[1:] if random.Random(f"{seed} {cut}").random() < 0.5}
         steps, certain = LevelWalk(run, OneOf(good), 10**6).path()  # type: ignore[arg-type]
@@ -128,10 +128,10 @@ def wrong_clocks(kernels: object) -> Iterator[int]:
                 yield seed
 
 
-def random_conjunctions() -> Iterator[tuple[int, Run, list[States], dict[int, list[bool]], set[States]]]:
+def random_conjunctions() -> Iterator[tuple[int, TraceRun, list[States], dict[int, list[bool]], set[States]]]:
     """Yield seeds, runs, all their cuts, in which states some processes are good, and at which cuts all are."""
     for seed in range(RUNS):
-        run, chosen = Run(random_trace(seed, wide=3, long=18)), random.Random(-seed)
+        run, chosen = TraceRun(random_trace(seed, wide=3, long=18)), random.Random(-seed)
         cuts, rate = all_states(run), chosen.choice([0.3, 0.6, 0.8])
         tables = {
             process: [chosen.random() < rate for _ in range(length + 1)]
@@ -157,7 +157,7 @@ def wrong_slices(projection: ModuleType) -> Iterator[int]:
 def wrong_pairs(pairs: ModuleType) -> Iterator[int]:
     """Yield the seeds whose comparison of two processes is not found exactly if there is a consistent pair for it."""
     for seed in range(RUNS):
-        run, chosen = Run(random_trace(seed, wide=2, long=40)), random.Random(-seed)
+        run, chosen = TraceRun(random_trace(seed, wide=2, long=40)), random.Random(-seed)
         pool = chosen.choice([[0, 1, 2, 3], [0, 1, True, None], ["x", "y", 1, None, 1.5]])
         operator = chosen.choice(["==", "!=", "!=", "<", "<=", ">", ">="])
         if operator == "!=":

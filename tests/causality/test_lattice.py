@@ -30,8 +30,8 @@ from strobe.causality.lattice import compiled as compiling
 from strobe.causality.lattice import consistent_cuts, count_cuts, definitely, detection, enumeration, paths, possibly
 from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.paths import LevelWalk
-from strobe.causality.lattice.programs import Program, _compiled, _Load
-from strobe.causality.lattice.run import Run, clock_table
+from strobe.causality.lattice.programs import CompiledCondition, _compiled, _Load
+from strobe.causality.lattice.run import TraceRun, clock_table
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Record, Send, TraceStart, header_of
 from strobe.errors import MissingExtra, UsageError
@@ -99,7 +99,7 @@ class TestEnumeration:
 
 def test_the_search_by_levels_looks_at_every_cut_once() -> None:
     trace = grid(3, 29)
-    found = LevelWalk(Run(trace), OneOf({(29, 29, 29)}), 10**6)  # type: ignore[arg-type]
+    found = LevelWalk(TraceRun(trace), OneOf({(29, 29, 29)}), 10**6)  # type: ignore[arg-type]
     assert found.path() == (None, True)
     assert found.examined == 30**3
 
@@ -143,17 +143,19 @@ class TestGeneralConditions:
         trace = Trace(header, lines)
         expected = cuts_where(trace, compared)
         assert possibly(trace, compared).answer == bool(expected)
-        run = Run(trace)
+        run = TraceRun(trace)
         condition = Condition(run, compared)
         cuts = [tuple(cut.values()) for cut in all_cuts(trace)]
-        assert Program(condition.part).at_cuts(numpy.array(cuts)).tolist() == [condition.at(cut) for cut in cuts]
+        assert CompiledCondition(condition.part).at_cuts(numpy.array(cuts)).tolist() == [
+            condition.at(cut) for cut in cuts
+        ]
 
     @pytest.mark.parametrize("operator", ["==", "!=", ">"])
     @pytest.mark.parametrize("value", [1, 2**60, "up", None])
     def test_comparing_variables_of_any_kind_takes_no_python(self, operator: str, value: Value) -> None:
         header = header_of(View(1, ("a", "b"), ()))
         lines = [Internal(name, 1, payload=_told(x=value if name == "a" else value or "up")) for name in "ab"]
-        condition = Condition(Run(Trace(header, lines)), f"a.x {operator} b.x")
+        condition = Condition(TraceRun(Trace(header, lines)), f"a.x {operator} b.x")
         columns = [step.values for step in _compiled(condition.part) if isinstance(step, _Load)]
         assert [column.dtype.kind in "if" for column in columns] == [True, True]
 
@@ -339,9 +341,9 @@ def test_the_clock_kernel_computes_vector_clocks(trace: Trace) -> None:
 
 def test_large_traces_have_their_clocks_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = grid(2, 3)
-    slow = Run(trace).clocks
+    slow = TraceRun(trace).clocks
     monkeypatch.setattr("strobe.causality.lattice.run._STEPS_IN_PYTHON_MAX", 0)
-    assert Run(trace).clocks == slow
+    assert TraceRun(trace).clocks == slow
 
 
 def test_kernels_are_compiled_without_a_cache_where_there_is_no_place_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +390,7 @@ class TestTheChoiceOfKernels:
 
 
 def test_a_block_of_cuts_takes_no_more_memory_where_processes_are_many() -> None:
-    blocks = enumeration.LexicalWalk(Run(grid(2000, 1)), enumeration.Budget(1200)).blocks()
+    blocks = enumeration.LexicalWalk(TraceRun(grid(2000, 1)), enumeration.Budget(1200)).blocks()
     assert max(block.nbytes for block in blocks) <= 1 << 24
 
 

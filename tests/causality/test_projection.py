@@ -13,7 +13,7 @@ from strobe.causality.lattice import compiled as compiling
 from strobe.causality.lattice import definitely, detection, pairs, parts, paths, possibly, projection
 from strobe.causality.lattice.parts import Table
 from strobe.causality.lattice.projection import Projection
-from strobe.causality.lattice.run import Run
+from strobe.causality.lattice.run import TraceRun
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Send
 
@@ -210,7 +210,7 @@ def test_a_search_that_forgets_the_first_cut_is_noticed(monkeypatch: pytest.Monk
     assert noticed()
 
 
-def without_third_processes(run: Run, tables: list[Table]) -> Projection:
+def without_third_processes(run: TraceRun, tables: list[Table]) -> Projection:
     """The projection, with only the messages that went straight from one of its processes to another."""
     tables = list(tables)
     order = projection.projected(run, tables)
@@ -222,5 +222,5 @@ def without_third_processes(run: Run, tables: list[Table]) -> Projection:
             lines.append(line)
         elif isinstance(line, Receive):
             lines.append(Internal(line.process, line.position, payload=line.payload))
-    alone = Run(Trace(run.trace.header, lines))
+    alone = TraceRun(Trace(run.trace.header, lines))
     return Projection(run, order.processes, order.kept, projection.projected(alone, tables).clocks)

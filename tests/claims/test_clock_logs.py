@@ -6,14 +6,14 @@ import pytest
 from tests.causality.small_lattices import all_states, random_trace
 from tests.traces.clock_rules import broken_rules, change, clocks_of_some_run, named_for
 
-from strobe.causality.lattice.run import Run
+from strobe.causality.lattice.run import TraceRun
 from strobe.causality.trace import Trace
 from strobe.traces.clock_logs import ClockLogInvalid, read_log, to_log, to_trace
 
 
 def cuts_of(trace: Trace) -> set[frozenset[tuple[str, int]]]:
     """All consistent cuts; processes without an event in one are not named, since a log does not know them."""
-    run = Run(trace)
+    run = TraceRun(trace)
     return {
         frozenset((process, state) for process, state in zip(run.processes, cut, strict=True) if state)
         for cut in all_states(run)

@@ -13,7 +13,7 @@ from tests.causality.small_lattices import (
 )
 
 from strobe.causality.lattice import conjunctive, count_cuts, definitely, possibly
-from strobe.causality.lattice.run import Run
+from strobe.causality.lattice.run import TraceRun
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, header_of
 from strobe.protocol.values.view import View
@@ -32,7 +32,7 @@ def test_G3_conjunctions_are_decided_as_the_whole_lattice_decides_them() -> None
 
 
 def test_G3_possibly_gives_a_cut_at_which_the_condition_holds() -> None:
-    run = Run(random_trace(7))
+    run = TraceRun(random_trace(7))
     found = possibly(run.trace, "in_flight() == 2 and events(a) > 0")
     assert found.cut is not None
     assert tuple(found.cut.values()) in all_states(run)
@@ -40,7 +40,7 @@ def test_G3_possibly_gives_a_cut_at_which_the_condition_holds() -> None:
 
 
 def test_G3_an_avoiding_way_is_one() -> None:
-    run = Run(random_trace(7))
+    run = TraceRun(random_trace(7))
     cuts = all_states(run)
     good = OneOf({cut for cut in cuts if cut[0] == 1 and cut[1] == 1}).good
     found = definitely(run.trace, "events(a) == 1 and events(b) == 1")

@@ -30,7 +30,7 @@ def taken(protocol: str, kind: str, hashed_by: str = XXH3) -> Snapshot:
     network.take(0, 0)
     network.begin(1)
     while network.orders:
-        network.obey(0)
+        network.apply(0)
     network.calm_down()
     return network.complete()[0]
 

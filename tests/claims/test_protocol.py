@@ -26,11 +26,11 @@ from strobe.errors import ProtocolViolation
 from strobe.protocol import UNORDERED, ChandyLamport, LaiYang, Policy, Snapshot, SnapshotId, advise_interval_s
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
+    Dismiss,
     Halt,
     JoinWanted,
     LeaveWanted,
-    LetGo,
-    ProcessBlank,
+    ProcessWithoutState,
     SnapshotChosen,
     SnapshotWanted,
     TellOutcome,
@@ -67,7 +67,7 @@ def test_M1_a_snapshot_of_any_topology_completes_and_is_exact(channels: tuple[st
         if step % 10 == 5:
             network.begin(step)
         network.take(step, 0)
-        network.obey(step)
+        network.apply(step)
     network.calm_down()
     assert len(network.complete()) == len(network.begun) >= 4
     check_all(network)
@@ -150,7 +150,7 @@ def test_C6_overlapping_snapshots_are_told_apart_and_each_is_right() -> None:
     for step in range(30):
         network.send(step, step)
         network.begin(step)
-        network.obey(step)
+        network.apply(step)
         network.take(step, 0)
     assert max(len(machine.open) for machine in network.machines.values()) > 5
     network.calm_down()
@@ -219,8 +219,8 @@ def test_E2_a_view_frame_precedes_the_first_message_of_its_view_and_no_recording
 def test_E2_a_leaver_is_out_when_its_last_messages_were_received_and_a_crash_is_not_a_leave() -> None:
     desk = Desk(BOTH_WAYS)
     desk.hears(LeaveWanted("r"))
-    assert those(desk.drained(2, "r", "p"), LetGo) == []
-    assert those(desk.drained(2, "q"), LetGo) == [LetGo("r")]
+    assert those(desk.drained(2, "r", "p"), Dismiss) == []
+    assert those(desk.drained(2, "q"), Dismiss) == [Dismiss("r")]
     assert [after.processes for after in desk.views()] == [("p", "q")]
 
 
@@ -285,7 +285,7 @@ def test_E10_the_interval_is_advised_from_the_cost_and_the_failure_rate() -> Non
 
 def test_R1_a_new_epoch_fences_off_everything_older_and_aborts_what_is_open() -> None:
     desk = Desk(BOTH_WAYS, Policy(attempts_max=1))
-    desk.hears(SnapshotWanted(), ProcessBlank("q"), SnapshotChosen(None, None))
+    desk.hears(SnapshotWanted(), ProcessWithoutState("q"), SnapshotChosen(None, None))
     goal = msgspec.structs.replace(BOTH_WAYS, number=2)
     assert those(desk.orders, TellRestore) == [TellRestore(process, 2, goal, None) for process in "pqr"]
     desk.fragments(S1, "p", "q", "r")
@@ -297,7 +297,7 @@ def test_R1_a_new_epoch_fences_off_everything_older_and_aborts_what_is_open() ->
 def test_R1_a_process_that_makes_the_system_roll_back_again_and_again_is_stopped_with_a_report() -> None:
     desk = Desk(BOTH_WAYS, Policy(rollbacks_max=2))
     for _ in range(3):
-        desk.hears(ProcessBlank("q"), SnapshotChosen(None, None))
+        desk.hears(ProcessWithoutState("q"), SnapshotChosen(None, None))
     assert len([entry for entry in desk.log if isinstance(entry, EpochStart)]) == 2
     (halt,) = those(desk.orders, Halt)
     assert "process q has crashed again" in halt.report

@@ -161,17 +161,17 @@ class Hoarder(Clerk):
 class Poisoned(Clerk):
     """Fails after a while, and right after every restore."""
 
-    patience = 100
+    retry = 100
 
     def timer(self, ctx, name):
         super().timer(ctx, name)
-        self.patience -= 1
-        if not self.patience:
+        self.retry -= 1
+        if not self.retry:
             raise RuntimeError("there is poison in the state")
 
     def restore(self, state):
         super().restore(state)
-        self.patience = 1
+        self.retry = 1
 
 
 class OtherBook(msgspec.Struct):

@@ -28,12 +28,12 @@ from strobe.protocol.coordinator.messages import (
     AskToRecord,
     CommitSnapshot,
     CoordinatorEvent,
+    Dismiss,
     Drained,
     EntryLogged,
     FragmentArrived,
     JoinWanted,
     LeaveWanted,
-    LetGo,
     ProcessFailed,
     ProcessReturned,
     Recovered,
@@ -246,7 +246,7 @@ class Cluster:
                     del self.kept[known]
             case TellView(_, view):
                 self._tell(name, ViewInstalled(view))
-            case LetGo():
+            case Dismiss():
                 del self.machines[name]
 
     def _send(self) -> None:

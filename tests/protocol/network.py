@@ -106,7 +106,7 @@ class Network:
         event = FrameReceived(spec.id, item) if isinstance(item, Frame) else MarkerReceived(spec.id, item)
         self.tell(spec.target, event)
 
-    def obey(self, order: int, _: int = 0) -> None:
+    def apply(self, order: int, _: int = 0) -> None:
         """Let any one of the coordinator's orders arrive."""
         if self.orders:
             process, event = self.orders.pop(order % len(self.orders))
@@ -144,7 +144,7 @@ class Network:
     def calm_down(self) -> None:
         """Let everything arrive that is under way."""
         while self.orders or any(self.wires.values()) or any(self.restored.values()):
-            self.obey(0)
+            self.apply(0)
             self.take(0, 0)
 
     # What came out

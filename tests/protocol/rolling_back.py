@@ -8,8 +8,8 @@ from strobe.protocol import Policy, SnapshotId, View
 from strobe.protocol.coordinator.messages import (
     CoordinatorEffect,
     JoinWanted,
-    ProcessBlank,
     ProcessFailed,
+    ProcessWithoutState,
     SnapshotChosen,
     SnapshotWanted,
 )
@@ -37,7 +37,7 @@ def crash(desk: Desk, *processes: str) -> list[CoordinatorEffect]:
     """Processes lose their state and are there again."""
     effects = []
     for process in processes:
-        effects += desk.hears(ProcessFailed(process), ProcessBlank(process))
+        effects += desk.hears(ProcessFailed(process), ProcessWithoutState(process))
     return effects
 
 

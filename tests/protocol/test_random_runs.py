@@ -15,7 +15,7 @@ from strobe.protocol import FIFO, UNORDERED, ChannelSpec, Snapshot, View
 NAMES = ("a", "b", "c", "d")
 CHOICES = st.integers(0, 1_000)
 SENDING = ("send", "take", "take", "take")
-RECORDING = ("begin", "obey", "obey", "obey", "abort", "restart", "settle")
+RECORDING = ("begin", "apply", "apply", "apply", "abort", "restart", "settle")
 
 Step = tuple[str, int, int]
 
@@ -72,7 +72,7 @@ def test_lai_yang_is_consistent_and_exact_whatever_happens(view: View, run: list
 
 
 @examples(0.5)
-@given(topologies((FIFO,)), steps(*SENDING, "begin", "obey"), st.sampled_from(["chandy-lamport", "lai-yang"]))
+@given(topologies((FIFO,)), steps(*SENDING, "begin", "apply"), st.sampled_from(["chandy-lamport", "lai-yang"]))
 def test_nothing_is_left_behind_when_all_is_calm(view: View, run: list[Step], protocol: str) -> None:
     network = play(view, protocol, run)
     assert not network.captured

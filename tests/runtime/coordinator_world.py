@@ -100,7 +100,7 @@ class World:
         if node.sink and node.runs and self.outside.now_us // QUIET_US % 2 == 0:
             can.append(node.write)
         if node.to_let_out:
-            can.append(node.let_out)
+            can.append(node.dismissal)
         return can
 
     def _connect(self, node: Node) -> None:
@@ -109,12 +109,12 @@ class World:
         station.lines.append(node.connect())
 
     def _hear(self, node: Node, line: Line) -> None:
-        node.hear(line.to_node.popleft())
+        node.handle(line.to_node.popleft())
 
     # Faults, and what people do
 
     def _want(self) -> None:
-        self.coordinator.hear(SnapshotWanted())
+        self.coordinator.handle(SnapshotWanted())
 
     def _leave(self) -> None:
         process = self.random.choice(NAMES)
@@ -122,7 +122,7 @@ class World:
         if process not in self.coordinator.brain.view.processes or member is None or not member.connected:
             return
         try:
-            self.coordinator.hear(LeaveWanted(process))
+            self.coordinator.handle(LeaveWanted(process))
         except UsageError:
             return  # the last one cannot leave
         self.outside.note(f"{process} shall leave")
@@ -176,7 +176,7 @@ class World:
         end = store.state().next_position
         ours = EpochStart(store.known.epoch + 1, self.outside.now_us, reason="it did not read the log first")
         raw, _ = encode_entry(ours, end, store.entry_ref(end - 1).blake3, store.term - 1)
-        store.place.create(entry_name(end), [raw], ENTRY_STEPS)
+        store.backend.create(entry_name(end), [raw], ENTRY_STEPS)
         self.outside.note("somebody writes in a term that is over")
 
     def _restore(self) -> None:
@@ -184,7 +184,7 @@ class World:
         snapshot = self.random.choice(committed)
         self.outside.note(f"somebody asks for {snapshot or 'the newest'}")
         self.reasons_to_go_back += 1
-        self.coordinator.hear(RestoreWanted(snapshot, "somebody has asked for it"))
+        self.coordinator.handle(RestoreWanted(snapshot, "somebody has asked for it"))
 
     def _start_again(self, node: Node) -> None:
         """Start a program once more; one that has to join, and has let out output, with another file (R2)."""

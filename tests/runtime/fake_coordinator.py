@@ -52,11 +52,11 @@ class Link:
         self.news = asyncio.Condition()
         self._taken = 0
 
-    def say(self, *orders: msgspec.Struct) -> None:
+    def send(self, *orders: msgspec.Struct) -> None:
         """Give orders, so that they arrive together."""
         self.writer.write(b"".join(pack(order) for order in orders))
 
-    async def hear(self, kind: Any) -> Any:
+    async def handle(self, kind: Any) -> Any:
         """Return the next message of this kind, skipping others; fail where the connection ends before."""
         async with asyncio.timeout(PATIENCE_S), self.news:
             while True:
@@ -128,12 +128,12 @@ class FakeCoordinator:
         for name in names:
             self.restore(await self.registered(name), epoch, restored, **how)
         for name in names:
-            await self.links[name].hear(Drained)
+            await self.links[name].handle(Drained)
 
     def restore(
         self, link: Link, epoch: int, restored: str | None = None, view: View | None = None, **how: Any
     ) -> None:
-        link.say(self.order(link.register.process, epoch, restored, view, **how))
+        link.send(self.order(link.register.process, epoch, restored, view, **how))
 
     def order(
         self, name: str, epoch: int, restored: str | None = None, view: View | None = None, **how: Any
@@ -168,8 +168,8 @@ class FakeCoordinator:
         """Begin a snapshot."""
         begun = self.log_begin(initiator)
         for name in self.view.processes:
-            self.links[name].say(begun)
-        self.links[initiator].say(AskToRecord(initiator, begun.snapshot, self.view.number))
+            self.links[name].send(begun)
+        self.links[initiator].send(AskToRecord(initiator, begun.snapshot, self.view.number))
         return begun
 
     async def commit(self, begun: SnapshotBegun, *, tell: bool = True) -> str:
@@ -182,12 +182,12 @@ class FakeCoordinator:
         self.position += 1
         self.newest = str(begun.snapshot)
         for name in self.view.processes if tell else ():
-            self.links[name].say(TellOutcome(name, begun.snapshot, True))
+            self.links[name].send(TellOutcome(name, begun.snapshot, True))
         return self.newest
 
     async def stored(self, name: str, snapshot: SnapshotId) -> FragmentStored:
         while True:
-            part: FragmentStored = await self.links[name].hear(FragmentStored)
+            part: FragmentStored = await self.links[name].handle(FragmentStored)
             if part.snapshot == snapshot:
                 return part
 
@@ -204,7 +204,7 @@ class FakeCoordinator:
         assert isinstance(register, Register)
         link = Link(register, writer)
         header = self.store.header
-        link.say(Welcome(header.store, self.store.url, self.settings, self.epoch, SILENCE_S, self.term))
+        link.send(Welcome(header.store, self.store.url, self.settings, self.epoch, SILENCE_S, self.term))
         async with self._registered:
             self.links[register.process] = link
             self._registered.notify_all()
@@ -213,7 +213,7 @@ class FakeCoordinator:
         while message is not None:
             message = await _message(reader)
             if isinstance(message, Heartbeat):
-                link.say(HeartbeatHeard())
+                link.send(HeartbeatHeard())
             await link.note(message)
         writer.close()
         self._serving.discard(task)
@@ -221,7 +221,7 @@ class FakeCoordinator:
     def _tell_addresses(self) -> None:
         book = AddressBook({name: link.register.address for name, link in self.links.items()}, self.view.processes)
         for link in self.links.values():
-            link.say(book)
+            link.send(book)
 
     async def close(self) -> None:
         for name in list(self.running):

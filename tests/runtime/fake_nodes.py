@@ -158,9 +158,9 @@ class FakeNode:
             "pid": 42,
             "host": "here",
         }
-        self.say(Register(**(fields | how)))
+        self.send(Register(**(fields | how)))
 
-    def say(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self.writer.write(pack(message))
 
     def beat(self, position: int = 0, epoch: int = 1, claims: int = 0, **waiting_s: float) -> None:
@@ -168,9 +168,9 @@ class FakeNode:
         outgoing = {f"{self.process}->{to}": ChannelReport(0, 0, wait, full=True) for to, wait in waiting_s.items()}
         waiting = dict.fromkeys((f"{to}->{self.process}" for to in waiting_s), 500)
         beat = Heartbeat(self.process, epoch, position, 0.5, 1000, outgoing, {}, {"garbage": 1}, waiting_bytes=waiting)
-        self.say(msgspec.structs.replace(beat, claims=claims))
+        self.send(msgspec.structs.replace(beat, claims=claims))
 
-    async def hear(self, kind: Any) -> Any:
+    async def handle(self, kind: Any) -> Any:
         """Return the next message of this kind, skipping others; fail where the connection ends before."""
         async with asyncio.timeout(PATIENCE_S), self._news:
             while True:
@@ -186,13 +186,13 @@ class FakeNode:
         self._taken = len(self.heard)
 
     async def start_as_told(self) -> TellRestore:
-        told = await self.hear(TellRestore)
-        self.say(Drained(self.process, told.view.number))
+        told = await self.handle(TellRestore)
+        self.send(Drained(self.process, told.view.number))
         return told
 
     async def take_part(self, data: bytes = b"state", **changes: Any) -> tuple[SnapshotBegun, TellOutcome]:
         """Store a part of the next snapshot, and return how that ended."""
-        begun = await self.hear(SnapshotBegun)
+        begun = await self.handle(SnapshotBegun)
         self.store_part(begun, data, **changes)
         return begun, await self.outcome(begun.snapshot)
 
@@ -200,17 +200,17 @@ class FakeNode:
         view = self.running.coordinator.brain.view
         record = record_of(Store.open(self.running.coordinator.store_url), view, self.process, begun.position, data)
         record = msgspec.structs.replace(record, **changes)
-        self.say(FragmentStored(begun.snapshot, self.process, view.number, record))
+        self.send(FragmentStored(begun.snapshot, self.process, view.number, record))
 
     async def outcome(self, snapshot: SnapshotId) -> TellOutcome:
         while True:
-            told = await self.hear(TellOutcome)
+            told = await self.handle(TellOutcome)
             if told.snapshot == snapshot:
                 return told
 
     async def refused(self) -> Refused:
         """Return why it was turned away; the connection ends with it."""
-        refused = await self.hear(Refused)
+        refused = await self.handle(Refused)
         async with asyncio.timeout(PATIENCE_S):
             await self.ended.wait()
         return refused
@@ -265,7 +265,7 @@ async def both_alive(running: Running) -> tuple[FakeNode, FakeNode]:
 
 async def committed(running: Running, *nodes: FakeNode, data: bytes = b"state", **changes: Any) -> str:
     """Have these nodes take a snapshot together, and return its id."""
-    running.coordinator.hear(SnapshotWanted())
+    running.coordinator.handle(SnapshotWanted())
     outcomes = await asyncio.gather(*(node.take_part(data, **changes) for node in nodes))
     assert all(told.committed for _, told in outcomes), outcomes
     return str(outcomes[0][0].snapshot)

@@ -15,8 +15,8 @@ from strobe.protocol.process.events import Marker
 from strobe.runtime.links.codec import Hello, Refusal, marker_frame, messages_frame, view_frame
 from strobe.runtime.links.frame_builder import OpenFrame
 from strobe.runtime.links.handshake import refuse_hello
-from strobe.runtime.links.incoming_link import Inlet
-from strobe.runtime.links.outgoing_link import Outlet
+from strobe.runtime.links.incoming_link import IncomingLink
+from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.settings import NodeSettings
 
 SPEC = ChannelSpec("a->b", "a", "b")
@@ -64,7 +64,7 @@ class Source:
         self.said: list[object] = []
         self.rooms = 0
         self.refusals: list[tuple[str, str]] = []
-        self.outlet = Outlet(hello, settings, self._note_room, lambda *why: self.refusals.append(why))
+        self.outgoing_link = OutgoingLink(hello, settings, self._note_room, lambda *why: self.refusals.append(why))
         self._open = OpenFrame(SPEC.id, msgspec.msgpack.Encoder(), settings)
 
     def _note_room(self) -> None:
@@ -76,19 +76,19 @@ class Source:
             self._open.append(message)
         count, body = self._open.seal()
         wire = messages_frame(self.outgoing.seal(count, body, 0, 1))  # type: ignore[arg-type]
-        (self.outlet.write if now else self.outlet.put)(wire)
+        (self.outgoing_link.write if now else self.outgoing_link.put)(wire)
         self.said.append(list(messages))
         return len(wire)
 
     def mark(self, counter: int) -> None:
-        self.outlet.write(marker_frame(marker(counter)))
+        self.outgoing_link.write(marker_frame(marker(counter)))
         self.said.append(marker(counter))
 
     def overtake(self, counter: int) -> None:
-        self.outlet.overtake(msgspec.structs.replace(marker(counter), sent_count=self.outgoing.count))
+        self.outgoing_link.overtake(msgspec.structs.replace(marker(counter), sent_count=self.outgoing.count))
 
     def show_view(self) -> None:
-        self.outlet.write(view_frame(VIEW, self.outgoing.count))
+        self.outgoing_link.write(view_frame(VIEW, self.outgoing.count))
         self.said.append((VIEW, self.outgoing.count))
 
 
@@ -104,15 +104,15 @@ class Target:
         self.incoming = Incoming(SPEC)
         self.barriers: list[tuple[Marker, list[int]]] = []
         self.counts_at_barriers: list[int] = []
-        self.inlets: dict[str, Inlet] = {}
+        self.incoming_links: dict[str, IncomingLink] = {}
         self.admitted = 0
         self.later: set[str] = set()
 
     @property
-    def inlet(self) -> Inlet:
-        return self.inlets[SPEC.id]
+    def incoming_link(self) -> IncomingLink:
+        return self.incoming_links[SPEC.id]
 
-    def admit(self, hello: Hello) -> Inlet | Refusal:
+    def admit(self, hello: Hello) -> IncomingLink | Refusal:
         refusal = refuse_hello(hello, SYSTEM, EPOCH)
         if refusal is not None:
             return refusal
@@ -121,21 +121,21 @@ class Target:
         if hello.channel != SPEC.id:
             return Refusal("unknown channel", final=True)
         self.admitted += 1
-        return self.inlets.setdefault(hello.channel, Inlet(hello.channel, self.settings))
+        return self.incoming_links.setdefault(hello.channel, IncomingLink(hello.channel, self.settings))
 
-    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+    def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         self.incoming.accept(frame, "b")
         self.frames.append(frame)
         self.heard.append(msgspec.msgpack.decode(frame.body))
         if self.consumes:
-            inlet.consumed(wire_bytes)
+            incoming_link.consumed(wire_bytes)
         else:
             self.waiting.append(wire_bytes)
 
-    def take_marker(self, inlet: Inlet, said: Marker) -> None:
+    def take_marker(self, incoming_link: IncomingLink, said: Marker) -> None:
         self.heard.append(said)
 
-    def take_barrier(self, inlet: Inlet, said: Marker, overtaken: tuple[Frame, ...] | None) -> None:
+    def take_barrier(self, incoming_link: IncomingLink, said: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         """Note the barrier, and the ordinals of all that it says was sent before it and has not come."""
         self.barriers.append((said, [ordinal for frame in overtaken for ordinal in frame.ordinals]))
         self.counts_at_barriers.append(self.incoming.count)
@@ -143,13 +143,13 @@ class Target:
     def taken(self) -> bool:
         return True
 
-    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
+    def take_view(self, incoming_link: IncomingLink, view: View, sent_count: int) -> None:
         self.heard.append((view, sent_count))
 
     def consume(self, count: int) -> None:
         """The process receives the messages of the oldest `count` frames."""
         for wire_bytes in self.waiting[:count]:
-            self.inlet.consumed(wire_bytes)
+            self.incoming_link.consumed(wire_bytes)
         del self.waiting[:count]
 
 

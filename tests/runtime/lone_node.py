@@ -52,7 +52,7 @@ class LoneNode:
     def ask(self, counter: int = 1, **_: Any) -> SnapshotBegun:
         """Have b record."""
         begun = self.begin_snapshot(counter)
-        self.link.say(begun, AskToRecord("b", begun.snapshot, 1))
+        self.link.send(begun, AskToRecord("b", begun.snapshot, 1))
         return begun
 
     async def recorded(self, counter: int = 1) -> SnapshotBegun:
@@ -78,9 +78,9 @@ async def lone_node(
         identity = coordinator.store.header.store
         hello = Hello(system=identity, epoch=EPOCH, source="a", channel="a->b", incarnation=1)
         source = Source(NodeSettings(**settings), hello)
-        source.outlet.reach(tuple(coordinator.links["b"].register.address))  # type: ignore[arg-type]
-        await until(lambda: source.outlet.connected)
+        source.outgoing_link.reach(tuple(coordinator.links["b"].register.address))  # type: ignore[arg-type]
+        await until(lambda: source.outgoing_link.connected)
         try:
             yield LoneNode(coordinator, host, source)
         finally:
-            source.outlet.close()
+            source.outgoing_link.close()

@@ -13,10 +13,10 @@ from tests.runtime.modelled_outside import WITH_OUTPUT, Line, Outside, Wrong
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
+    Dismiss,
     Drained,
-    LetGo,
     Released,
-    TellBlank,
+    Reset,
     TellOutcome,
     TellRestore,
     TellView,
@@ -60,7 +60,7 @@ class Node:
         # How far its output goes, once it leaves and all of that is durable.
         self.staged: int | None = None
         # What it was told to let out after it left, and whether that is still to be done.
-        self.told_to_let_out: LetGo | None = None
+        self.told_to_let_out: Dismiss | None = None
         self.to_let_out = False
         self._told_in_term = 0
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
@@ -130,7 +130,7 @@ class Node:
 
     # What it is told
 
-    def hear(self, message: Any) -> None:
+    def handle(self, message: Any) -> None:
         match message:
             case Welcome():
                 self._welcomed(message)
@@ -138,11 +138,11 @@ class Node:
                 self._refused(message)
             case TellRestore():
                 self._restore(message)
-            case TellBlank():
+            case Reset():
                 self._undone()
             case TellView():
                 self._told_view(message.view)
-            case LetGo():
+            case Dismiss():
                 self._let_go(message)
             case SnapshotBegun() if message.snapshot.epoch == self.epoch:
                 self._begun[message.snapshot] = message
@@ -233,7 +233,7 @@ class Node:
         self._begin(self._current_epoch, view)
         self._say(Drained(self.process, view.number))
 
-    def _let_go(self, told: LetGo) -> None:
+    def _let_go(self, told: Dismiss) -> None:
         if self.sink in told.sinks:
             self.told_to_let_out, self.to_let_out, self._told_in_term = told, True, self.term
             return  # it ends when it has done so, and is told once more
@@ -243,7 +243,7 @@ class Node:
         self.has_ended = True
         self.hang_up()
 
-    def let_out(self) -> None:
+    def dismissal(self) -> None:
         assert self.told_to_let_out is not None
         assert self.sink is not None
         position, self.to_let_out = self.told_to_let_out.sinks[self.sink], False

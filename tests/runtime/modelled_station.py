@@ -10,8 +10,8 @@ from tests.runtime.stepped_coordinator import SteppedCoordinator
 from strobe.errors import TakenOver
 from strobe.protocol.coordinator.messages import TimePassed
 from strobe.protocol.values.log_entries import Term
-from strobe.runtime.coordinator.log_writer import Logged, Told
-from strobe.runtime.coordinator.node_sessions import Reception
+from strobe.runtime.coordinator.log_writer import Appended, LogResult
+from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.messages.control import Refused, Register
 
 
@@ -21,7 +21,7 @@ class Station:
     def __init__(self, outside: Outside) -> None:
         self.lines: list[Line] = []
         self.coordinator = SteppedCoordinator(outside)
-        self.reception = Reception(self.coordinator)
+        self.sessions = NodeSessions(self.coordinator)
         # Another one was started while this one was stopped, which lasts until then.
         self.is_former = False
         self.stopped_until_us = 0
@@ -32,7 +32,7 @@ class Station:
 
     def what_can_happen(self, store_pace: int) -> list[Callable[[], None]]:
         """What it can do next, things that are more likely more than once."""
-        can: list[Callable[[], None]] = [partial(self.coordinator.hear, TimePassed())]
+        can: list[Callable[[], None]] = [partial(self.coordinator.handle, TimePassed())]
         if self.coordinator.stepped.jobs:
             can += [self._do_one] * store_pace
         elif self.is_former:  # the one that leads reads the log often enough
@@ -53,9 +53,9 @@ class Station:
             for line in self.lines:
                 line.cut(with_last_words=False)
 
-    def _check_told(self, told: Told) -> None:
+    def _check_told(self, told: LogResult) -> None:
         """Whatever a coordinator writes itself, it writes as the one that leads (S1)."""
-        if self.is_former and isinstance(told, Logged) and not told.foreign and not isinstance(told.entry, Term):
+        if self.is_former and isinstance(told, Appended) and not told.foreign and not isinstance(told.entry, Term):
             raise Wrong(f"another one leads, and one of term {self.coordinator.term} has written {told.entry} (S1)")
 
     def _read(self, line: Line) -> None:
@@ -65,16 +65,16 @@ class Station:
             return
         self.lines.remove(line)
         if line.member is not None:
-            self.reception.lost(line.member, line, "its connection is gone")  # type: ignore[arg-type]
+            self.sessions.lost(line.member, line, "its connection is gone")  # type: ignore[arg-type]
 
     def _take_in(self, line: Line, message: Any) -> None:
         if isinstance(message, Register):
             self._let_in(line, message)
         elif line.member is not None and line.member.connection is line:
-            self.reception.heard(line.member, message)
+            self.sessions.heard(line.member, message)
 
     def _let_in(self, line: Line, register: Register) -> None:
-        answer = self.reception.registered(register, line)  # type: ignore[arg-type]
+        answer = self.sessions.registered(register, line)  # type: ignore[arg-type]
         if isinstance(answer, Refused):
             line.send(answer)
             line.close()

@@ -15,7 +15,7 @@ from strobe.protocol.coordinator.lifecycle import Lifecycle
 from strobe.protocol.coordinator.messages import EntryLogged, Recovered
 from strobe.protocol.values.log_entries import Commit, EpochStart, Void
 from strobe.runtime.coordinator.coordinator import Coordinator
-from strobe.runtime.coordinator.log_writer import LogDesk, Logged, Told
+from strobe.runtime.coordinator.log_writer import Appended, CoordinatorLog, LogResult
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.settings import CoordinatorSettings
 
@@ -36,18 +36,18 @@ class SteppedClock:
 class SteppedStore:
     """Stands for the store's thread: jobs in order, each done when the world says so."""
 
-    def __init__(self, outside: Outside, take: Callable[[Told], None]) -> None:
+    def __init__(self, outside: Outside, take: Callable[[LogResult], None]) -> None:
         self.problem: str | None = None
-        self.desk = LogDesk(outside.store_url, lambda: outside.now_us, _fail_where_there_is_a_problem)
+        self.desk = CoordinatorLog(outside.store_url, lambda: outside.now_us, _fail_where_there_is_a_problem)
         self.desk.open(outside.identity)
-        keep_removed(self.desk.store.place)
-        self.jobs: deque[Callable[[], list[Told]]] = deque()
+        keep_removed(self.desk.store.backend)
+        self.jobs: deque[Callable[[], list[LogResult]]] = deque()
         # Called with whatever a job tells.
-        self.on_told: Callable[[Told], None] = lambda told: None
+        self.on_told: Callable[[LogResult], None] = lambda told: None
         self._outside = outside
         self._take = take
 
-    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
+    def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> None:
         self.jobs.append(partial(job, *arguments))
 
     def do_one(self) -> None:
@@ -64,8 +64,8 @@ class SteppedStore:
         for told in self.desk.lead(coordinator):
             self._take(told)
 
-    def _check(self, told: Told) -> None:
-        entry = told.entry if isinstance(told, Logged) else None
+    def _check(self, told: LogResult) -> None:
+        entry = told.entry if isinstance(told, Appended) else None
         if isinstance(entry, EpochStart):
             self._outside.epoch = max(self._outside.epoch, entry.epoch)
             self._outside.note(f"epoch {entry.epoch} from {entry.restored}: {entry.reason}")
@@ -87,7 +87,7 @@ class SteppedCoordinator(Coordinator):
         self.stepped.take_over("one of several")
         self.identity = outside.identity
         brain, position = copy.deepcopy(self.brain), self.state.next_position
-        self.hear(Recovered())
+        self.handle(Recovered())
         if brain.recovering and self.stepped.desk.store.resume() is not None:
             _compare(brain, _read_from_the_beginning(self, position), outside.now_us)
 

@@ -15,7 +15,7 @@ from strobe.runtime.event_log import ERROR, EventLog
 
 def lines_of(event: str, *, as_json: bool = False, **facts: object) -> list[str]:
     stream = io.StringIO()
-    EventLog(stream, as_json=as_json).say(event, ERROR, **facts)
+    EventLog(stream, as_json=as_json).emit(event, ERROR, **facts)
     assert stream.getvalue().endswith("\n")
     return stream.getvalue().removesuffix("\n").split("\n")
 

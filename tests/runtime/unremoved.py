@@ -6,22 +6,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from strobe.storage import Store
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import HEADER, LOG
 
 
-def keep_removed(place: Place) -> None:
+def keep_removed(backend: StorageBackend) -> None:
     """Have what is removed from the log of a store go into its copy first."""
-    remove = place.remove
+    remove = backend.remove
 
     def keeping(names: Iterable[str]) -> None:
         doomed = list(names)
         for name in doomed:
             if name.startswith(f"{LOG}/"):
-                _keep(Path(place.url), name)
+                _keep(Path(backend.url), name)
         remove(doomed)
 
-    place.remove = keeping  # type: ignore[method-assign]
+    backend.remove = keeping  # type: ignore[method-assign]
 
 
 def whole_log(url: str) -> Store:

@@ -93,7 +93,7 @@ def parallel_channels(protocol: str) -> System:
     return System({"a": Player(), "b": Player()}, channels, [Coin, Note], protocol, coins)
 
 
-class Want(msgspec.Struct, tag=True):
+class PendingSnapshot(msgspec.Struct, tag=True):
     declares = Declares(requests=True)
 
 
@@ -121,7 +121,7 @@ class Clerk(Process):
         desk = self.desk
         desk.wanting, desk.meals = name == "want", desk.meals + (name == "done")
         if desk.wanting:
-            ctx.send(f"{ctx.name}->{self.other}", Want())
+            ctx.send(f"{ctx.name}->{self.other}", PendingSnapshot())
         else:
             for _ in range(1 + desk.asked):
                 self.give(ctx)
@@ -139,7 +139,7 @@ class Clerk(Process):
         elif desk.keys:
             self.give(ctx)
             if desk.wanting:
-                ctx.send(f"{ctx.name}->{self.other}", Want())
+                ctx.send(f"{ctx.name}->{self.other}", PendingSnapshot())
 
     def give(self, ctx: Any) -> None:
         self.desk.keys -= 1
@@ -156,7 +156,7 @@ class Clerk(Process):
 
 
 def clerks() -> System:
-    return System({"a": Clerk("b"), "b": Clerk("a")}, [Channel("a", "b"), Channel("b", "a")], [Want, Key])
+    return System({"a": Clerk("b"), "b": Clerk("a")}, [Channel("a", "b"), Channel("b", "a")], [PendingSnapshot, Key])
 
 
 class Plea(msgspec.Struct, tag=True):

@@ -14,7 +14,7 @@ import threading
 from strobe.spark import Options, Pipeline, local_session
 from strobe.spark.pipeline import output_tables
 from strobe.spark.pipeline.alerts import AlertHooks
-from strobe.spark.pipeline.batch import Step
+from strobe.spark.pipeline.batch import BatchStep
 from strobe.spark.pipeline.invariants import read_invariants
 
 BATCH_SNAPSHOTS = 3
@@ -26,14 +26,14 @@ def kill(*_: object) -> None:
 
 
 def main(store: str, to: str, invariants: str, alerts: str, *kill_at: str) -> None:
-    def at(step: Step, batch_id: int) -> None:
+    def at(step: BatchStep, batch_id: int) -> None:
         if list(kill_at[1:]) != [str(batch_id)]:
             return
         if kill_at[0] == step:
             kill()
-        if kill_at[0] == IN_JOB and step == Step.BEGUN:
+        if kill_at[0] == IN_JOB and step == BatchStep.BEGUN:
             threading.Timer(0.1, kill).start()
-        if kill_at[0] == IN_WRITE and step == Step.EVALUATED:
+        if kill_at[0] == IN_WRITE and step == BatchStep.EVALUATED:
             output_tables._sync = kill
 
     options = Options(

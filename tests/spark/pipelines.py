@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from strobe.spark.pipeline.output_tables import TABLES
-from strobe.spark.pipeline.query import Options, Pipeline, Watch
+from strobe.spark.pipeline.query import Options, Pipeline, PipelineObserver
 
 CONSERVATION = """-- name: conservation
 -- description: The balances of a sample are 150 in all.
@@ -20,7 +20,7 @@ WHERE total <> 150
 
 
 def judge_once(
-    spark: SparkSession, store: Path | str, to: Path, watch: Watch | None = None, **options: Any
+    spark: SparkSession, store: Path | str, to: Path, watch: PipelineObserver | None = None, **options: Any
 ) -> Pipeline:
     Pipeline(spark, store, to, Options(**options)).run(once=True, watch=watch)
 

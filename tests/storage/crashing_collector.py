@@ -30,7 +30,7 @@ def main(url: str, every: int, fatal: int) -> None:
                 super().remove([name])
 
     store = Store.open(url, on_step=count, checkpoint_every=every)
-    store.place.__class__ = Counted
+    store.backend.__class__ = Counted
     collect(store)
     sys.exit(f"there are {steps} steps")
 

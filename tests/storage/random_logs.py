@@ -138,7 +138,7 @@ def write_log(store: Store, seed: int, count: int) -> None:
 
 def checkpointed_store(root: Path, seed: int, count: int, every: int) -> Path:
     """Make a store at `root` with such a log, and with every checkpoint that comes due."""
-    store = Store(Store.create(root, identity="0" * 32).place, checkpoint_every=every)
+    store = Store(Store.create(root, identity="0" * 32).backend, checkpoint_every=every)
     for position, entry in enumerate(RandomLog(seed).entries(count)):
         store.append(entry, position)
         store.write_checkpoint()
@@ -148,6 +148,6 @@ def checkpointed_store(root: Path, seed: int, count: int, every: int) -> Path:
 if __name__ == "__main__":
     os.fsync = lambda descriptor: None  # type: ignore[assignment]  # nobody pulls the plug
     for seed in range(6):
-        written = Store(Store.create(f"{sys.argv[1]}/{seed}", identity="0" * 32).place, checkpoint_every=20)
+        written = Store(Store.create(f"{sys.argv[1]}/{seed}", identity="0" * 32).backend, checkpoint_every=20)
         write_log(written, seed, 60)
         assert written.write_checkpoint() is not None

@@ -122,7 +122,7 @@ def begin(store: Store, counter: int, parent: str | None = None, epoch: int = 1)
 def large_blob_that_goes_once_its_size_is_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> BlobRef:
     """Write a blob that somebody collects in the middle of the next reading."""
     ref = store.write_blob(begin(store, 1), bytes(MAPPED_BYTES_MIN))
-    monkeypatch.setattr(store.blobs, "check_size", lambda ref: store.place.remove([blob_name(ref)]))
+    monkeypatch.setattr(store.blobs, "check_size", lambda ref: store.backend.remove([blob_name(ref)]))
     return ref
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from strobe.causality.trace import EventRef, Trace
-from strobe.causality.trace_tables import ChannelTable
+from strobe.causality.trace_tables import ChannelLines
 from strobe.errors import SnapshotIncomplete, SnapshotNotFound, StrobeError, UsageError
 
 Cut = Mapping[str, int]
@@ -121,7 +121,7 @@ def latest_consistent_cut(trace: Trace, upper: Cut) -> dict[str, int]:
     the events that are dropped have a cause outside `upper`, or one that was dropped before.
     """
     positions = check_cut(trace, upper)
-    outgoing: dict[str, list[tuple[str, ChannelTable]]] = {process: [] for process in trace.processes}
+    outgoing: dict[str, list[tuple[str, ChannelLines]]] = {process: [] for process in trace.processes}
     for channel, table in _channels(trace):
         spec = trace.channels[channel]
         outgoing[spec.source].append((spec.target, table))
@@ -193,7 +193,7 @@ def _orphans(trace: Trace, positions: Cut) -> Iterator[Orphan]:
                 yield Orphan(channel, ordinal, trace.event_at(sending), trace.event_at(line))
 
 
-def _channels(trace: Trace) -> Iterable[tuple[str, ChannelTable]]:
+def _channels(trace: Trace) -> Iterable[tuple[str, ChannelLines]]:
     return zip(trace.channels, trace.tables.channels, strict=True)
 
 
@@ -202,12 +202,12 @@ def _count(trace: Trace, lines: "array[int]", position: int) -> int:
     return bisect_right(lines, position, key=trace.tables.position.__getitem__)
 
 
-def _sent(trace: Trace, table: ChannelTable, position: int) -> int:
+def _sent(trace: Trace, table: ChannelLines, position: int) -> int:
     """Return how many messages of a channel its source had sent after `position` events."""
     return table.base + _count(trace, table.sends, position)
 
 
-def _first_beyond(trace: Trace, table: ChannelTable, ordinal: int) -> int:
+def _first_beyond(trace: Trace, table: ChannelLines, ordinal: int) -> int:
     """Return the place among the receives of the first one of a message above `ordinal`."""
     if table.fifo:
         return max(0, ordinal - table.received_base)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.declarations import NOTHING, Declared, MessageRule, Place, field_of
+from strobe.declarations import NOTHING, Declared, MessageRule, StorageBackend, field_of
 from strobe.errors import UNREADABLE, SnapshotCorrupt
 from strobe.protocol.values.fragment import Snapshot
 from strobe.protocol.values.frames import InFlight
@@ -124,14 +124,14 @@ def _declaring(
                     yield message, rule
 
 
-def _meant(message: Any, declared: bool | tuple[Place, ...], sender: str) -> Iterator[str]:
+def _meant(message: Any, declared: bool | tuple[StorageBackend, ...], sender: str) -> Iterator[str]:
     if isinstance(declared, tuple):
         yield from _names(message, declared)
     elif declared:
         yield sender
 
 
-def _names(message: Any, places: tuple[Place, ...]) -> Iterator[str]:
+def _names(message: Any, places: tuple[StorageBackend, ...]) -> Iterator[str]:
     """Yield the names in some fields: texts, and lists of them however nested."""
     found = [field_of(message, place) for place in places]
     while found:

@@ -22,7 +22,7 @@ from itertools import chain
 import msgspec
 
 from strobe.causality.pictures import Picture
-from strobe.causality.waiting import Waiting
+from strobe.causality.waiting import WaitGraph
 from strobe.protocol.values.view import finishing_order
 
 NAMED_MAX = 10
@@ -111,10 +111,10 @@ class Garbage(msgspec.Struct, frozen=True):
 
 def deadlock(picture: Picture) -> Deadlock:
     """Return who is deadlocked in `picture`, and how that can be seen."""
-    waiting = Waiting(picture, timeouts_end=True)
+    waiting = WaitGraph(picture, timeouts_end=True)
     waits = {process: tuple(sorted(waiting.in_vain(process))) for process in waiting.stuck}
     needed = {process: sorted(waiting.needed(process)) for process in waits}
-    at_most = Waiting(picture, timeouts_end=False).stuck if waiting.times_out else ()
+    at_most = WaitGraph(picture, timeouts_end=False).stuck if waiting.times_out else ()
     until_timeout = tuple(process for process in at_most if process not in waits)
     return Deadlock(waits, tuple(_closed_components(needed)), until_timeout)
 

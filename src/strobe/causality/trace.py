@@ -19,7 +19,7 @@ import msgspec
 from strobe.causality.trace_check import Violation, find_violations
 from strobe.causality.trace_lines import Internal, Line, Receive, Record, Send, TraceHeader, decode_trace
 from strobe.causality.trace_order import causal_order
-from strobe.causality.trace_tables import Columns, FindPlace, Tables
+from strobe.causality.trace_tables import Columns, FindPlace, TraceTables
 from strobe.errors import UsageError
 from strobe.protocol.values.view import ChannelSpec
 
@@ -81,7 +81,7 @@ class Trace:
         self.name = name
         self.processes = header.processes
         self.channels: dict[str, ChannelSpec] = {channel.id: channel for channel in header.channels}
-        self.tables = Tables(header, lines, columns, find_place)
+        self.tables = TraceTables(header, lines, columns, find_place)
         self._violations: tuple[Violation, ...] | None = None
         self._order: array[int] | None = None
 

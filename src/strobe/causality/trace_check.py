@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from strobe.causality.trace_order import causal_order, cause, cycles
-from strobe.causality.trace_tables import FIRST_LINE, NOBODY, RECEIVE, SEND, ChannelTable, ProcessTable, Tables
+from strobe.causality.trace_tables import FIRST_LINE, NOBODY, RECEIVE, SEND, ChannelLines, ProcessEvents, TraceTables
 
 _CYCLE_EVENTS_MAX = 8
 
@@ -47,7 +47,7 @@ class Violation(msgspec.Struct, frozen=True):
         return f"{place}: {self.process}, position {self.position}{channel}: {self.problem}"
 
 
-def find_violations(tables: Tables, process_count: int) -> list[Violation]:
+def find_violations(tables: TraceTables, process_count: int) -> list[Violation]:
     """Return every violation, in the order of the lines. The header names the first `process_count` processes."""
     check = _Check(tables, process_count)
     found = [*check.names(), *check.events(), *check.sends()]
@@ -59,7 +59,7 @@ def find_violations(tables: Tables, process_count: int) -> list[Violation]:
 
 
 class _Check:
-    def __init__(self, tables: Tables, process_count: int) -> None:
+    def __init__(self, tables: TraceTables, process_count: int) -> None:
         self.tables = tables
         self.known_processes = tables.processes[:process_count]
         self.known_channels = [table for table in tables.channels if table.source != NOBODY]
@@ -91,7 +91,7 @@ class _Check:
         for table in self.known_processes:
             yield from self._positions(table)
 
-    def _positions(self, table: ProcessTable) -> Iterator[Violation]:
+    def _positions(self, table: ProcessEvents) -> Iterator[Violation]:
         position = self.tables.position
         highest = table.base
         for index in (table.lines[start] for start in table.starts):
@@ -124,15 +124,15 @@ class _Check:
                 begin = table.received_base
                 yield from self._disorder(of_sent, sorted(sent), "received", table.fifo, begin)
 
-    def _no_send(self, ordinal: int, table: ChannelTable) -> str:
+    def _no_send(self, ordinal: int, table: ChannelLines) -> str:
         if ordinal <= table.base:
             return f"message {ordinal} is received, but it was received before the trace begins"
         return f"message {ordinal} is received but was never sent"
 
-    def _sends_are_regular(self, table: ChannelTable) -> bool:
+    def _sends_are_regular(self, table: ChannelLines) -> bool:
         return self._ordinals(table.sends) == array("q", range(table.base + 1, table.sent_count + 1))
 
-    def _receives_are_regular(self, table: ChannelTable) -> bool:
+    def _receives_are_regular(self, table: ChannelLines) -> bool:
         """Whether nothing can be wrong with the receives of this channel; quick, and true of most channels."""
         if not self._sends_are_regular(table):
             return False
@@ -174,7 +174,7 @@ class _Check:
             starts = (self.tables.position[table.lines[start]] for start in table.starts)
             yield from self._records_of(table, max(starts, default=table.base))
 
-    def _records_of(self, table: ProcessTable, event_count: int) -> Iterator[Violation]:
+    def _records_of(self, table: ProcessEvents, event_count: int) -> Iterator[Violation]:
         first: dict[int, int] = {}
         highest = table.base
         for index in table.records:

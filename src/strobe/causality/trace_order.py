@@ -10,10 +10,10 @@ sent counts as having no cause.
 from array import array
 from collections.abc import Iterator
 
-from strobe.causality.trace_tables import RECEIVE, Tables
+from strobe.causality.trace_tables import RECEIVE, TraceTables
 
 
-def causal_order(tables: Tables) -> "tuple[array[int], dict[int, int]]":
+def causal_order(tables: TraceTables) -> "tuple[array[int], dict[int, int]]":
     """Return the first line of every event in a causal order, and what has no place in one.
 
     The latter is, for each process with events on a cycle or behind one, the line of the first that receives what is
@@ -25,21 +25,21 @@ def causal_order(tables: Tables) -> "tuple[array[int], dict[int, int]]":
     return _sort_topologically(tables)
 
 
-def cause(tables: Tables, line: int) -> int | None:
+def cause(tables: TraceTables, line: int) -> int | None:
     """Return the line that sent what was received in `line`, if it is a receive and that is in the trace."""
     if tables.kind[line] != RECEIVE:
         return None
     return tables.channels[tables.subject[line]].send_of(tables.ordinal[line])
 
 
-def receives(tables: Tables, first_line: int) -> tuple[int, ...]:
+def receives(tables: TraceTables, first_line: int) -> tuple[int, ...]:
     """Return the lines of an event that may have a cause: its first, and further receives."""
     if not tables.further_receives:
         return (first_line,)
     return (first_line, *tables.further_receives.get(first_line, ()))
 
 
-def cycles(tables: Tables, blocked: dict[int, int]) -> Iterator[list[int]]:
+def cycles(tables: TraceTables, blocked: dict[int, int]) -> Iterator[list[int]]:
     """Yield every cycle that keeps the `blocked` events out of the order, as a line that receives of each."""
     seen: set[int] = set()
     for process in blocked:
@@ -52,14 +52,14 @@ def cycles(tables: Tables, blocked: dict[int, int]) -> Iterator[list[int]]:
             yield [blocked[member] for member in path[path.index(process) :]]
 
 
-def _waits_for(tables: Tables, line: int) -> int:
+def _waits_for(tables: TraceTables, line: int) -> int:
     """Return the process whose message a blocked event received; it is blocked too, at that sending or before it."""
     sending = cause(tables, line)
     assert sending is not None, "an event without a cause is never blocked"
     return tables.process[sending]
 
 
-def _file_order_is_causal(tables: Tables) -> bool:
+def _file_order_is_causal(tables: TraceTables) -> bool:
     """Whether every receive stands behind its send. Then ordering events by their first lines is causal.
 
     For the sending event begins no later than the line of the send, and a receive is the first line of its event. Where
@@ -75,7 +75,7 @@ def _file_order_is_causal(tables: Tables) -> bool:
     return True
 
 
-def _sort_topologically(tables: Tables) -> "tuple[array[int], dict[int, int]]":
+def _sort_topologically(tables: TraceTables) -> "tuple[array[int], dict[int, int]]":
     """Run each process on until it needs a message that is not sent yet; who sends it takes it up again."""
     order = array("q")
     done = [table.base for table in tables.processes]
@@ -100,13 +100,13 @@ def _sort_topologically(tables: Tables) -> "tuple[array[int], dict[int, int]]":
     return order, blocked
 
 
-def _is_sent(tables: Tables, line: int, done: list[int]) -> bool:
+def _is_sent(tables: TraceTables, line: int, done: list[int]) -> bool:
     """Whether what `line` receives, if it receives, was sent in the events that are `done`."""
     sending = cause(tables, line)
     return sending is None or tables.position[sending] <= done[tables.process[sending]]
 
 
-def _events_from(tables: Tables, process: int, count: int) -> Iterator[int]:
+def _events_from(tables: TraceTables, process: int, count: int) -> Iterator[int]:
     """Yield the first lines of the events of `process` behind its first `count`."""
     table = tables.processes[process]
     for place in range(count, len(table.starts)):

@@ -28,7 +28,7 @@ NOBODY = -1
 """The index of the ends of a channel that the header does not name."""
 
 
-class Names(dict[str, int]):
+class NameTable(dict[str, int]):
     """Names and their numbers; a new name gets the next number."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -43,7 +43,7 @@ class Names(dict[str, int]):
         return number
 
 
-class ProcessTable:
+class ProcessEvents:
     """The lines of one process, in the order of the file. Lines in a row with the same position are one event."""
 
     __slots__ = ("base", "last_position", "lines", "records", "starts")
@@ -56,7 +56,7 @@ class ProcessTable:
         self.last_position = base
 
 
-class ChannelTable:
+class ChannelLines:
     """The lines of one channel: sends in the sender's order, receives in the receiver's.
 
     `base` messages were sent before the trace; of these, `in_flight` (first ordinal, count) were not received by then.
@@ -113,7 +113,7 @@ class Columns(NamedTuple):
     snapshots: Sequence[str]
 
 
-class Tables:
+class TraceTables:
     """All of a trace but its header. Names that the header does not have come behind those that it has.
 
     `find_place` names the place of an event, by process and position, where that is not a line of one file.
@@ -127,14 +127,14 @@ class Tables:
         find_place: FindPlace | None = None,
     ) -> None:
         self.find_place = find_place
-        self.process_names = Names(header.processes)
-        self.channel_names = Names(channel.id for channel in header.channels)
-        self.snapshot_names = Names()
-        self.event_names = Names()
+        self.process_names = NameTable(header.processes)
+        self.channel_names = NameTable(channel.id for channel in header.channels)
+        self.snapshot_names = NameTable()
+        self.event_names = NameTable()
         start = header.start
-        self.processes = [ProcessTable(start.positions.get(process, 0)) for process in header.processes]
+        self.processes = [ProcessEvents(start.positions.get(process, 0)) for process in header.processes]
         self.channels = [
-            ChannelTable(
+            ChannelLines(
                 self.process_names[channel.source],
                 self.process_names[channel.target],
                 channel.kind,
@@ -163,7 +163,7 @@ class Tables:
         index = len(self.kind)
         process = self.process_names[line.process]
         if process == len(self.processes):
-            self.processes.append(ProcessTable())
+            self.processes.append(ProcessEvents())
         if isinstance(line, Send | Receive):
             kind = SEND if type(line) is Send else RECEIVE
             ordinal, subject = line.ordinal, self.channel_names[line.channel]
@@ -225,7 +225,7 @@ class Tables:
 
     def _enter_message(self, index: int, kind: int, process: int, channel: int) -> None:
         if channel == len(self.channels):
-            self.channels.append(ChannelTable(NOBODY, NOBODY, FIFO))
+            self.channels.append(ChannelLines(NOBODY, NOBODY, FIFO))
         table = self.channels[channel]
         if kind == SEND:
             table.sends.append(index)
@@ -257,7 +257,7 @@ class Tables:
         end = table.starts[place] if place < len(table.starts) else len(table.lines)
         return table.lines[table.starts[place - 1] : end]
 
-    def highest_received(self, table: ChannelTable) -> "array[int]":
+    def highest_received(self, table: ChannelLines) -> "array[int]":
         """Return, for each receive of a channel, the highest ordinal among it and those before it."""
         if table.highest is None:
             table.highest = array("q", accumulate(map(self.ordinal.__getitem__, table.receives), max))

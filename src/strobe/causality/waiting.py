@@ -27,7 +27,7 @@ class _Term:
         self.lacks = 1 if waits.any_suffices else len(waits.processes)
 
 
-class Waiting:
+class WaitGraph:
     """All waits of a picture, and who can proceed all the same; `times_out` says whether any wait does."""
 
     def __init__(self, picture: Picture, *, timeouts_end: bool) -> None:

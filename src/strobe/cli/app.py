@@ -25,7 +25,7 @@ from strobe.cli.shell.output import (
     note_lines,
     print_error,
     print_json,
-    say,
+    print_line,
     say_lines,
 )
 from strobe.errors import StrobeError
@@ -44,7 +44,7 @@ app = new_app()
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        say(f"strobe {__version__}")
+        print_line(f"strobe {__version__}")
         raise typer.Exit
 
 

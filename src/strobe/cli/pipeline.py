@@ -12,13 +12,13 @@ from strobe.cli.shell.commands import JsonOption, KeysOption, StoreOption, ViewO
 from strobe.cli.shell.logging_setup import Noted
 from strobe.cli.shell.output import (
     Column,
-    Progress,
+    ProgressLine,
     beside_document,
     count,
     note,
     print_json,
+    print_line,
     print_table,
-    say,
     say_wrapped,
 )
 from strobe.cli.shell.signals import interruptible
@@ -112,7 +112,7 @@ def run(
     from strobe.spark.pipeline.output_tables import Outputs
     from strobe.spark.pipeline.query import SNAPSHOTS_PER_BATCH, Options, Pipeline, identity_of
     from strobe.spark.tables.clusters import session_for
-    from strobe.storage.files.urls import is_object_url, place_at
+    from strobe.storage.files.urls import backend_at, is_object_url
 
     # Everything that can be refused is, before Spark takes its seconds to start.
     if drift_window == 1:
@@ -135,9 +135,9 @@ def run(
             "--to, on a file system that both machines share"
         )
     Outputs(to).refuse_others()
-    identity_of(place_at(store), once=once)
+    identity_of(backend_at(store), once=once)
     _quiet_logs()
-    with interruptible() as interrupted, Progress() as progress, beside_document(json):
+    with interruptible() as interrupted, ProgressLine() as progress, beside_document(json):
         with progress.ticking("Spark starts"):
             spark = session_for(master, remote, settings, "strobe-pipeline")
         results = _run(Pipeline(spark, store, to, options), once, interrupted, progress)
@@ -159,13 +159,13 @@ def _settings(conf: list[str]) -> dict[str, str]:
     return settings
 
 
-def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Progress) -> "Results":
-    from strobe.spark.pipeline.query import Watch
+def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: ProgressLine) -> "Results":
+    from strobe.spark.pipeline.query import PipelineObserver
     from strobe.spark.pipeline.results import Results
 
     results = Results(pipeline.outputs)
 
-    class Shown(Watch):
+    class Shown(PipelineObserver):
         looked_s = 0.0
 
         def look(self) -> bool:
@@ -206,7 +206,7 @@ def _print(results: "Results", described: dict[str, str], to: str) -> None:
     rows = [[check, *(f"{found.get(name, 0):,}" for name in names)] for check, found in results.checks.items()]
     if rows:
         print_table([Column("check", name=True), *(Column(name, number=True) for name in names)], rows)
-        say()
+        print_line()
     for check in dict.fromkeys(row[c.CHECK] for row in results.shown):
         if check in described:
             say_wrapped(f"{check}: {described[check]}")
@@ -216,18 +216,18 @@ def _print(results: "Results", described: dict[str, str], to: str) -> None:
         say_wrapped(f"quarantined: {row[c.URI]}: {row[c.REASON]}")
     more = results.failing - min(len(results.shown), SHOWN_MAX)
     if more > 0:
-        say(f"and {count(more, 'verdict')} more that do not hold; see {to}/verdicts")
+        print_line(f"and {count(more, 'verdict')} more that do not hold; see {to}/verdicts")
     damaged = f", {count(results.quarantined, 'file')} quarantined" if results.quarantined else ""
     undecided = sum(found[c.UNDECIDED] for found in results.checks.values())
     state = "all hold" if not undecided else f"none is violated, {undecided:,} undecided"
     if not results.holds:
         state = f"{count(results.failing, 'verdict')} not good"
-    say(f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'verdict')}: {state}{damaged}")
+    print_line(f"{count(results.snapshots, 'snapshot')} judged, {count(results.rows, 'verdict')}: {state}{damaged}")
     totals = (results.totals() or {}).values()
     verdicts = sum(sum(found.values()) for found in totals)
     if verdicts > results.rows:
         failing = sum(found.get(c.VIOLATED, 0) + found.get(c.ERROR, 0) for found in totals)
-        say(f"with those of earlier runs: {count(verdicts, 'verdict')}, {failing:,} not good")
+        print_line(f"with those of earlier runs: {count(verdicts, 'verdict')}, {failing:,} not good")
 
 
 def _quiet_logs() -> None:

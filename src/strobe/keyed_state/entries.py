@@ -33,7 +33,7 @@ def shard_of(key: Key) -> int:
     return (hash(key) if type(key) is not int else hash(str(key))) & _MASK
 
 
-class View:
+class FrozenView:
     """The entries as they were when generation `number` ended. Changes since `known_since` and up to it are known."""
 
     __slots__ = ("_numbers", "_values", "known_since", "next_shard", "number")
@@ -103,7 +103,7 @@ class Entries:
         self.known_since = self._first
         self.shards: list[dict[Key, Stored]] = [{} for _ in range(SHARDS)]
         self.changed: list[dict[Key, int]] = [{} for _ in range(SHARDS)]
-        self.views: list[View] = []
+        self.views: list[FrozenView] = []
 
     @property
     def tracking(self) -> bool:
@@ -128,13 +128,13 @@ class Entries:
                 self._bound(index)
         del shard[key]
 
-    def freeze(self) -> View:
-        view = View(self.generation, self.known_since)
+    def freeze(self) -> FrozenView:
+        view = FrozenView(self.generation, self.known_since)
         self.views = [*(one for one in self.views if one.next_shard < SHARDS), view]
         self.generation += 1
         return view
 
-    def release(self, view: View) -> None:
+    def release(self, view: FrozenView) -> None:
         """Put nothing more aside for `view`."""
         view.pass_all()
         if view in self.views:

@@ -8,7 +8,7 @@ The duties of a host, which is whatever drives these machines (simulator, explor
    when the process is ready for it; what waits at the machine is still in the channel.
 3. Carry out effects in the order given, before handing over the next event. `RecordState` captures at once.
 4. Keep state and counters of a process together: a process that comes back from a crash has both as they were after
-   the same event, and is told `Restarted`; what it was recording is lost. One without its state is `ProcessBlank`.
+   the same event, and is told `Restarted`; its recordings are lost. One without its state is `ProcessWithoutState`.
 5. Keep a finished fragment until its snapshot's outcome is known, and send it again when asked to record again.
 6. Where no outcome comes for a set time, say `SnapshotAborted` to the process: its buffers are freed (E7).
 7. Tell a process that joins `SnapshotsSettled` before anything else.

@@ -25,7 +25,7 @@ class EventLog:
         self._as_json = as_json
         self._clock: Callable[[], float] = time.time
 
-    def say(self, event: str, level: str = INFO, /, **facts: Any) -> None:
+    def emit(self, event: str, level: str = INFO, /, **facts: Any) -> None:
         """Tell that `event` has happened. Facts that are None or empty are left out."""
         told = {name: value for name, value in facts.items() if value not in (None, "", {})}
         line = self._json(event, level, told) if self._as_json else self._text(event, level, told)

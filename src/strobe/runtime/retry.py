@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 logger = logging.getLogger("strobe.node")
 
 
-def may_pass(error: StrobeError | OSError) -> bool:
+def is_transient(error: StrobeError | OSError) -> bool:
     """Tell whether the same may succeed later, without anybody having changed the program or the data."""
     if isinstance(error, OSError):
         return not isinstance(error, IsADirectoryError | NotADirectoryError)
@@ -37,10 +37,10 @@ def may_pass(error: StrobeError | OSError) -> bool:
     if isinstance(error, (UsageError, SnapshotError, StoreCorrupt, StoreFormatError)):
         return False
     cause = error.__cause__
-    return isinstance(error, StoreError) or (isinstance(cause, OSError) and may_pass(cause))
+    return isinstance(error, StoreError) or (isinstance(cause, OSError) and is_transient(cause))
 
 
-class Patience:
+class RetryLoop:
     """That of one process, while it is to do something. `waiting` is what it waits for; empty: nothing."""
 
     def __init__(self, name: str, to_do: str = "begin") -> None:
@@ -56,7 +56,7 @@ class Patience:
                 try:
                     return await attempt()
                 except (StrobeError, OSError) as error:
-                    if not may_pass(error):
+                    if not is_transient(error):
                         raise
                     self._note(text_of(error))
                 await sleep(pause_s)

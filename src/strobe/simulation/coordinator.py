@@ -21,8 +21,8 @@ from strobe.protocol.coordinator.messages import (
     EntryLogged,
     FragmentArrived,
     Halt,
-    ProcessBlank,
     ProcessReturned,
+    ProcessWithoutState,
     Recovered,
     TellOutcome,
     TimePassed,
@@ -141,7 +141,7 @@ class Coordinator:
             self.world.network.reset_control()
             rollbacks.register_all()
         self._read()
-        self.hear(Recovered())
+        self.handle(Recovered())
 
     def registered(self, item: Registered) -> None:
         """A process is there: it goes on, or needs to be told what to be."""
@@ -152,9 +152,9 @@ class Coordinator:
         if epoch == 0 and process not in self.brain.membership.everyone:
             self.world.forget(process)  # it was to go, and has missed that
         elif epoch == self.brain.epoch:
-            self.hear(ProcessReturned(process))
+            self.handle(ProcessReturned(process))
         else:
-            self.hear(ProcessBlank(process, epoch))
+            self.handle(ProcessWithoutState(process, epoch))
 
     def crash(self) -> None:
         self.up = False
@@ -168,9 +168,9 @@ class Coordinator:
         if not self.up:
             return
         self.fragments.setdefault(fragment.snapshot, {})[fragment.process] = fragment
-        self.hear(FragmentArrived(fragment.snapshot, fragment.process, fragment.view))
+        self.handle(FragmentArrived(fragment.snapshot, fragment.process, fragment.view))
 
-    def hear(self, event: CoordinatorEvent) -> None:
+    def handle(self, event: CoordinatorEvent) -> None:
         """Tell the brain, and carry out what it orders. A coordinator that is down hears nothing."""
         if not self.up:
             return
@@ -206,7 +206,7 @@ class Coordinator:
             self.log.append(entry, self.position)
         except LogConflict:
             self._read()
-            self.hear(AppendLost(entry))
+            self.handle(AppendLost(entry))
             return
         self._read()
 
@@ -217,7 +217,7 @@ class Coordinator:
             self.world.logged(entry)
             if isinstance(entry, EpochStart):
                 self.fragments = {known: parts for known, parts in self.fragments.items() if known.epoch >= entry.epoch}
-            self.hear(EntryLogged(entry))
+            self.handle(EntryLogged(entry))
 
     def _commit(self, snapshot: SnapshotId) -> None:
         begin = self.brain.open[snapshot].begin
@@ -234,7 +234,7 @@ class Coordinator:
             retries,
         )
         if not self.world.accepts(whole):
-            self.hear(CommitFailed(snapshot, "its proof does not hold"))
+            self.handle(CommitFailed(snapshot, "its proof does not hold"))
             return
         manifest = self.log.write(whole)
         self.world.assembled[str(snapshot)] = whole
@@ -242,7 +242,7 @@ class Coordinator:
 
     def _choose(self, brain: Lifecycle, wanted: str | None) -> None:
         if brain is self.brain and self.world.rollbacks is not None:
-            self.hear(self.world.rollbacks.choose(wanted))
+            self.handle(self.world.rollbacks.choose(wanted))
 
     def _wake_at(self, at_us: int) -> None:
         if self.waking_at_us is None or at_us < self.waking_at_us:
@@ -252,4 +252,4 @@ class Coordinator:
     def _wake(self, brain: Lifecycle, _: None) -> None:
         if brain is self.brain:
             self.waking_at_us = None
-            self.hear(TimePassed())
+            self.handle(TimePassed())

@@ -110,7 +110,7 @@ class Injector:
         world = self.world
         if self.random.random() < ASKED_FOR:
             wanted = self.random.choice([None, *world.committed[-8:]])
-            world.coordinator.hear(RestoreWanted(wanted, "somebody asked for it"))
+            world.coordinator.handle(RestoreWanted(wanted, "somebody asked for it"))
             self._note("rollbacks asked for")
             return
         assert world.rollbacks is not None
@@ -158,10 +158,10 @@ class Injector:
                 for spec in world.views[1].channels
                 if name in (spec.source, spec.target) and there >= {spec.source, spec.target}
             )
-            world.coordinator.hear(JoinWanted(name, channels))
+            world.coordinator.handle(JoinWanted(name, channels))
             self._note("joins")
         elif len(world.nodes) > 2 and set(world.nodes) == set(view.processes):
-            world.coordinator.hear(LeaveWanted(self._draw_leaver()))
+            world.coordinator.handle(LeaveWanted(self._draw_leaver()))
             self._note("leaves")
 
     def _draw_leaver(self) -> str:

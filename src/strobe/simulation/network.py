@@ -136,13 +136,13 @@ class Network:
         elif isinstance(item, Registered):
             coordinator.registered(item)
         else:
-            coordinator.hear(item)
+            coordinator.handle(item)
 
     def _at_process(self, process: str, order: CoordinatorEffect | Addressed) -> None:
         node = self.world.nodes.get(process)
         if node is None:
             return
         if not isinstance(order, tuple):
-            node.obey(order)
+            node.apply(order)
         elif order[0] == node.instance:
-            node.obey(order[1])
+            node.apply(order[1])

@@ -18,8 +18,8 @@ from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
     CoordinatorEffect,
+    Dismiss,
     Drained,
-    LetGo,
     RelaySentCount,
     SentCountsArrived,
     SnapshotStarted,
@@ -75,7 +75,7 @@ ALIGNMENT_US = 8_000
 """How long alignment may take before it turns unaligned (V5)."""
 
 
-class Applied(msgspec.Struct, frozen=True, gc=False):
+class AppliedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that a process has taken, and the epoch in which its frame was on the way."""
 
     channel: str
@@ -112,7 +112,7 @@ class Node:
         self.frames_taken = 0
         self.frames_delivered = 0
         # Where rollbacks happen: every message that the process, as it is now, has ever taken.
-        self.applied: list[Applied] | None = None
+        self.applied: list[AppliedMessage] | None = None
         self.sent_journals: dict[str, ChannelJournal] = {}
         self.received_journals: dict[str, ChannelJournal] = {}
         self.view_changed()
@@ -139,15 +139,15 @@ class Node:
         elif type(item) is Frame:
             self.take_frame(FrameReceived(channel, item))
         else:
-            self.tell(item)  # type: ignore[arg-type]
+            self.dispatch(item)  # type: ignore[arg-type]
 
     def take_frame(self, event: FrameReceived) -> None:
         self.frames_taken += 1
-        self.tell(event)
+        self.dispatch(event)
         if self.protocol.open and self.frames_delivered + len(self.protocol.early) != self.frames_taken:
             self.world.stalled(self.name)
 
-    def tell(self, event: Event) -> None:
+    def dispatch(self, event: Event) -> None:
         try:
             effects = self.protocol.handle(event)
         except ProtocolViolation as violation:
@@ -157,7 +157,7 @@ class Node:
         else:
             self.carry_out(effects)
 
-    def obey(self, order: CoordinatorEffect) -> None:
+    def apply(self, order: CoordinatorEffect) -> None:
         """Do what the coordinator says; a process that is down never hears it."""
         if self.waiting:
             self._join(order)
@@ -170,29 +170,29 @@ class Node:
                 if kept is not None:
                     self.world.hand_over(self.name, kept)
                 else:
-                    self.tell(SnapshotRequested(order.snapshot, order.view))
+                    self.dispatch(SnapshotRequested(order.snapshot, order.view))
             case RelaySentCount():
-                self.tell(SentCountRelayed(order.snapshot, order.channel, order.count))
+                self.dispatch(SentCountRelayed(order.snapshot, order.channel, order.count))
             case TellOutcome():
                 self.kept.pop(order.snapshot, None)
                 if not order.committed:
-                    self.tell(SnapshotAborted(order.snapshot))
+                    self.dispatch(SnapshotAborted(order.snapshot))
             case TellSettled():
-                self.tell(SnapshotsSettled(order.counter))
+                self.dispatch(SnapshotsSettled(order.counter))
                 for snapshot in [known for known in self.kept if known.counter < order.counter]:
                     del self.kept[snapshot]
             case TellView():
-                self.tell(ViewInstalled(order.view))
-            case LetGo():
+                self.dispatch(ViewInstalled(order.view))
+            case Dismiss():
                 self.world.remove(self.name)
 
     def _join(self, order: CoordinatorEffect) -> None:
         """Start with the view that this process joins; what came before is taken after."""
         if isinstance(order, TellSettled):
-            self.tell(SnapshotsSettled(order.counter))
+            self.dispatch(SnapshotsSettled(order.counter))
         elif isinstance(order, TellView):
             self.down = self.waiting = False
-            self.tell(ViewInstalled(order.view))
+            self.dispatch(ViewInstalled(order.view))
             self.run_event("start", lambda: self.process.start(self.context))
             self._take_backlog()
 
@@ -231,7 +231,7 @@ class Node:
         if self.down:
             self.backlog.append((self._alignment_over, snapshot, None))
         else:
-            self.tell(AlignmentTimedOut(snapshot))
+            self.dispatch(AlignmentTimedOut(snapshot))
 
     def _carry_out_rare(self, effect: Effect) -> None:
         world = self.world
@@ -293,7 +293,7 @@ class Node:
             self.position += 1
             received_at[ordinal - 1] = self.position
             if applied is not None:
-                applied.append(Applied(channel, journal.spec.incarnation, ordinal, self.taking_epoch))
+                applied.append(AppliedMessage(channel, journal.spec.incarnation, ordinal, self.taking_epoch))
             if recorder is not None:
                 recorder.received(self, channel, ordinal)
             if (returned := receive(context, channel, message)) is not None:
@@ -349,7 +349,7 @@ class Node:
         snapshot = SnapshotId.parse(requested)
         view = self.protocol.view.number
         self.world.tell_coordinator(self.name, SnapshotStarted(snapshot, self.name, view))
-        self.tell(SnapshotRequested(snapshot, view, inside))
+        self.dispatch(SnapshotRequested(snapshot, view, inside))
 
     # Timers
 
@@ -382,7 +382,7 @@ class Node:
 
     def restart(self) -> None:
         self.down = False
-        self.tell(Restarted())
+        self.dispatch(Restarted())
         self._take_backlog()
 
     def _take_backlog(self) -> None:
@@ -394,13 +394,13 @@ class Node:
         """No outcome has come for too long: free what is held for `snapshot` (E7)."""
         self.kept.pop(snapshot, None)
         if self.protocol.is_under_way(snapshot) and not self.down:
-            self.tell(SnapshotAborted(snapshot))
+            self.dispatch(SnapshotAborted(snapshot))
 
     def _depart(self) -> None:
         self.run_event("leave", lambda: self.process.leave(self.context))
         self.departed = True
         self.timers.clear()
-        self.tell(DepartureReady())
+        self.dispatch(DepartureReady())
 
 
 def frame_body(payloads: list[bytes]) -> bytes:

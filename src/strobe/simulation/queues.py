@@ -22,14 +22,14 @@ SERVICE_US_MAX = 600
 """The longest that a process takes to get to what waits for it."""
 
 
-class Overtaking(msgspec.Struct, frozen=True):
+class SimulatedOvertaking(msgspec.Struct, frozen=True):
     """A barrier on its way ahead, with copies of what it overtook at its sender."""
 
     marker: Marker
     overtaken: tuple[Frame, ...]
 
 
-Item = Frame | MarkerReceived | ViewReceived | Overtaking
+Item = Frame | MarkerReceived | ViewReceived | SimulatedOvertaking
 
 
 class ChannelQueue:
@@ -70,7 +70,7 @@ class Queues:
         assert marker.sent_count is not None
         waiting = (item for item in self.of(channel).outbox if isinstance(item, Frame))
         overtaken = tuple(frame for frame in waiting if frame.first_ordinal <= marker.sent_count)
-        self.world.transmit(channel, Overtaking(marker, overtaken), self.node.epoch)
+        self.world.transmit(channel, SimulatedOvertaking(marker, overtaken), self.node.epoch)
 
     def _send(self, channel: str, queue: ChannelQueue) -> None:
         while queue.outbox and (queue.credit or not isinstance(queue.outbox[0], Frame)):
@@ -87,12 +87,12 @@ class Queues:
     def arrive(self, channel: str, item: Item) -> None:
         """Something has reached the machine; a barrier is told of at once."""
         queue = self.of(channel)
-        if isinstance(item, Overtaking):
+        if isinstance(item, SimulatedOvertaking):
             barrier = BarrierArrived(channel, item.marker, _waiting(queue), item.overtaken, overtakes=True)
-            self.node.tell(barrier)
+            self.node.dispatch(barrier)
             return
         if isinstance(item, MarkerReceived):
-            self.node.tell(BarrierArrived(channel, item.marker, _waiting(queue)))
+            self.node.dispatch(BarrierArrived(channel, item.marker, _waiting(queue)))
         queue.inlet.append(item)
         self._serve_later(channel, queue)
 
@@ -136,7 +136,7 @@ class Queues:
         elif isinstance(item, InFlight):
             node.take_frame(FrameReceived(channel, item.frame, item.consumed))
         else:
-            node.tell(item)
+            node.dispatch(item)
         self._serve_later(channel, queue)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from strobe.handlers import call
 from strobe.process import Process, Random
 from strobe.protocol import Fragment, InFlight, LocalState, View
-from strobe.protocol.coordinator.messages import CoordinatorEffect, Drained, LetGo, TellBlank, TellRestore
+from strobe.protocol.coordinator.messages import CoordinatorEffect, Dismiss, Drained, Reset, TellRestore
 from strobe.protocol.process.events import FrameReceived
 from strobe.simulation.node import Node
 from strobe.simulation.queues import Item
@@ -58,22 +58,22 @@ class RestorableNode(Node):
         else:
             super().take(channel, item)
 
-    def obey(self, order: CoordinatorEffect) -> None:
+    def apply(self, order: CoordinatorEffect) -> None:
         """Do what the coordinator says, as far as this node is there and has something to do it with."""
         crashed = self.down and not self.waiting
         match order:
             case TellRestore() if not crashed and order.epoch > self.epoch:
                 self.rollbacks.go_back(self, order)
-            case TellBlank() if not crashed:
+            case Reset() if not crashed:
                 self.rollbacks.forget(self)
-            case LetGo() if not crashed and not self.departed:
+            case Dismiss() if not crashed and not self.departed:
                 self.rollbacks.forget(self)
-            case LetGo() if not crashed:
+            case Dismiss() if not crashed:
                 self.world.remove(self.name)
-            case TellRestore() | TellBlank() | LetGo():
+            case TellRestore() | Reset() | Dismiss():
                 pass
             case _ if not self.blank:
-                super().obey(order)
+                super().apply(order)
 
     def _depart(self) -> None:
         super()._depart()

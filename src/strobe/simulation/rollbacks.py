@@ -17,7 +17,7 @@ from strobe.protocol.coordinator.messages import RestoreRefused, SnapshotChosen,
 from strobe.protocol.values.log_entries import Abort, EpochStart
 from strobe.simulation.coordinator import Registered
 from strobe.simulation.journal import Journal
-from strobe.simulation.node import Applied
+from strobe.simulation.node import AppliedMessage
 from strobe.simulation.restorable import RestorableNode
 from strobe.storage import Store
 from strobe.storage.content.state_codec import decode_state
@@ -45,7 +45,7 @@ class Rollbacks:
         self.newest: str | None = None
         self.before: dict[str, str | None] = {}
         # What each process had applied when it recorded: a list that only ever grows, and how much of it.
-        self.ledgers: dict[tuple[str, str], tuple[list[Applied], int]] = {}
+        self.ledgers: dict[tuple[str, str], tuple[list[AppliedMessage], int]] = {}
         self.instances = 0
 
     # Snapshots
@@ -104,7 +104,7 @@ class Rollbacks:
         assert node.applied is not None
         self.ledgers[str(snapshot), node.name] = (node.applied, len(node.applied))
 
-    def applied_at(self, snapshot: str, process: str) -> list[Applied]:
+    def applied_at(self, snapshot: str, process: str) -> list[AppliedMessage]:
         """Return what `process` had applied when it recorded for `snapshot`."""
         applied, count = self.ledgers[snapshot, process]
         return applied[:count]

@@ -185,7 +185,7 @@ class World:
         """Heal everything, ask for one more snapshot, and give the world as long as a healthy one can need."""
         self.injector.stop()
         wanted = max(snapshots, len(self.committed) + 1)
-        self.coordinator.hear(SnapshotWanted())
+        self.coordinator.handle(SnapshotWanted())
         missing = wanted - len(self.committed)
         patience_us = (PATIENCE + 2) * self.policy.timeout_us + missing * _per_snapshot_us(self.policy)
         self._advance(lambda: len(self.committed) >= wanted, patience_us)

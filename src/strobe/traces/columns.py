@@ -14,7 +14,7 @@ from strobe.errors import UNREADABLE, TraceDamaged
 from strobe.traces.arrow_columns import Integers, numbers_in, times_in
 from strobe.traces.rows import KINDS, count_up, to_table
 from strobe.traces.sealing import unreadable
-from strobe.traces.segments import COUNT_MAX, LINES_MAX, Segment
+from strobe.traces.segments import COUNT_MAX, LINES_MAX, TraceSegment
 
 NOTHING = -1
 # Numbers that fit into a segment: those of numpy would wrap around.
@@ -28,7 +28,7 @@ _to_json = msgspec.json.Encoder().encode
 class ProcessLines:
     """The lines of `process` that these consecutive segments hold."""
 
-    def __init__(self, process: str, segments: Sequence[Segment]) -> None:
+    def __init__(self, process: str, segments: Sequence[TraceSegment]) -> None:
         self.process = process
         rows = _read(segments)
         length = numbers_in(rows.column("count"))
@@ -101,21 +101,21 @@ class ProcessLines:
         return found
 
 
-def _read(segments: Sequence[Segment]) -> pa.Table:
+def _read(segments: Sequence[TraceSegment]) -> pa.Table:
     tables = [segment.rows() for segment in segments]
     for segment, table in zip(segments, tables, strict=True):
         _check(segment, table)
     return pa.concat_tables(tables or [to_table("", [], [], [])]).unify_dictionaries().combine_chunks()
 
 
-def _check(segment: Segment, rows: pa.Table) -> None:
+def _check(segment: TraceSegment, rows: pa.Table) -> None:
     """Raise UsageError where the rows are not those of its header; whether the lines fit together is seen later."""
     problem = _problem_with_numbers(segment, rows) or _problem_with_names(segment, rows)
     if problem is not None:
         raise unreadable(segment.path, problem)
 
 
-def _problem_with_numbers(segment: Segment, rows: pa.Table) -> str | None:
+def _problem_with_numbers(segment: TraceSegment, rows: pa.Table) -> str | None:
     for name in ("position", "count", "step"):
         if rows.column(name).null_count:
             return f"a row has no {name}"
@@ -129,7 +129,7 @@ def _problem_with_numbers(segment: Segment, rows: pa.Table) -> str | None:
     return None
 
 
-def _problem_with_names(segment: Segment, rows: pa.Table) -> str | None:
+def _problem_with_names(segment: TraceSegment, rows: pa.Table) -> str | None:
     rows = rows.unify_dictionaries().combine_chunks()
     kind, kinds = _codes(rows, "kind")
     if not set(kinds) <= set(KINDS) or (kind < 0).any():

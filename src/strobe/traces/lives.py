@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from strobe.causality.trace_tables import RECORD, Columns
 from strobe.protocol import ChannelSpec
 from strobe.traces.columns import ProcessLines
-from strobe.traces.segments import Segment
+from strobe.traces.segments import TraceSegment
 
-Traces = dict[str, list[Segment]]
+Traces = dict[str, list[TraceSegment]]
 
 
-def name_lives(found: Iterable[list[Segment]]) -> tuple[Traces, list[list[str]]]:
+def name_lives(found: Iterable[list[TraceSegment]]) -> tuple[Traces, list[list[str]]]:
     """Return the segments of each life by its name, and the names of those who have several lives, in their order."""
-    lives: dict[str, list[list[Segment]]] = {}
+    lives: dict[str, list[list[TraceSegment]]] = {}
     for segments in sorted(found, key=lambda segments: segments[0].header.joined):
         lives.setdefault(segments[0].header.process, []).append(segments)
     named = {process: _names(process, len(some), lives) for process, some in sorted(lives.items())}
@@ -69,7 +69,7 @@ def _names(process: str, count: int, taken: Mapping[str, object]) -> list[str]:
     return names
 
 
-def _of_life(segment: Segment, name: str, ends: Mapping[tuple[str, str], str]) -> Segment:
+def _of_life(segment: TraceSegment, name: str, ends: Mapping[tuple[str, str], str]) -> TraceSegment:
     """Return `segment` with the names of lives, also those at the other ends of its channels."""
 
     def end(channel: ChannelSpec, process: str) -> str:

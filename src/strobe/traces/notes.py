@@ -34,7 +34,7 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
     body: Any
 
 
-class Recorded(msgspec.Struct, frozen=True, gc=False):
+class RecordedNote(msgspec.Struct, frozen=True, gc=False):
     """A snapshot for which the process recorded its state after `position` events."""
 
     position: int
@@ -53,7 +53,7 @@ class Notes(NamedTuple):
     channels: tuple[ChannelSpec, ...]
     leads: list[Lead]
     sends: list[Sent]
-    records: list[Recorded]
+    records: list[RecordedNote]
     reason: str
 
     @property

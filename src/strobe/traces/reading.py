@@ -22,7 +22,7 @@ from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
 from strobe.traces.columns import ProcessLines
 from strobe.traces.lives import name_lives, with_records
-from strobe.traces.segments import CLOSED, Segment, read_segment, segments_in
+from strobe.traces.segments import CLOSED, TraceSegment, read_segment, segments_in
 from strobe.traces.start import Start, choose_start, to_trace_start
 
 LINES_MAX = 10_000_000
@@ -81,9 +81,9 @@ def _epoch_directory(directory: Path) -> Path:
     return epochs[0] if epochs else directory
 
 
-def _find_segments(place: Path) -> list[list[Segment]]:
+def _find_segments(place: Path) -> list[list[TraceSegment]]:
     """Return the segments of each process, in order; none may be missing between two others."""
-    traces: list[list[Segment]] = []
+    traces: list[list[TraceSegment]] = []
     for path in sorted(path for path in place.iterdir() if path.is_dir()):
         segments = [read_segment(file) for file in segments_in(path)]
         for before, segment in pairwise(segments):
@@ -101,7 +101,7 @@ def _find_segments(place: Path) -> list[list[Segment]]:
     return traces
 
 
-def _require_all(place: Path, traces: list[list[Segment]]) -> None:
+def _require_all(place: Path, traces: list[list[TraceSegment]]) -> None:
     named = {process for segments in traces for process in segments[-1].header.processes}
     for process in sorted(named - {segments[0].header.process for segments in traces}):
         raise UsageError(f"{place} has no segments of process {process}; put them back, or wait until it writes one")
@@ -132,11 +132,11 @@ def _find_ends(
     return ends, {process: known[process] - ends[process] for process in known if ends[process] < known[process]}
 
 
-def _is_closed(segment: Segment) -> bool:
+def _is_closed(segment: TraceSegment) -> bool:
     return segment.header.reason == CLOSED
 
 
-def _place_finder(traces: dict[str, list[Segment]]) -> FindPlace:
+def _place_finder(traces: dict[str, list[TraceSegment]]) -> FindPlace:
     """Return what names the segment that an event is in."""
     ends = {process: [segment.header.end.position for segment in segments] for process, segments in traces.items()}
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from strobe.causality.trace_tables import INTERNAL, RECEIVE, RECORD, SEND
 from strobe.traces.arrow_columns import Integers, bytes_column, integers, name_column, number_column
-from strobe.traces.notes import Lead, Recorded, Sent
+from strobe.traces.notes import Lead, RecordedNote, Sent
 
 KINDS = ("send", "receive", "internal", "record")  # in the order of their numbers in trace_tables
 
@@ -50,7 +50,7 @@ class _Rows(NamedTuple):
     """The number of the channel, the event's name, or the snapshot."""
 
 
-def to_table(process: str, leads: list[Lead], sends: list[Sent], records: list[Recorded]) -> pa.Table:
+def to_table(process: str, leads: list[Lead], sends: list[Sent], records: list[RecordedNote]) -> pa.Table:
     """Return the rows, in the order of the process's events."""
     channels, names, snapshots = _Codes(), _Codes(), _Codes()
     payloads = any(sent.body is not None for sent in sends)
@@ -146,7 +146,7 @@ def _joined(position: Integers, ordinal: Integers, count: Integers, subject: Int
     return _Rows(np.full_like(total, SEND), position[first], ordinal[first], total, step, subject[first])
 
 
-def _record_rows(records: list[Recorded], snapshots: "_Codes") -> _Rows:
+def _record_rows(records: list[RecordedNote], snapshots: "_Codes") -> _Rows:
     position = integers(record.position for record in records)
     zeros, ones = np.zeros_like(position), np.ones_like(position)
     subject = integers(snapshots[record.snapshot] for record in records)

@@ -83,7 +83,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     joined: Count = 0
 
 
-class Segment(msgspec.Struct, frozen=True):
+class TraceSegment(msgspec.Struct, frozen=True):
     """One file, its header read."""
 
     path: Path
@@ -154,7 +154,7 @@ def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:
     return len(raw)
 
 
-def read_segment(path: Path) -> Segment:
+def read_segment(path: Path) -> TraceSegment:
     """Read the header of a segment."""
     raw = read_sealed(path)
     try:
@@ -169,6 +169,6 @@ def read_segment(path: Path) -> Segment:
                 fields[name] = msgspec.json.decode(metadata[name.encode()])
         if fields.get("strobe_trace", VERSION) != VERSION:
             raise UsageError(f"{path} is of version {fields['strobe_trace']}, and this Strobe reads version {VERSION}")
-        return Segment(path, msgspec.convert(fields, SegmentHeader))
+        return TraceSegment(path, msgspec.convert(fields, SegmentHeader))
     except UNREADABLE as error:
         raise TraceDamaged(f"{path} is not a segment of a trace: {error}; give a directory epoch-NNNNNN") from error

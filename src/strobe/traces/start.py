@@ -13,7 +13,7 @@ from typing import NamedTuple
 from strobe.causality.trace_lines import TraceStart
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
-from strobe.traces.segments import CLOSED, Counts, Received, Segment
+from strobe.traces.segments import CLOSED, Counts, Received, TraceSegment
 
 NONE_RECEIVED = Received()
 
@@ -21,7 +21,7 @@ NONE_RECEIVED = Received()
 class Side(NamedTuple):
     """How far one process had come at the cut; what it does from there on is in `segments`."""
 
-    segments: Sequence[Segment]
+    segments: Sequence[TraceSegment]
     counts: Counts
 
 
@@ -34,7 +34,7 @@ class Start(NamedTuple):
 
 
 def choose_start(
-    traces: dict[str, list[Segment]],
+    traces: dict[str, list[TraceSegment]],
     channels: dict[str, ChannelSpec],
     lines_max: int,
     since: str | None = None,
@@ -78,7 +78,7 @@ def to_trace_start(start: Start, channels: dict[str, ChannelSpec]) -> TraceStart
     )
 
 
-def _starts(traces: dict[str, list[Segment]], channels: dict[str, ChannelSpec]) -> Iterator[Start]:
+def _starts(traces: dict[str, list[TraceSegment]], channels: dict[str, ChannelSpec]) -> Iterator[Start]:
     """Yield every consistent start, in the order of time."""
     begins = {
         process: {segment.header.snapshot: place for place, segment in enumerate(segments)}
@@ -99,16 +99,18 @@ def _starts(traces: dict[str, list[Segment]], channels: dict[str, ChannelSpec]) 
             yield Start(snapshot, sides, sum(left[name][len(side.segments)] for name, side in sides.items()))
 
 
-def _lines_from(segments: list[Segment]) -> list[int]:
+def _lines_from(segments: list[TraceSegment]) -> list[int]:
     """Return how many lines the last 0, 1, 2, ... segments have."""
     return list(accumulate((segment.header.lines for segment in reversed(segments)), initial=0))
 
 
-def _side(segments: list[Segment], place: int) -> Side:
+def _side(segments: list[TraceSegment], place: int) -> Side:
     return Side(segments[place:], segments[place].header.begin)
 
 
-def _whole_or_gone(segments: list[Segment], sides: dict[str, Side], channels: dict[str, ChannelSpec]) -> Side | None:
+def _whole_or_gone(
+    segments: list[TraceSegment], sides: dict[str, Side], channels: dict[str, ChannelSpec]
+) -> Side | None:
     """Return the side of a process without a recording at the cut: all of its trace, or nothing any more."""
     first = segments[0].header
     # Of a life that the bound has taken, one segment is left that begins where it ended.

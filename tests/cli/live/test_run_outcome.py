@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.cli.live.run_outcome import LAST, Outcomes
-from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, Taken
+from strobe.cli.live.run_outcome import LAST, RunOutcome
+from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, TakeResult
 
 
 def finished(number: int, committed: bool, started_us: int = 100) -> Any:
@@ -21,42 +21,42 @@ def status(*snapshots: Any) -> Any:
 
 
 def test_a_run_that_tries_no_snapshot_has_not_failed() -> None:
-    outcomes = Outcomes(50)
+    outcomes = RunOutcome(50)
     outcomes.see(status())
     assert outcomes.problem is None
 
 
 def test_a_run_without_a_commit_has_failed_with_the_last_reason() -> None:
-    outcomes = Outcomes(50)
+    outcomes = RunOutcome(50)
     outcomes.see(status(finished(1, False)))
     outcomes.see(status(finished(1, False), finished(2, False)))
     assert outcomes.problem == "no snapshot completed (2 tried); the last one: 1-2 was aborted: because 2"
 
 
 def test_what_was_begun_before_the_run_is_not_the_runs() -> None:
-    outcomes = Outcomes(50)
+    outcomes = RunOutcome(50)
     outcomes.see(status(finished(1, True, started_us=49), finished(2, False)))
     assert outcomes.problem is not None
 
 
 @pytest.mark.parametrize(("aborted", "fails"), [(LAST - 1, False), (LAST, True), (LAST + 5, True)])
 def test_a_run_fails_when_the_last_ones_were_all_aborted(aborted: int, fails: bool) -> None:
-    outcomes = Outcomes(50)
+    outcomes = RunOutcome(50)
     outcomes.see(status(finished(0, True), *(finished(number, False) for number in range(1, aborted + 1))))
     assert (outcomes.problem is not None) is fails
 
 
 def test_the_last_snapshot_counts_when_it_was_asked_for() -> None:
-    outcomes = Outcomes(50)
+    outcomes = RunOutcome(50)
     outcomes.see(status(finished(1, False)))
-    outcomes.take(Taken("1-2", COMMITTED, ""))
+    outcomes.take(TakeResult("1-2", COMMITTED, ""))
     assert outcomes.problem is None
 
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(1, 7))
 def test_seen_in_any_portions_the_verdict_is_that_of_the_definition(commits: list[bool], portion: int) -> None:
     snapshots = [finished(number, committed) for number, committed in enumerate(commits)]
-    outcomes = Outcomes(50)
+    outcomes = RunOutcome(50)
     for first in range(len(snapshots)):
         outcomes.see(status(*snapshots[max(0, first - portion) : first + 1]))
     assert (outcomes.problem is not None) is (bool(commits) and not any(commits[-LAST:]))

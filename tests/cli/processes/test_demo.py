@@ -13,7 +13,7 @@ from tests.cli.command_line import refused, run, run_apart
 from strobe.cli.arguments.stores import fresh_store
 from strobe.cli.demo import demo
 from strobe.cli.demo.bank import BRANCHES
-from strobe.cli.shell.output import Progress
+from strobe.cli.shell.output import ProgressLine
 from strobe.errors import TransportError, UsageError
 from strobe.protocol.values.log_entries import Begin
 from strobe.runtime.api.discovery import Discovered
@@ -216,7 +216,7 @@ def test_the_branch_is_killed_when_it_is_there_and_the_demo_ends_after_the_rollb
     monkeypatch.setattr(demo, "Supervisor", bank)
     monkeypatch.setattr(demo, "LOOK_EVERY_S", 0)
     found = demo.Demo("store")
-    demo._run(found, 6, Judge("store", False, *[True] * 6), Progress())
+    demo._run(found, 6, Judge("store", False, *[True] * 6), ProgressLine())
     assert bank.killed == ["c", "c"]
     assert found.killed == "branch c was killed with SIGKILL after 4 snapshots"
     assert found.rolled_back == ("rolled back to the beginning, epoch 2: c is there without state; undone events: c 5")

@@ -16,17 +16,17 @@ from tests.support.hostile_text import HOSTILE, LONG, NOT_PLAIN, all_plain
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, header_of
 from strobe.cli import app
-from strobe.cli.live.up_display import Watch
+from strobe.cli.live.up_display import UpDisplay
 from strobe.cli.shell import output
 from strobe.cli.shell.output import (
     Column,
-    Progress,
+    ProgressLine,
     cell_of,
     note,
     print_error,
     print_json,
+    print_line,
     print_table,
-    say,
     say_wrapped,
 )
 from strobe.cli.simulation.explain_page import page
@@ -47,14 +47,14 @@ def shown_on(screen):
 
 
 PRINTERS = {
-    "say": say,
+    "say": print_line,
     "say_wrapped": say_wrapped,
     "note": note,
     "print_error": lambda text: print_error(text.replace("\n", " ")),
     "print_json": lambda text: print_json({text: [text]}),
     "print_table": lambda text: print_table([Column("a", name=True), Column("b")], [[text, text], ["b", text]]),
-    "progress note": lambda text: Progress().note(text),
-    "progress": lambda text: Progress().show(text, now=True),
+    "progress note": lambda text: ProgressLine().note(text),
+    "progress": lambda text: ProgressLine().show(text, now=True),
 }
 
 
@@ -88,7 +88,7 @@ def test_an_error_keeps_its_lines_and_loses_its_control_characters(capsys):
 
 
 def test_long_text_is_cut_wherever_it_is_printed(capsys):
-    for printer in (say, note, print_error):
+    for printer in (print_line, note, print_error):
         printer(LONG)
         out, err = capsys.readouterr()
         assert len(out + err) < 11_000
@@ -107,7 +107,7 @@ def test_a_traceback_of_ours_is_plain_too(monkeypatch, capsys):
 def test_a_stream_with_fewer_characters_gets_escapes(capsys, monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(output.sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    say("a → b")
+    print_line("a → b")
     output.sys.stdout.flush()
     assert raw.getvalue() == b"a \\u2192 b\n"
 
@@ -129,10 +129,10 @@ def filled(kind, text):
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_the_table_of_up_shows_names_and_reasons_as_text(kind, capsys):
     status = filled(Status, HOSTILE[kind])
-    with Watch() as watch:
+    with UpDisplay() as watch:
         watch.show(status)
     assert all_plain("".join(capsys.readouterr()))
-    with terminal() as screen, Watch() as watch:
+    with terminal() as screen, UpDisplay() as watch:
         watch.show(status)
     seen = shown_on(screen).replace("\x1b[?25l", "").replace("\x1b[?25h", "")
     assert NOT_PLAIN.search(seen.replace("\n", "")) is None

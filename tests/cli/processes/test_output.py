@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command_line import simulated_store
 
-from strobe.cli.shell.output import Column, Progress, print_error, print_table, say_wrapped
+from strobe.cli.shell.output import Column, ProgressLine, print_error, print_table, say_wrapped
 
 
 class Terminal(io.StringIO):
@@ -31,14 +31,14 @@ def terminal():
 
 
 def test_progress_is_one_line_that_is_gone_at_the_end():
-    with terminal() as screen, Progress() as progress:
+    with terminal() as screen, ProgressLine() as progress:
         progress.show("half way", now=True)
         progress.show("x" * 80, now=True)
     assert screen.getvalue() == f"\r\x1b[Khalf way\r\x1b[K{'x' * 39}\r\x1b[K"
 
 
 def test_progress_elsewhere_is_nothing(capsys):
-    with Progress() as progress, progress.ticking("waiting"):
+    with ProgressLine() as progress, progress.ticking("waiting"):
         progress.show("half way", now=True)
     assert capsys.readouterr() == ("", "")
 

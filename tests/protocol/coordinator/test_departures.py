@@ -11,19 +11,19 @@ from strobe.protocol.coordinator.messages import (
     AppendLost,
     ChooseSnapshot,
     CoordinatorEffect,
+    Dismiss,
     Drained,
     EntryLogged,
     JoinWanted,
     LeaveWanted,
-    LetGo,
-    ProcessBlank,
     ProcessFailed,
     ProcessReturned,
+    ProcessWithoutState,
     Released,
+    Reset,
     RestoreWanted,
     SnapshotChosen,
     SnapshotWanted,
-    TellBlank,
     TellRestore,
 )
 from strobe.protocol.values.log_entries import Abort, Commit, Departure, EpochStart, Release
@@ -61,9 +61,9 @@ def staged(desk: Desk) -> None:
     desk.hears(Drained("r", 2, OUT))
 
 
-def complete(desk: Desk) -> list[LetGo]:
+def complete(desk: Desk) -> list[Dismiss]:
     """Complete the snapshot under way; return who may go."""
-    return those(desk.fragments(desk.last_begun(), "p", "q", view=desk.brain.view.number), LetGo)
+    return those(desk.fragments(desk.last_begun(), "p", "q", view=desk.brain.view.number), Dismiss)
 
 
 def gone_and_one_begun_on_a_slow_log() -> Desk:
@@ -87,9 +87,9 @@ def test_R2_nothing_begins_before_the_output_of_a_leaver_is_durable() -> None:
 
 def test_R2_a_leaver_is_let_go_with_its_output_when_a_snapshot_without_it_is_complete() -> None:
     desk = leaving()
-    assert those(desk.hears(Drained("r", 2, OUT)), LetGo) == []
+    assert those(desk.hears(Drained("r", 2, OUT)), Dismiss) == []
     assert len(desk.begun()) == 1, "the snapshot that it waits for is taken without anybody asking"
-    assert complete(desk) == [LetGo("r", OUT, 2)]
+    assert complete(desk) == [Dismiss("r", OUT, 2)]
     assert departed(desk) == {"r": Departure(OUT, view=2)}
     assert desk.brain.membership.everyone == ("p", "q")
 
@@ -120,15 +120,15 @@ def test_output_that_is_out_stays_out_where_a_snapshot_is_logged_that_was_ordere
 def test_a_leaver_that_is_lost_with_durable_output_takes_nobody_back_and_lets_it_out_when_it_returns() -> None:
     desk = leaving()
     staged(desk)
-    effects = desk.hears(ProcessFailed("r"), ProcessBlank("r"))
+    effects = desk.hears(ProcessFailed("r"), ProcessWithoutState("r"))
     assert those(effects, ChooseSnapshot) == []
-    assert complete(desk) == [LetGo("r", OUT, 2)]
+    assert complete(desk) == [Dismiss("r", OUT, 2)]
     assert desk.brain.membership.unreleased("r") == OUT
 
 
 def test_a_leaver_that_is_lost_before_its_output_is_durable_takes_everybody_back() -> None:
     desk = leaving()
-    effects = desk.hears(ProcessFailed("r"), ProcessBlank("r"))
+    effects = desk.hears(ProcessFailed("r"), ProcessWithoutState("r"))
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
@@ -136,7 +136,7 @@ def test_a_leaver_that_is_lost_before_its_output_is_durable_takes_everybody_back
 def test_after_a_rollback_to_before_it_left_it_is_there_again_and_leaves_again(lost: bool) -> None:
     desk = leaving_after_a_snapshot_with_it()
     if lost:
-        desk.hears(ProcessFailed("r"), ProcessBlank("r"))
+        desk.hears(ProcessFailed("r"), ProcessWithoutState("r"))
     desk.hears(RestoreWanted(str(S1), "because"))
     effects = desk.hears(SnapshotChosen(str(S1), RING))
     assert [order.process for order in those(effects, TellRestore)] == ["p", "q", "r"]
@@ -152,7 +152,7 @@ def test_E7_the_next_coordinator_waits_for_the_leaver_to_say_again_how_far_its_o
     desk.drained(2, "p", "q")
     assert not desk.brain.settled
     desk.hears(ProcessReturned("r"), Drained("r", 2, OUT))
-    assert complete(desk) == [LetGo("r", OUT, 2)]
+    assert complete(desk) == [Dismiss("r", OUT, 2)]
 
 
 def test_E7_the_next_coordinator_remembers_a_leaver_of_an_earlier_view_that_nothing_covers() -> None:
@@ -215,7 +215,7 @@ def test_R2_a_coordinator_that_comes_back_commits_nothing_before_a_leaver_has_sa
     desk.hears(ProcessReturned("p"), ProcessReturned("q"))
     desk.drained(2, "p", "q")
     assert complete(desk) == []
-    assert those(desk.hears(ProcessReturned("r"), Drained("r", 2, OUT)), LetGo) == [LetGo("r", OUT, 2)]
+    assert those(desk.hears(ProcessReturned("r"), Drained("r", 2, OUT)), Dismiss) == [Dismiss("r", OUT, 2)]
     assert departed(desk) == {"r": Departure(OUT, view=2)}
 
 
@@ -285,7 +285,7 @@ def test_who_leaves_twice_has_left_with_two_views() -> None:
     desk.hears(LeaveWanted("r"))
     desk.drained(4, "p", "q")
     desk.hears(Drained("r", 4, OUT))
-    assert complete(desk) == [LetGo("r", OUT, 4)]
+    assert complete(desk) == [Dismiss("r", OUT, 4)]
     assert departed(desk) == {"r": Departure(OUT, view=4, joined=3)}
 
 
@@ -311,10 +311,10 @@ def test_R2_a_leaver_ends_when_the_log_has_that_its_output_is_out() -> None:
     staged(desk)
     complete(desk)
     desk.slow = True
-    assert those(desk.hears(Released("r", 2)), LetGo) == []
-    assert those(desk.write(), LetGo) == [LetGo("r")]
+    assert those(desk.hears(Released("r", 2)), Dismiss) == []
+    assert those(desk.write(), Dismiss) == [Dismiss("r")]
     assert desk.log[-1] == Release("r", 2, desk.now_us)
-    assert those(desk.hears(Released("r", 2)), LetGo) == [LetGo("r")], "it had missed the word"
+    assert those(desk.hears(Released("r", 2)), Dismiss) == [Dismiss("r")], "it had missed the word"
 
 
 def test_E7_the_next_coordinator_knows_that_output_is_out_before_any_snapshot_says_so() -> None:
@@ -352,7 +352,7 @@ def test_R2_one_that_joined_again_joins_once_more_where_all_go_back_to_before_th
 
 def test_nobody_is_let_go_by_a_word_of_its_life_before() -> None:
     desk = joined_again()
-    assert those(desk.hears(EntryLogged(Release("r", 2, 0))), LetGo) == []
+    assert those(desk.hears(EntryLogged(Release("r", 2, 0))), Dismiss) == []
     assert desk.brain.membership.covered() == {}
 
 
@@ -398,10 +398,10 @@ def test_R1_one_that_lets_out_its_output_is_told_where_all_go_back_to_before_it_
         effects += desk.hears(Released("r", 2))
     effects += desk.write()
     if said == "before":
-        assert those(effects, LetGo) == [LetGo("r")], "the log had it before all went back"
+        assert those(effects, Dismiss) == [Dismiss("r")], "the log had it before all went back"
         assert [order.process for order in those(effects, TellRestore)] == ["p", "q"]
     else:
-        assert those(effects, LetGo) == []
+        assert those(effects, Dismiss) == []
         assert [order.process for order in those(effects, TellRestore)] == ["p", "q", "r"]
 
 
@@ -411,6 +411,6 @@ def test_R1_one_that_lets_out_its_output_begins_anew_with_that_where_all_go_back
     desk.hears(RestoreWanted(None, "because"))
     effects = desk.hears(SnapshotChosen(newest.snapshot, newest.manifest.view))
     assert [order.process for order in those(effects, TellRestore)] == ["p", "q"]
-    assert to(effects, "r") == [TellBlank("r")]
+    assert to(effects, "r") == [Reset("r")]
     assert desk.brain.membership.unreleased("r") == OUT
-    assert those(desk.hears(Released("r", 2)), LetGo) == [LetGo("r")]
+    assert those(desk.hears(Released("r", 2)), Dismiss) == [Dismiss("r")]

@@ -9,9 +9,9 @@ from strobe.protocol.coordinator.lifecycle import Lifecycle
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
     CommitSnapshot,
+    Dismiss,
     JoinWanted,
     LeaveWanted,
-    LetGo,
     ProcessReturned,
     Recovered,
     SnapshotStarted,
@@ -123,7 +123,7 @@ def test_a_leaver_is_let_go_by_the_coordinator_that_comes_back() -> None:
     desk.drained(2, "p")
     effects = desk.restart()
     assert "r" in {order.process for order in those(effects, TellView)}
-    assert those(desk.drained(2, "r", "p", "q"), LetGo) == [LetGo("r")]
+    assert those(desk.drained(2, "r", "p", "q"), Dismiss) == [Dismiss("r")]
 
 
 def test_what_was_aborted_and_not_yet_retried_is_retried_after_the_restart() -> None:

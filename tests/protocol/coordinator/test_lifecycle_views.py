@@ -13,11 +13,11 @@ from strobe.protocol.coordinator.messages import (
     AskToRecord,
     ChooseSnapshot,
     CommitSnapshot,
+    Dismiss,
     JoinWanted,
     LeaveWanted,
-    LetGo,
-    ProcessBlank,
     ProcessFailed,
+    ProcessWithoutState,
     SnapshotChosen,
     SnapshotStarted,
     SnapshotWanted,
@@ -133,7 +133,7 @@ def test_a_join_that_makes_no_sense_is_refused_where_it_is_asked_for_and_harms_n
     with suppress(UsageError):  # refused at once: as good
         desk.hears(JoinWanted("s", (ChannelSpec("sx", "s", "x"),)))
     desk.drained(2, "r", "p")
-    assert LetGo("r") in desk.drained(2, "q")
+    assert Dismiss("r") in desk.drained(2, "q")
 
 
 def unsettled() -> Desk:
@@ -184,12 +184,12 @@ def test_E2_a_joiner_that_is_away_when_it_is_in_the_view_begins_when_it_comes_an
     desk = Desk(RING, slow=True)
     desk.hears(JOIN_S, ProcessFailed("s"))
     assert to(desk.write(), "p") != []
-    effects = desk.hears(ProcessBlank("s"))
+    effects = desk.hears(ProcessWithoutState("s"))
     assert to(effects, "s") == [TellSettled("s", 1), TellView("s", desk.views()[-1])]
     assert those(effects, ChooseSnapshot) == []
     desk.drained(2, "p", "q", "r", "s")
     assert desk.brain.settled
-    assert those(desk.hears(ProcessFailed("s"), ProcessBlank("s")), ChooseSnapshot) == [ChooseSnapshot(None)]
+    assert those(desk.hears(ProcessFailed("s"), ProcessWithoutState("s")), ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
 def test_R1_a_word_that_was_lost_with_its_connection_is_said_again_and_nobody_goes_back() -> None:
@@ -198,7 +198,7 @@ def test_R1_a_word_that_was_lost_with_its_connection_is_said_again_and_nobody_go
     desk.hears(LeaveWanted("s"))
     desk.drained(3, "p", "q", "r", "s")
     desk.hears(JOIN_S)
-    effects = desk.hears(ProcessFailed("s"), ProcessBlank("s", again=True))
+    effects = desk.hears(ProcessFailed("s"), ProcessWithoutState("s", again=True))
     assert to(effects, "s") == [TellSettled("s", 1), TellView("s", desk.views()[-1])]
     assert those(effects, ChooseSnapshot) == []
 
@@ -213,7 +213,7 @@ def test_R1_who_left_and_joins_again_begins_anew_also_where_the_word_was_lost(th
     desk.hears(JoinWanted("r", (ChannelSpec("q>r", "q", "r"), ChannelSpec("r>p", "r", "p"))))
     desk.hears(*(() if there else (ProcessFailed("r"),)))
     desk.write()
-    effects = desk.hears(ProcessFailed("r"), ProcessBlank("r", again=there))
+    effects = desk.hears(ProcessFailed("r"), ProcessWithoutState("r", again=there))
     assert to(effects, "r") == [TellSettled("r", 1), TellView("r", desk.views()[-1])]
     assert those(effects, ChooseSnapshot) == []
 
@@ -261,7 +261,7 @@ def test_E2_the_last_process_stays_where_a_rollback_undoes_the_join_that_its_lea
     desk.hears(SnapshotWanted())
     desk.fragments(S1, "p")
     desk.hears(JOIN_S, LeaveWanted("p"))  # it leaves when s is in
-    desk.hears(ProcessFailed("p"), ProcessBlank("p"), SnapshotChosen(str(S1), alone))
+    desk.hears(ProcessFailed("p"), ProcessWithoutState("p"), SnapshotChosen(str(S1), alone))
     desk.drained(3, "p")
     assert desk.brain.settled
     assert desk.brain.view.processes == ("p",)
@@ -271,16 +271,16 @@ def test_a_leaver_is_let_go_when_it_and_all_others_have_drained_and_not_before()
     desk = joined()
     effects = desk.hears(LeaveWanted("s"))
     assert [order.process for order in those(effects, TellView)] == ["p", "q", "r", "s"]
-    assert those(desk.drained(3, "s", "p", "q"), LetGo) == []
-    assert those(desk.drained(3, "r"), LetGo) == [LetGo("s")]
-    assert those(desk.drained(3, "r", "s"), LetGo) == []
+    assert those(desk.drained(3, "s", "p", "q"), Dismiss) == []
+    assert those(desk.drained(3, "r"), Dismiss) == [Dismiss("s")]
+    assert those(desk.drained(3, "r", "s"), Dismiss) == []
 
 
 def test_a_leaver_whose_own_report_comes_last_is_let_go_then() -> None:
     desk = joined()
     desk.hears(LeaveWanted("s"))
-    assert those(desk.drained(3, "p", "q", "r"), LetGo) == []
-    assert those(desk.drained(3, "s"), LetGo) == [LetGo("s")]
+    assert those(desk.drained(3, "p", "q", "r"), Dismiss) == []
+    assert those(desk.drained(3, "s"), Dismiss) == [Dismiss("s")]
 
 
 def test_a_leaver_whose_own_report_comes_last_is_let_go_although_the_next_change_has_begun() -> None:
@@ -291,7 +291,7 @@ def test_a_leaver_whose_own_report_comes_last_is_let_go_although_the_next_change
     effects += desk.drained(3, "s")
     effects += desk.drained(4, "p", "q", "r")
     effects += desk.drained(3, "s")
-    assert {order.process for order in those(effects, LetGo)} == {"s", "r"}
+    assert {order.process for order in those(effects, Dismiss)} == {"s", "r"}
 
 
 def test_a_late_report_of_an_earlier_view_does_not_let_a_leaver_go() -> None:
@@ -301,8 +301,8 @@ def test_a_late_report_of_an_earlier_view_does_not_let_a_leaver_go() -> None:
     # It was asked twice whether it had installed view 2, as after a restart; this is the second answer.
     effects = desk.drained(2, "s")
     effects += desk.drained(3, "p", "q", "r")
-    assert those(effects, LetGo) == []
-    assert those(desk.drained(3, "s"), LetGo) == [LetGo("s")]
+    assert those(effects, Dismiss) == []
+    assert those(desk.drained(3, "s"), Dismiss) == [Dismiss("s")]
 
 
 def test_one_who_left_may_join_again_with_new_incarnations() -> None:

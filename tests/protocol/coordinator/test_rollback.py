@@ -29,9 +29,9 @@ from strobe.protocol.coordinator.messages import (
     EntryLogged,
     Halt,
     LeaveWanted,
-    ProcessBlank,
     ProcessFailed,
     ProcessReturned,
+    ProcessWithoutState,
     RecordingFailed,
     RestoreRefused,
     RestoreWanted,
@@ -110,7 +110,7 @@ def test_E9_a_process_that_cannot_be_restored_stops_all_at_once_with_the_reason(
     desk = with_one_complete()
     crash(desk, "q")
     chosen(desk)
-    effects = desk.hears(CannotRestore("q", 2, "its state does not fit"), ProcessFailed("q"), ProcessBlank("q"))
+    effects = desk.hears(CannotRestore("q", 2, "its state does not fit"), ProcessFailed("q"), ProcessWithoutState("q"))
     report = "process q cannot be restored, and all is stopped: its state does not fit"
     assert [order.report for order in those(effects, Halt)] == [report, report]
     assert those(effects, ChooseSnapshot) == []
@@ -171,7 +171,7 @@ def test_nothing_begins_in_the_new_epoch_before_everybody_has_been_restored() ->
 def test_what_was_open_is_over_with_the_old_epoch_and_is_wanted_again() -> None:
     desk = with_one_complete(Policy(overlapping_max=2, backoff_us=10))
     desk.hears(SnapshotWanted())
-    desk.hears(ProcessBlank("q"))
+    desk.hears(ProcessWithoutState("q"))
     chosen(desk)
     assert not desk.brain.open
     desk.fragments(S2, "p", "q", "r")
@@ -232,7 +232,7 @@ def commit_by_another(desk: Desk) -> None:
 def test_a_commit_between_the_choice_and_its_answer_makes_it_choose_again() -> None:
     desk = with_one_complete()
     desk.hears(SnapshotWanted())
-    desk.hears(ProcessBlank("q"))
+    desk.hears(ProcessWithoutState("q"))
     commit_by_another(desk)
     assert those(chosen(desk, S1), ChooseSnapshot) == [ChooseSnapshot(None)]
     chosen(desk, S2)
@@ -241,7 +241,7 @@ def test_a_commit_between_the_choice_and_its_answer_makes_it_choose_again() -> N
 
 def test_an_epoch_that_loses_its_place_is_chosen_again() -> None:
     desk = with_one_complete()
-    desk.hears(ProcessBlank("q"))
+    desk.hears(ProcessWithoutState("q"))
     desk.slow = True
     chosen(desk)
     desk.log.append(Pin(str(S1), True, 0))
@@ -254,7 +254,7 @@ def test_an_epoch_that_loses_its_place_is_chosen_again() -> None:
 def test_a_commit_read_while_the_epoch_is_on_its_way_makes_another_epoch_and_nobody_hears_of_the_first() -> None:
     desk = with_one_complete()
     desk.hears(SnapshotWanted())
-    desk.hears(ProcessBlank("q"))
+    desk.hears(ProcessWithoutState("q"))
     desk.slow = True
     chosen(desk)
     commit_by_another(desk)
@@ -272,7 +272,7 @@ def test_a_commit_read_while_the_epoch_is_on_its_way_makes_another_epoch_and_nob
 
 def test_the_epoch_of_another_coordinator_is_followed_and_is_enough() -> None:
     desk = with_one_complete()
-    desk.hears(ProcessBlank("q"))
+    desk.hears(ProcessWithoutState("q"))
     goal = renumbered(RING, 2)
     desk.log.append(EpochStart(2, 0, str(S1), goal))
     told = those(desk.catch_up(), TellRestore)
@@ -318,10 +318,10 @@ def test_the_view_and_the_epoch_come_back_from_the_log() -> None:
 def test_after_a_restart_everybody_is_taken_for_started() -> None:
     desk = with_one_complete()
     desk.restart()
-    assert those(desk.hears(ProcessBlank("q")), ChooseSnapshot) == [ChooseSnapshot(None)]
+    assert those(desk.hears(ProcessWithoutState("q")), ChooseSnapshot) == [ChooseSnapshot(None)]
     desk.hears(ProcessReturned("p"))
     assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    assert those(desk.hears(ProcessBlank("r", epoch=1)), TellRestore) != []
+    assert those(desk.hears(ProcessWithoutState("r", epoch=1)), TellRestore) != []
     assert len(desk.epochs()) == 1
 
 
@@ -332,9 +332,9 @@ def test_a_coordinator_lost_in_the_middle_of_a_rollback_makes_another_where_some
     if told:
         chosen(desk)
     desk.restart()
-    effects = desk.hears(ProcessBlank("p", epoch=1) if told else ProcessBlank("q"))
+    effects = desk.hears(ProcessWithoutState("p", epoch=1) if told else ProcessWithoutState("q"))
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
-    desk.hears(ProcessBlank("q"), ProcessBlank("r", epoch=1))
+    desk.hears(ProcessWithoutState("q"), ProcessWithoutState("r", epoch=1))
     assert [order.process for order in those(chosen(desk), TellRestore)] == (["p", "q", "r"] if told else ["q", "r"])
     assert desk.epochs()[-1].blamed is None
 
@@ -357,9 +357,9 @@ def test_the_first_epoch_begins_an_empty_log_and_processes_start_as_they_come() 
     desk = Desk(RING, epoch=0)
     assert those(desk.restart(), TellView) == []
     assert desk.log == [EpochStart(1, 0, None, RING, "the system starts")]
-    assert those(desk.hears(ProcessBlank("p")), TellRestore) == [TellRestore("p", 1, RING, None)]
-    assert those(desk.hears(ProcessBlank("q")), TellRestore) == [TellRestore("q", 1, RING, None)]
-    desk.hears(ProcessBlank("r"), SnapshotWanted())
+    assert those(desk.hears(ProcessWithoutState("p")), TellRestore) == [TellRestore("p", 1, RING, None)]
+    assert those(desk.hears(ProcessWithoutState("q")), TellRestore) == [TellRestore("q", 1, RING, None)]
+    desk.hears(ProcessWithoutState("r"), SnapshotWanted())
     desk.drained(1, "p", "q")
     assert desk.begun() == []
     desk.drained(1, "r")
@@ -370,7 +370,7 @@ def test_the_first_epoch_begins_an_empty_log_and_processes_start_as_they_come() 
 def test_who_comes_before_the_first_epoch_is_in_the_log_is_told_when_it_is() -> None:
     desk = Desk(RING, epoch=0, slow=True)
     desk.restart()
-    assert those(desk.hears(ProcessBlank("p")), TellRestore) == []
+    assert those(desk.hears(ProcessWithoutState("p")), TellRestore) == []
     assert those(desk.write(), TellRestore) == [TellRestore("p", 1, RING, None)]
 
 
@@ -391,7 +391,7 @@ def test_a_start_from_the_beginning_starts_with_the_view_of_the_first_epoch() ->
     desk.restart()
     desk.first_view = view("p>q")
     desk.restart()
-    desk.hears(ProcessBlank("p"))
+    desk.hears(ProcessWithoutState("p"))
     chosen(desk, None)
     assert desk.brain.view == renumbered(RING, 2)
 
@@ -416,7 +416,7 @@ def test_where_all_is_stopped_at_the_first_crash_whoever_has_not_crashed_may_joi
 def test_all_that_a_stopped_coordinator_says_is_that_it_is_stopped() -> None:
     desk = with_one_complete(Policy(rollbacks_max=0))
     (halt,) = those(crash(desk, "q"), Halt)
-    assert desk.hears(ProcessBlank("r"), ProcessReturned("p")) == [halt, halt]
+    assert desk.hears(ProcessWithoutState("r"), ProcessReturned("p")) == [halt, halt]
     desk.hears(SnapshotWanted(), JOIN_S, RestoreWanted(None, "because"))
     desk.at(10**12)
     assert len(desk.begun()) == 1
@@ -445,7 +445,7 @@ def test_blame_survives_the_coordinator() -> None:
 def test_a_system_that_was_started_anew_as_a_whole_blames_nobody() -> None:
     desk = with_one_complete(Policy(rollbacks_max=0))
     desk.restart()
-    effects = desk.hears(ProcessBlank("p"), ProcessBlank("q"), ProcessBlank("r"))
+    effects = desk.hears(ProcessWithoutState("p"), ProcessWithoutState("q"), ProcessWithoutState("r"))
     assert those(effects, Halt) == []
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
 
@@ -503,7 +503,7 @@ def test_R1_who_is_in_a_snapshot_of_this_epoch_has_run_in_it_whoever_told_it_to(
     other.hears(SnapshotWanted())
     other.fragments(other.last_begun(), "p", "q", "r", view=2)
     one.catch_up()
-    effects = one.hears(ProcessBlank("q"))
+    effects = one.hears(ProcessWithoutState("q"))
     assert those(effects, TellRestore) == []
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
 

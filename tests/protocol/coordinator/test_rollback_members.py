@@ -6,17 +6,17 @@ from tests.protocol.rolling_back import JOIN_S, RING, S1, chosen, crash, renumbe
 
 from strobe.protocol.coordinator.messages import (
     ChooseSnapshot,
+    Dismiss,
     Drained,
     JoinWanted,
     LeaveWanted,
-    LetGo,
-    ProcessBlank,
     ProcessFailed,
     ProcessReturned,
+    ProcessWithoutState,
+    Reset,
     RestoreRefused,
     RestoreWanted,
     SnapshotWanted,
-    TellBlank,
     TellRestore,
 )
 from strobe.protocol.values.view import View
@@ -24,9 +24,9 @@ from strobe.protocol.values.view import View
 
 def test_who_is_away_is_told_when_it_comes_back() -> None:
     desk = with_one_complete()
-    desk.hears(ProcessFailed("q"), ProcessFailed("r"), ProcessBlank("q"))
+    desk.hears(ProcessFailed("q"), ProcessFailed("r"), ProcessWithoutState("q"))
     assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    assert those(desk.hears(ProcessBlank("r", epoch=1)), TellRestore) == [
+    assert those(desk.hears(ProcessWithoutState("r", epoch=1)), TellRestore) == [
         TellRestore("r", 2, renumbered(RING, 2), str(S1))
     ]
     assert len(desk.epochs()) == 1
@@ -67,7 +67,7 @@ def test_one_that_joined_later_is_told_to_forget_all_and_joins_again() -> None:
     desk.drained(2, "p", "q", "r", "s")
     crash(desk, "q")
     effects = chosen(desk)
-    assert those(effects, TellBlank) == [TellBlank("s")]
+    assert those(effects, Reset) == [Reset("s")]
     assert desk.brain.view == renumbered(RING, 3)
     desk.drained(3, "p", "q", "r")
     desk.hears(JOIN_S)
@@ -82,7 +82,7 @@ def test_one_that_joined_later_and_was_away_is_told_when_it_comes_back() -> None
     desk.drained(2, "p", "q", "r", "s")
     desk.hears(ProcessFailed("s"))
     roll_back(desk, "q")
-    assert those(desk.hears(ProcessBlank("s", epoch=1)), TellBlank) == [TellBlank("s")]
+    assert those(desk.hears(ProcessWithoutState("s", epoch=1)), Reset) == [Reset("s")]
 
 
 def test_one_that_lost_its_state_while_it_joined_takes_everybody_back() -> None:
@@ -95,7 +95,7 @@ def test_a_join_that_was_waiting_is_asked_for_again() -> None:
     desk = with_one_complete()
     crash(desk, "q")
     desk.hears(JOIN_S)
-    assert those(chosen(desk), TellBlank) == [TellBlank("s")]
+    assert those(chosen(desk), Reset) == [Reset("s")]
     desk.drained(2, "p", "q", "r")
     assert desk.views() == []
 
@@ -115,7 +115,7 @@ def back_to_one_with_r(desk: Desk, *blank: str) -> None:
     desk.hears(RestoreWanted(str(S1), "someone asks for it"))
     chosen(desk)
     assert desk.brain.view == renumbered(RING, 3)
-    desk.hears(*map(ProcessBlank, blank))
+    desk.hears(*map(ProcessWithoutState, blank))
     desk.drained(3, "p", "q", "r")
 
 
@@ -123,7 +123,7 @@ def test_E2_R1_a_leave_that_was_complete_is_not_made_again_by_a_coordinator_that
     """That a process was let go is not in the log. Who asks for a snapshot that has it wants it back."""
     desk = with_one_complete()
     desk.hears(LeaveWanted("r"))
-    assert those(desk.drained(2, "p", "q", "r"), LetGo) == [LetGo("r")]
+    assert those(desk.drained(2, "p", "q", "r"), Dismiss) == [Dismiss("r")]
     desk.restart()
     back_to_one_with_r(desk, "p", "q", "r")
     assert desk.brain.settled
@@ -152,20 +152,22 @@ def test_a_leave_that_may_have_been_under_way_is_made_again_after_a_rollback_tha
 def test_who_comes_while_a_rollback_is_to_come_that_is_then_refused_begins_all_the_same() -> None:
     desk = Desk(RING, epoch=0)
     desk.restart()
-    desk.hears(ProcessBlank("p"), RestoreWanted(str(S1), "because"))
-    assert those(desk.hears(ProcessBlank("q")), TellRestore) == []
+    desk.hears(ProcessWithoutState("p"), RestoreWanted(str(S1), "because"))
+    assert those(desk.hears(ProcessWithoutState("q")), TellRestore) == []
     assert those(desk.hears(RestoreRefused("it is damaged")), TellRestore) == [TellRestore("q", 1, RING, None)]
 
 
 def test_one_that_has_left_for_good_and_is_needed_again_just_has_to_come() -> None:
     desk = with_one_complete()
     desk.hears(LeaveWanted("r"))
-    assert those(desk.drained(2, "p", "q", "r"), LetGo) == [LetGo("r")]
+    assert those(desk.drained(2, "p", "q", "r"), Dismiss) == [Dismiss("r")]
     crash(desk, "q")
     assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
     desk.drained(3, "p", "q")
     assert not desk.brain.settled
-    assert those(desk.hears(ProcessBlank("r")), TellRestore) == [TellRestore("r", 2, renumbered(RING, 3), str(S1))]
+    assert those(desk.hears(ProcessWithoutState("r")), TellRestore) == [
+        TellRestore("r", 2, renumbered(RING, 3), str(S1))
+    ]
     desk.drained(3, "r")
     assert desk.brain.settled
 
@@ -177,7 +179,7 @@ def test_one_that_has_left_and_said_so_twice_is_not_taken_for_there() -> None:
     desk.drained(2, "p", "q", "r", "r")
     crash(desk, "q")
     assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    effects = desk.hears(ProcessBlank("r"))
+    effects = desk.hears(ProcessWithoutState("r"))
     assert those(effects, ChooseSnapshot) == []
     assert [order.process for order in those(effects, TellRestore)] == ["r"]
 
@@ -188,8 +190,8 @@ def test_one_that_was_leaving_and_comes_back_blank_may_go_if_all_it_sent_was_rec
     desk.hears(LeaveWanted("r"))
     desk.restart()
     desk.drained(2, "p", "q")
-    effects = desk.hears(ProcessBlank("r"))
-    assert those(effects, LetGo) == [LetGo("r")]
+    effects = desk.hears(ProcessWithoutState("r"))
+    assert those(effects, Dismiss) == [Dismiss("r")]
     assert those(effects, ChooseSnapshot) == []
     assert desk.brain.membership.everyone == ("p", "q")
 
@@ -233,7 +235,7 @@ def test_one_that_was_leaving_and_comes_back_blank_before_that_takes_everybody_b
     desk.hears(LeaveWanted("r"))
     desk.restart()
     desk.drained(2, "p")
-    assert those(desk.hears(ProcessBlank("r")), ChooseSnapshot) == [ChooseSnapshot(None)]
+    assert those(desk.hears(ProcessWithoutState("r")), ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
 def test_one_that_was_leaving_and_is_in_no_restored_view_may_go() -> None:
@@ -244,7 +246,7 @@ def test_one_that_was_leaving_and_is_in_no_restored_view_may_go() -> None:
     desk.fragments(S1, "p", "q", view=2)
     crash(desk, "q")
     effects = chosen(desk, S1, desk.brain.view)
-    assert those(effects, LetGo) == [LetGo("r")]
+    assert those(effects, Dismiss) == [Dismiss("r")]
     assert {order.process for order in those(effects, TellRestore)} == {"p", "q"}
 
 
@@ -259,5 +261,5 @@ def test_the_joins_after_the_first_view_are_undone_by_a_start_from_the_beginning
     desk.hears(JOIN_S)
     desk.drained(2, "p", "q", "r", "s")
     crash(desk, "q")
-    assert those(chosen(desk, None), TellBlank) == [TellBlank("s")]
+    assert those(chosen(desk, None), Reset) == [Reset("s")]
     assert desk.brain.view == renumbered(RING, 3)

@@ -269,7 +269,7 @@ def test_a_sender_whose_count_does_not_fit_is_refused(sent_counts: dict[str, int
 
 
 SHAPES = (("p>q", "q>p"), ("p>q", "q>r", "r>p", "p>r"), ("p>q", "p>q:second", "r>q"), ("p>q", "q>p", "r>s", "p>p"))
-CHOICES = ("send", "take", "take", "take", "obey", "begin", "settle")
+CHOICES = ("send", "take", "take", "take", "apply", "begin", "settle")
 steps = st.lists(st.tuples(st.sampled_from(CHOICES), st.integers(0, 7), st.integers(0, 7)), max_size=60)
 
 

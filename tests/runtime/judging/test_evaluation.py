@@ -12,8 +12,8 @@ from strobe.errors import SnapshotNotFound
 from strobe.process import System
 from strobe.protocol import Snapshot, View
 from strobe.runtime.connectors.system_file import ProgramWithOwnLoop
-from strobe.runtime.judging.evaluation import Conservation, Question, conditions_of
-from strobe.runtime.messages.verdicts import Verdict
+from strobe.runtime.judging.evaluation import ConservationCheck, Question, conditions_of
+from strobe.runtime.messages.verdicts import ConditionVerdict
 
 TOTAL = 17
 """What `taken()` has: 10 and 3 in the states, 4 in flight."""
@@ -34,10 +34,10 @@ class Shelf:
         return Question(f"snapshot {position}", position, **more)
 
 
-def judge(system: System, *snapshots: Snapshot, **more: Any) -> list[Verdict]:
+def judge(system: System, *snapshots: Snapshot, **more: Any) -> list[ConditionVerdict]:
     """Judge these one after the other, the first of them being the oldest."""
     shelf = Shelf(*snapshots)
-    conservation = Conservation(system, shelf.load)
+    conservation = ConservationCheck(system, shelf.load)
     return [
         conservation.judge(shelf.question(position, reference=("snapshot 0", 0) if position else None, **more))
         for position in shelf.snapshots
@@ -46,42 +46,42 @@ def judge(system: System, *snapshots: Snapshot, **more: Any) -> list[Verdict]:
 
 def test_a_value_that_stays_the_same_holds_and_another_one_is_violated() -> None:
     assert judge(bank(), taken(1), taken(2), taken(3, balance=9)) == [
-        Verdict("holds", "17", "17"),
-        Verdict("holds", "17", "17"),
-        Verdict("violated", "17", "16"),
+        ConditionVerdict("holds", "17", "17"),
+        ConditionVerdict("holds", "17", "17"),
+        ConditionVerdict("violated", "17", "16"),
     ]
 
 
 def test_in_a_new_store_the_initial_states_are_the_reference() -> None:
-    assert judge(bank(), taken(), initial=True) == [Verdict("violated", "0", "17")]
+    assert judge(bank(), taken(), initial=True) == [ConditionVerdict("violated", "0", "17")]
     sound = bank()
     sound.processes["a"].account.balance = TOTAL  # type: ignore[attr-defined]
-    assert judge(sound, taken(), initial=True) == [Verdict("holds", "17", "17")]
+    assert judge(sound, taken(), initial=True) == [ConditionVerdict("holds", "17", "17")]
 
 
 def test_the_initial_state_of_a_program_with_its_own_loop_is_not_known() -> None:
     system = bank()
     system.processes["c"] = ProgramWithOwnLoop("c", bytes)
-    assert judge(system, taken(), initial=True) == [Verdict("holds", "17", "17")]
+    assert judge(system, taken(), initial=True) == [ConditionVerdict("holds", "17", "17")]
 
 
 def test_a_judge_that_was_started_again_reads_the_reference_from_the_store() -> None:
     shelf = Shelf(taken(1), taken(2, balance=9))
     question = shelf.question(1, reference=("snapshot 0", 0))
-    assert Conservation(bank(), shelf.load).judge(question) == Verdict("violated", "17", "16")
+    assert ConservationCheck(bank(), shelf.load).judge(question) == ConditionVerdict("violated", "17", "16")
 
 
 def test_a_reference_that_was_removed_is_replaced_by_the_first_snapshot_that_is_judged() -> None:
     shelf = Shelf(taken(1), taken(2, balance=9), taken(3, balance=8))
     del shelf.snapshots[0]
-    conservation = Conservation(bank(), shelf.load)
+    conservation = ConservationCheck(bank(), shelf.load)
     verdicts = [conservation.judge(shelf.question(place, reference=("snapshot 0", 0))) for place in (1, 2)]
-    assert verdicts == [Verdict("holds", "16", "16"), Verdict("violated", "16", "15")]
+    assert verdicts == [ConditionVerdict("holds", "16", "16"), ConditionVerdict("violated", "16", "15")]
 
 
 def test_each_generation_has_a_reference_of_its_own() -> None:
     shelf = Shelf(taken(1), taken(2, balance=20), taken(3, balance=20), taken(4))
-    conservation = Conservation(bank(), shelf.load)
+    conservation = ConservationCheck(bank(), shelf.load)
     asked = [(0, 0, None), (1, 1, None), (2, 1, ("snapshot 1", 1)), (3, 0, ("snapshot 0", 0))]
     verdicts = [conservation.judge(shelf.question(p, generation=g, reference=r)).verdict for p, g, r in asked]
     assert verdicts == ["holds"] * 4
@@ -89,7 +89,7 @@ def test_each_generation_has_a_reference_of_its_own() -> None:
 
 def test_a_snapshot_that_was_removed_is_undecided() -> None:
     shelf = Shelf()
-    verdict = Conservation(bank(), shelf.load).judge(shelf.question(7))
+    verdict = ConservationCheck(bank(), shelf.load).judge(shelf.question(7))
     assert verdict.verdict == "undecided"
     assert "snapshot 7 cannot be read" in verdict.problem
     assert "was removed" in verdict.problem

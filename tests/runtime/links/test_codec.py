@@ -11,7 +11,7 @@ from strobe.protocol.process.channels import Outgoing
 from strobe.protocol.process.events import Marker
 from strobe.protocol.values.frames import body_count
 from strobe.runtime.links import codec
-from strobe.runtime.links.codec import HEADER, HEADER_BYTES, FrameRejected, Hello, Refusal, Welcome
+from strobe.runtime.links.codec import HEADER, HEADER_BYTES, FrameRejected, Hello, LinkWelcome, Refusal
 
 NAMES = st.text(min_size=1, max_size=20).filter(is_name)
 COUNTS = st.integers(0, 2**63 - 1)
@@ -52,11 +52,11 @@ def test_views_come_out_as_they_went_in(view: View, sent_count: int) -> None:
 @given(
     st.one_of(
         st.builds(Hello, system=NAMES, epoch=COUNTS, source=NAMES, channel=NAMES, incarnation=COUNTS),
-        st.builds(Welcome, COUNTS, COUNTS, COUNTS),
+        st.builds(LinkWelcome, COUNTS, COUNTS, COUNTS),
         st.builds(Refusal, NAMES, st.booleans()),
     )
 )
-def test_handshakes_come_out_as_they_went_in(message: Hello | Welcome | Refusal) -> None:
+def test_handshakes_come_out_as_they_went_in(message: Hello | LinkWelcome | Refusal) -> None:
     header, body = split(codec.handshake_frame(message))
     assert codec.read_control(header[2], body) == message
 
@@ -115,7 +115,7 @@ def test_a_body_is_either_of_its_own_type_or_rejected(kind: int, body: bytes) ->
         said = codec.read_control(kind, body)
     except FrameRejected:
         return
-    assert isinstance(said, Hello | Welcome | Refusal | Marker | tuple)
+    assert isinstance(said, Hello | LinkWelcome | Refusal | Marker | tuple)
 
 
 def test_a_body_nested_without_end_is_rejected() -> None:

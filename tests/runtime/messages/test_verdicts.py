@@ -6,16 +6,16 @@ import pytest
 
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.messages import verdicts
-from strobe.runtime.messages.verdicts import ConditionStatus, Verdict, Verdicts, merged
+from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict, Verdicts, merged
 
-HOLDS = Verdict("holds", "8", "8")
-VIOLATED = Verdict("violated", "8", "7")
-WORSE = Verdict("violated", "8", "6")
-ERROR = Verdict("error", problem="KeyError: 'z' (bank.py:3, in total())")
-UNDECIDED = Verdict("undecided", problem="it was removed")
+HOLDS = ConditionVerdict("holds", "8", "8")
+VIOLATED = ConditionVerdict("violated", "8", "7")
+WORSE = ConditionVerdict("violated", "8", "6")
+ERROR = ConditionVerdict("error", problem="KeyError: 'z' (bank.py:3, in total())")
+UNDECIDED = ConditionVerdict("undecided", problem="it was removed")
 
 
-def books(*given: Verdict) -> tuple[Verdicts, StringIO]:
+def books(*given: ConditionVerdict) -> tuple[Verdicts, StringIO]:
     stream = StringIO()
     kept = Verdicts(["conserved"], EventLog(stream))
     for number, verdict in enumerate(given, 1):
@@ -57,7 +57,9 @@ def test_a_violation_is_logged_each_time_and_a_failure_once_until_it_is_another(
         ([UNDECIDED], False),
     ],
 )
-def test_a_violation_fails_and_so_does_a_function_that_never_worked(given: list[Verdict], failed: bool) -> None:
+def test_a_violation_fails_and_so_does_a_function_that_never_worked(
+    given: list[ConditionVerdict], failed: bool
+) -> None:
     (status,) = books(*given)[0].status(pending=False)
     assert status.failed is failed
 

@@ -6,7 +6,7 @@ import pytest
 from tests.runtime.link_ends import run, until
 
 from strobe.runtime.node import gil_yield
-from strobe.runtime.node.gil_yield import MOMENT_S, GivingWay
+from strobe.runtime.node.gil_yield import MOMENT_S, GilYield
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_it_gives_way_at_once_and_again_until_the_last_job_is_done(moments: list[float]) -> None:
     async def scenario() -> None:
-        way = GivingWay()
+        way = GilYield()
         with way:
             await until(lambda: len(moments) >= 2)
             with way:
@@ -38,7 +38,7 @@ def test_it_gives_way_at_once_and_again_until_the_last_job_is_done(moments: list
 
 def test_it_begins_anew_with_the_next_job_also_where_the_last_one_failed(moments: list[float]) -> None:
     async def scenario() -> None:
-        way = GivingWay()
+        way = GilYield()
         with pytest.raises(OSError, match="disk"), way:
             raise OSError("disk")
         await asyncio.sleep(0.001)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.protocol import Frame
-from strobe.runtime.node.inbox import Inbox, Waiting
+from strobe.runtime.node.inbox import Inbox, QueuedItem
 
 CHANNELS = ("a->c", "b->c", None)
 steps = st.lists(
@@ -46,7 +46,7 @@ def test_V3_what_waits_is_taken_in_order_and_what_is_held_back_goes_to_the_end_o
     for number, (step, channel) in enumerate(steps):
         if step == "append":
             frame = Frame(number, 1, b"")
-            inbox.append(Waiting(True, lambda number=number: taken.append(number), channel, frame))
+            inbox.append(QueuedItem(True, lambda number=number: taken.append(number), channel, frame))
             line.append((channel, number))
         elif step == "take":
             waiting = inbox.next()
@@ -65,9 +65,9 @@ def test_V3_what_waits_is_taken_in_order_and_what_is_held_back_goes_to_the_end_o
 
 def test_nothing_waits_in_an_inbox_that_was_cleared():
     inbox = Inbox()
-    inbox.append(Waiting(True, lambda: None, "a->c"))
+    inbox.append(QueuedItem(True, lambda: None, "a->c"))
     inbox.hold("a->c")
-    inbox.append(Waiting(True, lambda: None))
+    inbox.append(QueuedItem(True, lambda: None))
     inbox.clear()
     assert not inbox
     assert inbox.next() is None

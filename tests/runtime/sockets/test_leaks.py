@@ -51,7 +51,7 @@ async def bytes_each(do: Callable[[], Awaitable[None]]) -> float:
 def forget(coordinator: FakeCoordinator) -> None:
     """Nothing that the test remembers is to be counted, nor what nodes remember until they are told that it is over."""
     for name, link in coordinator.links.items():
-        link.say(TellSettled(name, coordinator.counter))
+        link.send(TellSettled(name, coordinator.counter))
         link.heard.clear()
         link._taken = 0
     for name in coordinator.system.processes:
@@ -80,7 +80,7 @@ async def of_rollbacks(coordinator: FakeCoordinator) -> float:
 def measured(tmp_path: Path, measure: Callable[[FakeCoordinator], Awaitable[float]]) -> float:
     async def scenario() -> float:
         async with coordinating(tmp_path, pair(), heartbeat_s=600.0) as coordinator:
-            coordinator.store = Store(coordinator.store.place, manifests_kept=1)
+            coordinator.store = Store(coordinator.store.backend, manifests_kept=1)
             await coordinator.started("a", "b")
             return await measure(coordinator)
 
@@ -110,14 +110,14 @@ def test_a_connection_that_was_cut_leaves_nothing_behind_at_either_end() -> None
 
         async def reconnect() -> None:
             source.send(bytes(100))
-            source.outlet.reach(None)
-            source.outlet.reach(("127.0.0.1", listener.port))
-            await until(lambda: source.outlet.connected and not source.outlet.unacknowledged)
+            source.outgoing_link.reach(None)
+            source.outgoing_link.reach(("127.0.0.1", listener.port))
+            await until(lambda: source.outgoing_link.connected and not source.outgoing_link.unacknowledged)
             for kept in (source.said, target.heard, target.frames):
                 kept.clear()
 
         grown = await bytes_each(reconnect)
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
         return grown
 

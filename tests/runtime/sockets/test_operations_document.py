@@ -65,8 +65,8 @@ def test_R1_what_it_says_for_systemd_starts_no_coordinator_again_that_has_stoppe
     async def scenario():
         async with running(tmp_path / "store", http=True) as coordinator:
             a, _ = await both_alive(coordinator)
-            a.say(CannotRestore("a", 1, "its restore raises"))
-            await a.hear(Stop)
+            a.send(CannotRestore("a", 1, "its restore raises"))
+            await a.handle(Stop)
             for node in coordinator.nodes:
                 await node.close()
             return await coordinator.coordinator.ended

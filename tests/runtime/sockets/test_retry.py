@@ -16,7 +16,7 @@ from strobe.errors import (
     UsageError,
 )
 from strobe.runtime import retry
-from strobe.runtime.retry import Patience, may_pass
+from strobe.runtime.retry import RetryLoop, is_transient
 
 
 def caused(error: StrobeError, cause: BaseException) -> StrobeError:
@@ -43,7 +43,7 @@ def caused(error: StrobeError, cause: BaseException) -> StrobeError:
     ],
 )
 def test_only_what_may_pass_by_itself_is_waited_for(error: StrobeError | OSError, expected: bool) -> None:
-    assert may_pass(error) is expected
+    assert is_transient(error) is expected
 
 
 class Flaky:
@@ -61,7 +61,7 @@ class Flaky:
 def test_pauses_grow_up_to_a_bound_and_each_problem_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    waits = Patience("a")
+    waits = RetryLoop("a")
     slept: list[tuple[float, str]] = []
 
     async def sleep(seconds: float) -> None:
@@ -84,4 +84,4 @@ def test_what_does_not_pass_is_raised_at_once() -> None:
         raise StoreCorrupt("/data/shop", "blobs/1", "is missing")
 
     with pytest.raises(StoreCorrupt):
-        asyncio.run(Patience("a").until_done(attempt))
+        asyncio.run(RetryLoop("a").until_done(attempt))

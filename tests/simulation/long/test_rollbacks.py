@@ -10,7 +10,7 @@ from tests.simulation.systems import SHAPES, players
 from strobe import Process, System
 from strobe.causality import verify
 from strobe.errors import UsageError
-from strobe.protocol.coordinator.messages import ProcessBlank, RestoreWanted
+from strobe.protocol.coordinator.messages import ProcessWithoutState, RestoreWanted
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.log_entries import EpochStart
 from strobe.simulation import Faults, Recorder, World, all_checkers
@@ -104,7 +104,7 @@ def test_a_snapshot_that_a_rollback_has_abandoned_is_not_gone_back_to_by_a_later
     world = World(players("pair", "chandy-lamport"), 1, faults=Faults(rollback_every_us=10**12))
     world.run(4)
     older = world.committed[0]
-    world.coordinator.hear(RestoreWanted(older, "because"))
+    world.coordinator.handle(RestoreWanted(older, "because"))
     world._advance(lambda: world.epoch == 2, 10**6)
     world.lose("a")
     world.restart("a")
@@ -118,7 +118,7 @@ def test_what_comes_back_is_a_new_process_with_what_restore_gives_it():
     world.run(2)
     former = world.nodes["a"].process
     former.not_captured = True
-    world.coordinator.hear(RestoreWanted(None, "because"))
+    world.coordinator.handle(RestoreWanted(None, "because"))
     world._advance(lambda: False, 100_000)
     assert world.nodes["a"].epoch == 2
     assert not hasattr(world.nodes["a"].process, "not_captured")
@@ -163,7 +163,7 @@ def test_one_that_crashes_again_and_again_stops_the_world_with_a_report():
     world = World(players("pair", "chandy-lamport"), 1, faults=Faults(rollback_every_us=10**12))
     world.run(2)
     world.coordinator.brain.rollback.policy = msgspec.structs.replace(world.policy, rollbacks_max=0)
-    world.coordinator.hear(ProcessBlank("a"))
+    world.coordinator.handle(ProcessWithoutState("a"))
     assert "process a has crashed again" in world.halted
 
 

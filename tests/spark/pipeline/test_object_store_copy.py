@@ -14,7 +14,7 @@ from strobe.errors import MissingComponent, UsageError
 from strobe.spark.pipeline import object_store_copy
 from strobe.spark.pipeline.output_tables import QUARANTINE, VERDICTS, VIOLATIONS, Outputs
 from strobe.storage import Store
-from strobe.storage.files.urls import place_at
+from strobe.storage.files.urls import backend_at
 
 VERDICT = {"snapshot_id": "s", "check": "proof", "verdict": "holds", "reason": None}
 VIOLATION = {"snapshot_id": "s", "check": "proof", "subject": "a->b"}
@@ -33,7 +33,7 @@ def name_of(batch_id: int) -> str:
 
 
 def there(to: str, table: str) -> list[str]:
-    return place_at(to).names(table)
+    return backend_at(to).names(table)
 
 
 def test_a_batch_is_copied_when_its_verdicts_are_written_and_not_before(to: str) -> None:
@@ -46,7 +46,7 @@ def test_a_batch_is_copied_when_its_verdicts_are_written_and_not_before(to: str)
         outputs.publish()
         assert there(to, VIOLATIONS) == there(to, VERDICTS) == [name_of(0), COLUMNS]
         assert there(to, QUARANTINE) == [COLUMNS]
-        raw = place_at(to).read(f"{VERDICTS}/{name_of(0)}")
+        raw = backend_at(to).read(f"{VERDICTS}/{name_of(0)}")
         assert raw == outputs.path(VERDICTS, 0).read_bytes()
         assert pq.read_table(io.BytesIO(raw)).to_pylist()[0]["verdict"] == "holds"
 
@@ -92,7 +92,7 @@ def test_D2_a_pipeline_writes_its_verdicts_into_an_object_store(to: str, spark: 
     rows = [
         row
         for name in there(to, VERDICTS)
-        for row in pq.read_table(io.BytesIO(place_at(to).read(f"{VERDICTS}/{name}") or b"")).to_pylist()
+        for row in pq.read_table(io.BytesIO(backend_at(to).read(f"{VERDICTS}/{name}") or b"")).to_pylist()
     ]
     proofs = [row for row in rows if row["check"] == "proof"]
     assert [row["verdict"] for row in proofs] == ["holds"] * 3

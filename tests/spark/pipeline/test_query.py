@@ -21,10 +21,10 @@ from strobe.protocol.values.fragment import Snapshot
 from strobe.protocol.values.log_entries import Remove
 from strobe.spark.checks.drift import CHANNEL_GROWTH, STANDSTILL
 from strobe.spark.checks.snapshot_checker import ExpectedSigners
-from strobe.spark.pipeline.batch import Step
+from strobe.spark.pipeline.batch import BatchStep
 from strobe.spark.pipeline.invariants import check_invariants, read_invariants
 from strobe.spark.pipeline.output_tables import Outputs
-from strobe.spark.pipeline.query import Options, Pipeline, Watch
+from strobe.spark.pipeline.query import Options, Pipeline, PipelineObserver
 from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
 from strobe.storage.content.manifests import blobs_of
@@ -159,23 +159,23 @@ def test_a_batch_that_ends_after_any_step_is_done_once_in_the_end(
     rules = invariants_in(tmp_path / "rules", conservation_sql=CONSERVATION)
     judge_once(spark, crash_store.url, tmp_path / "whole", **rules)
     pipeline = Pipeline(spark, crash_store.url, tmp_path / "to", Options(snapshots_per_batch=3, **rules))
-    left = list(Step)
+    left = list(BatchStep)
 
-    def crash_once_after_each(step: Step, batch_id: int) -> None:
+    def crash_once_after_each(step: BatchStep, batch_id: int) -> None:
         if left and step == left[0]:
             left.pop(0)
             raise Crash(step)
 
     told: list[str] = []
 
-    class Retrying(Watch):
+    class Retrying(PipelineObserver):
         def trouble(self, reason: str) -> None:
             told.append(reason)
 
     pipeline.on_step = crash_once_after_each
     pipeline.run(once=True, watch=Retrying())
     assert not left
-    assert len(told) == len(Step)
+    assert len(told) == len(BatchStep)
     assert written(tmp_path / "to") == written(tmp_path / "whole")
 
 
@@ -300,21 +300,21 @@ def test_a_mistake_in_a_python_file_is_named_with_its_line_before_anything_runs(
     assert place in str(error.value)
 
 
-@pytest.mark.parametrize("moment", [Step.BEGUN, Step.EXAMINED])
+@pytest.mark.parametrize("moment", [BatchStep.BEGUN, BatchStep.EXAMINED])
 def test_a_store_that_vanishes_in_a_batch_is_waited_for_and_nothing_is_quarantined(
-    spark: SparkSession, tmp_path: Path, patient: None, moment: Step
+    spark: SparkSession, tmp_path: Path, patient: None, moment: BatchStep
 ) -> None:
     """Before it is examined, and before invariants are asked about it: neither is to blame."""
     store, hidden = samples(tmp_path / "store", 3), tmp_path / "hidden"
     told: list[str] = []
 
-    class BringItBack(Watch):
+    class BringItBack(PipelineObserver):
         def trouble(self, reason: str) -> None:
             told.append(reason)
             if hidden.exists():
                 hidden.rename(store.url)
 
-    def take_it_away(step: Step, batch_id: int) -> None:
+    def take_it_away(step: BatchStep, batch_id: int) -> None:
         if step == moment and not told:
             Path(store.url).rename(hidden)
 
@@ -337,7 +337,7 @@ def test_a_log_that_cannot_be_read_to_its_end_does_not_end_once_as_a_success(
     entry.mkdir()
     told: list[str] = []
 
-    class PutItBack(Watch):
+    class PutItBack(PipelineObserver):
         def trouble(self, reason: str) -> None:
             told.append(reason)
             if aside.exists():
@@ -385,7 +385,7 @@ def test_a_store_that_vanishes_or_is_replaced_while_nothing_is_new_is_told_and_w
     store, hidden, to = samples(tmp_path / "store", 1), tmp_path / "hidden", tmp_path / "to"
     told: list[str] = []
 
-    class TakeItAway(Watch):
+    class TakeItAway(PipelineObserver):
         """Takes the store away when its first snapshot is judged; then puts another in its place; then itself."""
 
         def trouble(self, reason: str) -> None:
@@ -420,7 +420,7 @@ def test_a_full_disk_under_the_output_is_told_and_tried_again(
             raise OSError(28, "No space left on device")
         write(self, *what)
 
-    class Freed(Watch):
+    class Freed(PipelineObserver):
         def trouble(self, reason: str) -> None:
             told.append(reason)
 
@@ -436,7 +436,7 @@ def test_a_store_that_does_not_exist_yet_is_waited_for_unless_once(spark: SparkS
         judge_once(spark, url, to)
     told: list[str] = []
 
-    class Begins(Watch):
+    class Begins(PipelineObserver):
         """Makes the store, and commits one more when the first is judged."""
 
         def trouble(self, reason: str) -> None:

@@ -14,7 +14,7 @@ from tests.spark.pipelines import CONSERVATION, judge_once, verdicts, written
 from tests.spark.stores import damage
 from tests.storage.samples import commit, sample
 
-from strobe.spark.pipeline.batch import Step
+from strobe.spark.pipeline.batch import BatchStep
 from strobe.spark.pipeline.invariants import read_invariants
 from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
@@ -23,9 +23,9 @@ from strobe.storage.content.manifests import blobs_of
 # After every other step a batch is made to fail in test_pipeline.py, without the seconds that a new Java takes.
 KILLS = [
     (killed_driver.IN_JOB, 0),
-    (Step.VERDICTS_WRITTEN, 0),
+    (BatchStep.VERDICTS_WRITTEN, 0),
     (killed_driver.IN_WRITE, 1),
-    (Step.ALERTED, 1),
+    (BatchStep.ALERTED, 1),
 ]
 
 

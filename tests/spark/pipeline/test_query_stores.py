@@ -10,9 +10,9 @@ from tests.storage.samples import commit, sample
 
 import strobe.spark.pipeline.query as pipeline_module
 from strobe.errors import UsageError
-from strobe.spark.pipeline.batch import OnStep, Step
+from strobe.spark.pipeline.batch import BatchStep, OnStep
 from strobe.spark.pipeline.invariants import read_invariants
-from strobe.spark.pipeline.query import Options, Pipeline, Watch
+from strobe.spark.pipeline.query import Options, Pipeline, PipelineObserver
 from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
 
@@ -31,23 +31,23 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_module, "TRIES_ONCE", 20)
 
 
-@pytest.mark.parametrize("moment", [Step.BEGUN, Step.EXAMINED])
+@pytest.mark.parametrize("moment", [BatchStep.BEGUN, BatchStep.EXAMINED])
 def test_another_store_in_its_place_is_neither_examined_nor_asked_and_the_first_one_is_waited_for(
-    spark: SparkSession, tmp_path: Path, moment: Step
+    spark: SparkSession, tmp_path: Path, moment: BatchStep
 ) -> None:
     """Though it has snapshots of the same ids, and is still there when the batch is tried again."""
     store, hidden, other = samples(tmp_path / "store", 1, 2), tmp_path / "hidden", tmp_path / "other"
     samples(other, 1, 2, 3, balance=7)
     told: list[str] = []
 
-    class BringItBack(Watch):
+    class BringItBack(PipelineObserver):
         def trouble(self, reason: str) -> None:
             told.append(reason)
             if len(told) == 2:
                 Path(store.url).rename(other)
                 hidden.rename(store.url)
 
-    def replace_it(step: Step, batch_id: int) -> None:
+    def replace_it(step: BatchStep, batch_id: int) -> None:
         if step == moment and not told:
             Path(store.url).rename(hidden)
             other.rename(store.url)  # made before: nobody is to find no store at all
@@ -64,14 +64,14 @@ def test_a_state_that_cannot_be_read_while_an_invariant_is_asked_is_tried_again(
     blobs = (Path(store.url) / blob_name(store.list()[1][2].processes["a"].state)).parent
     told: list[str] = []
 
-    class PutItBack(Watch):
+    class PutItBack(PipelineObserver):
         def trouble(self, reason: str) -> None:
             told.append(reason)
             blobs.unlink()
             aside.rename(blobs)
 
-    def put_a_file_there(step: Step, batch_id: int) -> None:
-        if step == Step.EXAMINED and not told:
+    def put_a_file_there(step: BatchStep, batch_id: int) -> None:
+        if step == BatchStep.EXAMINED and not told:
             blobs.rename(aside)
             blobs.touch()
 
@@ -101,7 +101,7 @@ def test_an_older_copy_of_the_store_that_has_grown_otherwise_is_refused_at_the_s
     assert len(verdicts(to)) == 3
 
 
-def judge(spark: SparkSession, store: Store, root: Path, on_step: OnStep, watch: Watch) -> None:
+def judge(spark: SparkSession, store: Store, root: Path, on_step: OnStep, watch: PipelineObserver) -> None:
     """Judge the snapshots 1 and 2, all of which hold, with the store treated by `on_step` and `watch`."""
     (root / "rules").mkdir()
     (root / "rules" / "conservation.sql").write_text(CONSERVATION)

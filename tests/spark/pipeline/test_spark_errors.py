@@ -13,8 +13,8 @@ from tests.spark.pipelines import judge_once, reasons, verdicts
 
 import strobe.spark.pipeline.invariant_runner as evaluation_module
 from strobe.spark.log.spark_errors import is_cancelled, is_disk_full, is_worker_lost
-from strobe.spark.pipeline.batch import Step
-from strobe.spark.pipeline.query import Options, Pipeline, Watch
+from strobe.spark.pipeline.batch import BatchStep
+from strobe.spark.pipeline.query import Options, Pipeline, PipelineObserver
 
 IN_A_WORKER = """
 import os, pathlib, signal, time
@@ -40,7 +40,7 @@ def in_a_worker(directory: Path, body: str) -> dict[str, object]:
     return invariants_in(directory / "rules", patient_py=text)
 
 
-class WhenItRuns(Watch):
+class WhenItRuns(PipelineObserver):
     """Stops the pipeline as soon as there is a mark, or verdicts, in place of which there should be one."""
 
     def __init__(self, mark: Path, to: Path) -> None:
@@ -58,10 +58,10 @@ def test_a_pipeline_that_is_stopped_in_an_invariant_writes_no_verdict_and_judges
     store, to, mark = samples(tmp_path / "store", 1), tmp_path / "to", tmp_path / "mark"
     rules = in_a_worker(tmp_path, "if not mark.exists():\n    mark.touch()\n    time.sleep(600)")
     pipeline = Pipeline(spark, store.url, to, Options(drift_window=0, **rules))
-    steps: list[Step] = []
+    steps: list[BatchStep] = []
     pipeline.on_step = lambda step, batch_id: steps.append(step)
     pipeline.run(watch=WhenItRuns(mark, to))
-    assert steps == [Step.BEGUN, Step.EXAMINED]
+    assert steps == [BatchStep.BEGUN, BatchStep.EXAMINED]
     assert verdicts(to) == {}
     judge_once(spark, store.url, to, drift_window=0, **rules)
     assert verdicts(to) == {(id_of(1), "proof"): "holds", (id_of(1), "patient"): "holds"}

@@ -132,14 +132,14 @@ def test_when_the_store_is_back_or_a_copy_of_it_all_goes_on(store: Store, how: s
 def test_what_comes_back_between_two_looks_was_never_gone(store: Store) -> None:
     """It is away when a file is looked for, and back when the store is."""
     elsewhere = take_away(store, "absent")
-    guard = store.place.guard
+    guard = store.backend.guard
 
     def come_back() -> None:
         if elsewhere.exists():
             bring_back(store, elsewhere)
         guard()
 
-    store.place.guard = come_back
+    store.backend.guard = come_back
     assert store.load(str(sample_id(2))).id == sample_id(2)
 
 

@@ -8,14 +8,14 @@ from strobe.errors import UsageError
 from strobe.storage.files.disk import Disk
 from strobe.storage.files.object_store import Objects
 from strobe.storage.files.object_store_errors import explain
-from strobe.storage.files.urls import canonical_url, place_at, run_directory
+from strobe.storage.files.urls import backend_at, canonical_url, run_directory
 
 
 def test_a_path_and_a_file_url_are_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for url in ("store", tmp_path / "store", (tmp_path / "store").as_uri()):
         assert canonical_url(url) == str(tmp_path / "store")
-        assert isinstance(place_at(url), Disk)
+        assert isinstance(backend_at(url), Disk)
         assert run_directory(url) == tmp_path / "store" / "run"
 
 
@@ -36,9 +36,9 @@ def test_a_url_of_an_object_store_is_a_bucket_and_a_prefix(
     # Without them it would ask the machine's cloud, or say that there are none.
     monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
     assert canonical_url(given) == canonical
-    place = place_at(given)
-    assert isinstance(place, Objects)
-    assert place.url == canonical
+    backend = backend_at(given)
+    assert isinstance(backend, Objects)
+    assert backend.url == canonical
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_a_url_of_an_object_store_is_a_bucket_and_a_prefix(
 )
 def test_a_url_with_a_secret_in_it_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(UsageError, match="give credentials and endpoints in the environment") as caught:
-        place_at(url)
+        backend_at(url)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://bucket/../other", "gs://bucket/%2e%2e/other"])
 def test_a_url_that_names_no_place_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="://BUCKET/PREFIX"):
-        place_at(url)
+        backend_at(url)
 
 
 def test_what_runs_on_an_object_store_meets_in_a_directory_of_the_user(

@@ -36,7 +36,7 @@ from strobe.storage.content.blobs import digest_of
 from strobe.storage.content.manifests import to_manifest, to_snapshot
 from strobe.storage.files.backend import MAPPED_BYTES_MIN, Piece
 from strobe.storage.inspection import fast_proof
-from strobe.storage.inspection.fast_proof import plainly_holds, prove
+from strobe.storage.inspection.fast_proof import fast_accepts, prove
 
 NAME = str(snapshot_id(1))
 replace = msgspec.structs.replace
@@ -86,7 +86,7 @@ def is_common(snapshot: Snapshot) -> bool:
 @given(snapshots())
 def test_whatever_holds_is_proved_and_at_once_unless_it_is_unordered_or_consumed(snapshot: Snapshot) -> None:
     stored = Stored(snapshot)
-    assert plainly_holds(stored.manifest, stored.read) == is_common(snapshot)
+    assert fast_accepts(stored.manifest, stored.read) == is_common(snapshot)
     assert prove(NAME, stored.manifest, stored.read) == verify(snapshot)
 
 
@@ -96,7 +96,7 @@ def test_frames_of_every_size_are_proved_at_once(hashed_by: str, count: int) -> 
     channel = ChannelSpec("pq", "p", "q", hash=hashed_by)
     whole = assemble(View(1, ("p", "q"), (channel,)), {"pq": Ends(channel, [1, count, 2], 1, [0, 1, 2], 0)})
     stored = Stored(whole)
-    assert plainly_holds(stored.manifest, stored.read)
+    assert fast_accepts(stored.manifest, stored.read)
 
 
 def test_a_blob_that_is_mapped_is_proved_at_once_and_a_wrong_byte_in_it_is_seen() -> None:
@@ -104,21 +104,21 @@ def test_a_blob_that_is_mapped_is_proved_at_once_and_a_wrong_byte_in_it_is_seen(
     ref = stored.manifest.processes["001"].frames
     assert ref is not None
     assert ref.bytes >= MAPPED_BYTES_MIN
-    assert plainly_holds(stored.manifest, stored.read)
+    assert fast_accepts(stored.manifest, stored.read)
     stored.blobs[ref] = stored.blobs[ref][:-1] + b"?"
-    assert not plainly_holds(stored.manifest, stored.read)
+    assert not fast_accepts(stored.manifest, stored.read)
 
 
 @pytest.mark.parametrize(("kind", "consumed"), [(UNORDERED, 0), (FIFO, 1)])
 def test_the_definition_decides_on_unordered_channels_and_consumed_frames(kind: str, consumed: int) -> None:
     stored = Stored(sample(kind, consumed))
-    assert not plainly_holds(stored.manifest, stored.read)
+    assert not fast_accepts(stored.manifest, stored.read)
     assert prove(NAME, stored.manifest, stored.read).holds
 
 
 def test_a_retry_is_left_to_the_definition_which_reads_what_it_retries() -> None:
     stored = Stored(replace(sample(), retries=snapshot_id(9)))
-    assert not plainly_holds(stored.manifest, stored.read)
+    assert not fast_accepts(stored.manifest, stored.read)
     assert prove(NAME, stored.manifest, stored.read).holds
 
 
@@ -150,9 +150,9 @@ def test_any_wrong_byte_of_a_frames_blob_casts_doubt(hashed_by: str) -> None:
     wrong = [right[:place] + bytes((right[place] ^ 1 << bit,)) + right[place + 1 :] for place, bit in bits(right)]
     for data in (*wrong, *(right[:end] for end in range(len(right))), right + b"\0", right + right):
         stored.blobs[ref] = data
-        assert not plainly_holds(stored.manifest, stored.read)
+        assert not fast_accepts(stored.manifest, stored.read)
     stored.blobs[ref] = right
-    assert plainly_holds(stored.manifest, stored.read)
+    assert fast_accepts(stored.manifest, stored.read)
 
 
 def bits(data: bytes) -> Iterator[tuple[int, int]]:
@@ -187,7 +187,7 @@ def test_whatever_a_manifest_says_it_is_believed_only_where_the_definition_belie
             manifest = msgspec.convert(changed, Manifest)
         except msgspec.ValidationError:
             continue
-        if plainly_holds(manifest, stored.read):
+        if fast_accepts(manifest, stored.read):
             believed += 1
             assert defined(manifest, stored.read), changed
     assert believed, "some of it is about other things than the proof"
@@ -234,7 +234,7 @@ def forged(*frames: Frame, received: Frontier | None = None) -> Stored:
 @pytest.mark.parametrize("hidden", [1, 15, 16, 70_000])
 def test_a_forger_who_makes_everything_right_is_believed(hidden: int) -> None:
     stored = forged(Frame(1, 1, body("x")), Frame(2, hidden, body(*range(hidden))))
-    assert plainly_holds(stored.manifest, stored.read)
+    assert fast_accepts(stored.manifest, stored.read)
     assert defined(stored.manifest, stored.read)
 
 
@@ -261,7 +261,7 @@ def test_a_forger_who_makes_everything_right_is_believed(hidden: int) -> None:
 )
 def test_frames_that_are_no_frames_or_not_the_next_cast_doubt_though_they_hash_right(frames: list[Frame]) -> None:
     stored = forged(*frames)
-    assert not plainly_holds(stored.manifest, stored.read)
+    assert not fast_accepts(stored.manifest, stored.read)
     assert not prove(NAME, stored.manifest, stored.read).holds
 
 
@@ -272,7 +272,7 @@ def test_frames_that_are_no_frames_or_not_the_next_cast_doubt_though_they_hash_r
 def test_a_body_does_not_begin_with_what_is_after_its_end(frames: list[Frame]) -> None:
     """The ordinals of the frames that follow look like the header of an array."""
     stored = forged(*frames, received=Frontier(frames[0].first_ordinal - 1, b"h" * 16))
-    assert not plainly_holds(stored.manifest, stored.read)
+    assert not fast_accepts(stored.manifest, stored.read)
     assert not prove(NAME, stored.manifest, stored.read).holds
 
 
@@ -280,7 +280,7 @@ def test_a_body_does_not_begin_with_what_is_after_its_end(frames: list[Frame]) -
 def test_a_hash_of_another_length_casts_doubt(length: int) -> None:
     """A liar could hide the beginning of a frame in it."""
     stored = forged(Frame(8, 1, body("x")), received=Frontier(7, b"h" * length))
-    assert not plainly_holds(stored.manifest, stored.read)
+    assert not fast_accepts(stored.manifest, stored.read)
     assert not prove(NAME, stored.manifest, stored.read).holds
 
 
@@ -290,7 +290,7 @@ def test_frames_that_reach_into_the_next_section_cast_doubt() -> None:
     for size in range(record.in_flight["pq"].bytes):
         section = replace(record.in_flight["pq"], bytes=size)
         changed = {**stored.manifest.processes, "q": replace(record, in_flight={"pq": section})}
-        assert not plainly_holds(replace(stored.manifest, processes=changed), stored.read)
+        assert not fast_accepts(replace(stored.manifest, processes=changed), stored.read)
 
 
 def test_two_channels_of_one_name_cast_doubt_for_only_one_of_them_would_be_looked_at() -> None:
@@ -299,7 +299,7 @@ def test_two_channels_of_one_name_cast_doubt_for_only_one_of_them_would_be_looke
     liar = replace(whole.fragments["p"], sent={"c": Frontier(9, b"h" * 16)})
     stored = Stored(replace(whole, fragments={**whole.fragments, "p": liar}))
     assert not defined(stored.manifest, stored.read)
-    assert not plainly_holds(stored.manifest, stored.read)
+    assert not fast_accepts(stored.manifest, stored.read)
 
 
 @pytest.mark.parametrize("field", ["sent", "received", "in_flight"])
@@ -308,7 +308,7 @@ def test_a_channel_too_many_casts_doubt(field: str) -> None:
     record = stored.manifest.processes["p"]
     more = {**getattr(record, field), "xx": next(iter(getattr(record, field).values()))}
     changed = {**stored.manifest.processes, "p": replace(record, **{field: more})}
-    assert not plainly_holds(replace(stored.manifest, processes=changed), stored.read)
+    assert not fast_accepts(replace(stored.manifest, processes=changed), stored.read)
 
 
 # Odd numbers and views
@@ -321,7 +321,7 @@ def test_a_count_below_zero_casts_doubt() -> None:
         ends = getattr(records[process], field)
         changed = {**ends, "idle": replace(ends["idle"], count=-1)}
         records[process] = replace(records[process], **{field: changed})
-    assert not plainly_holds(replace(manifest, processes=records), Stored(sample()).read)
+    assert not fast_accepts(replace(manifest, processes=records), Stored(sample()).read)
 
 
 @pytest.mark.parametrize(
@@ -339,12 +339,12 @@ def test_a_count_below_zero_casts_doubt() -> None:
 )
 def test_a_view_with_anything_odd_about_it_is_left_to_the_definition(view: View) -> None:
     stored = Stored(sample())
-    assert not plainly_holds(replace(stored.manifest, view=view), stored.read)
+    assert not fast_accepts(replace(stored.manifest, view=view), stored.read)
 
 
 def test_what_is_remembered_of_a_view_is_of_that_very_view() -> None:
     stored = Stored(sample())
-    assert plainly_holds(stored.manifest, stored.read)
+    assert fast_accepts(stored.manifest, stored.read)
     reborn = tuple(replace(channel, incarnation=2) for channel in stored.manifest.view.channels)
-    assert not plainly_holds(replace(stored.manifest, view=View(1, ("p", "q"), reborn)), stored.read)
-    assert plainly_holds(stored.manifest, stored.read)
+    assert not fast_accepts(replace(stored.manifest, view=View(1, ("p", "q"), reborn)), stored.read)
+    assert fast_accepts(stored.manifest, stored.read)

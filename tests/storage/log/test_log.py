@@ -66,8 +66,8 @@ def test_reading_on_sees_what_others_appended(filled: Store) -> None:
 def test_reading_on_opens_only_new_entries(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     filled.state()
     opened: list[str] = []
-    read = type(filled.place).read
-    monkeypatch.setattr(type(filled.place), "read", lambda disk, name: opened.append(name) or read(disk, name))
+    read = type(filled.backend).read
+    monkeypatch.setattr(type(filled.backend), "read", lambda disk, name: opened.append(name) or read(disk, name))
     filled.state()
     assert opened == [entry_name(5)]
 

@@ -43,7 +43,7 @@ def test_S1_a_log_without_its_newest_entries_is_not_continued(store: Store, end:
         with pytest.raises(StoreCorrupt, match=f"the log ends before entry {end}, .* the newest entries are missing"):
             write(Store.open(store.url))
     assert len(list((Path(store.url) / "log").iterdir())) == end
-    assert examine(store.place).missing
+    assert examine(store.backend).missing
     found = [problem.place for problem in store.verify_bytes()]
     assert found == [f"blobs/{position:020d}" for position in range(end, 2 * SNAPSHOTS, 2)]
 
@@ -63,11 +63,11 @@ def test_S1_a_store_whose_log_is_gone_does_not_begin_from_nothing(store: Store, 
 
 
 def test_a_checkpoint_gives_away_that_newest_entries_are_missing(tmp_path: Path) -> None:
-    store = Store(Store.create(tmp_path / "store").place, checkpoint_every=4)
+    store = Store(Store.create(tmp_path / "store").backend, checkpoint_every=4)
     for term in range(8):
         begin_term(store, f"here {term}", 0)
         store.write_checkpoint()
-    newest = newest_first(store.place)[0]
+    newest = newest_first(store.backend)[0]
     cut(store, 6)
     with pytest.raises(StoreCorrupt, match=rf"the log ends before entry 6, but {newest} .* after entry 7"):
         begin_term(Store.open(store.url), "here", 0)
@@ -91,7 +91,7 @@ def test_what_another_writer_has_appended_since_is_no_loss(store: Store) -> None
     follower = Store.open(store.url)
     end = follower.state().next_position
     commit(Store.open(store.url), sample(7))
-    assert leftovers(follower.place, end) == []
+    assert leftovers(follower.backend, end) == []
     begin_term(follower, "here", 0)
 
 
@@ -101,9 +101,9 @@ def test_no_step_of_a_writer_looks_like_a_loss(store: Store) -> None:
 
     def look(step: CommitStep, name: str) -> None:
         steps.append(step)
-        assert [leftovers(store.place, end) for end in ends] == [[]] * len(ends)
+        assert [leftovers(store.backend, end) for end in ends] == [[]] * len(ends)
 
-    writer = Store(Store.open(store.url, on_step=look).place, checkpoint_every=2)
+    writer = Store(Store.open(store.url, on_step=look).backend, checkpoint_every=2)
     commit(writer, sample(8))
     writer.write_checkpoint()
     assert CommitStep.CHECKPOINT_DURABLE in steps
@@ -113,7 +113,7 @@ def test_what_was_collected_is_no_loss(store: Store) -> None:
     for complete in list(store.state().committed):
         store.append(Remove(complete, "retention", 0), store.state().next_position)
     collect(store)
-    assert examine(store.place).missing == ""
+    assert examine(store.backend).missing == ""
     begin_term(Store.open(store.url), "here", 0)
 
 
@@ -168,11 +168,11 @@ def test_S1_a_damaged_entry_is_not_taken_for_another_log(store: Store) -> None:
 def test_S1_a_store_without_an_entry_that_was_known_is_an_older_copy(store: Store) -> None:
     identity = store.header.store
     known = store.entry_ref(store.state().next_position - 1)
-    require_entry(store.place, identity, known)
+    require_entry(store.backend, identity, known)
     cut(store, known.position)
     with pytest.raises(StoreAway, match="holds an older copy of that store"):
-        require_entry(store.place, identity, known)
+        require_entry(store.backend, identity, known)
     shutil.rmtree(Path(store.url) / "blobs")
     pin(Store.open(store.url))
     with pytest.raises(StoreAway, match="is another entry"):
-        require_entry(store.place, identity, known)
+        require_entry(store.backend, identity, known)

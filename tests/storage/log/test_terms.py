@@ -12,7 +12,7 @@ from strobe.errors import LogConflict, TakenOver
 from strobe.protocol.values.log_entries import Abort, Begin, Commit, Entry, Manifest, Pin, Remove, Term, Void
 from strobe.protocol.values.view import View
 from strobe.storage import Store, collect
-from strobe.storage.entries.log_file import Decoded, encode_entry, entry_name
+from strobe.storage.entries.log_file import DecodedEntry, encode_entry, entry_name
 from strobe.storage.log.follower import Follower
 from strobe.storage.log.terms import Terms
 from strobe.storage.store.integrity import verify_bytes
@@ -100,7 +100,7 @@ def readers(store: Store) -> dict[str, set[str]]:
     """What each of the readers there are takes for complete."""
     follower = Follower(store.url)
     follower.advance()
-    assert verify_bytes(store.place) == []
+    assert verify_bytes(store.backend) == []
     return {
         "store": set(Store.open(store.url).state().committed),
         "follower": {one.snapshot_id or "" for one in follower.between(0, follower.end)},
@@ -142,8 +142,8 @@ def test_an_entry_of_an_old_term_is_void_also_when_it_is_read_again(store: Store
 def test_a_lost_term_entry_does_not_void_what_was_written_in_its_term() -> None:
     terms = Terms()
     first, pin = Term(1, "alpha", 0), Pin(A, True, 1)
-    assert terms.take(0, Decoded(first, "", 0)) == first
+    assert terms.take(0, DecodedEntry(first, "", 0)) == first
     # Entry 1 began term 2 and cannot be read; entry 2 was written in it.
-    assert terms.take(2, Decoded(pin, "", 2)) == pin
+    assert terms.take(2, DecodedEntry(pin, "", 2)) == pin
     assert terms.current == 2
-    assert isinstance(terms.take(3, Decoded(pin, "", 1)), Void)
+    assert isinstance(terms.take(3, DecodedEntry(pin, "", 1)), Void)

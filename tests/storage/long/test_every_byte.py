@@ -176,7 +176,7 @@ def test_E8_a_directory_that_retention_has_emptied_and_removes_meanwhile_is_no_s
     emptied = tmp_path / "store" / blob_directory(1)
     emptied.mkdir()
     looked_at: list[str] = []
-    is_directory = store.place.is_directory
+    is_directory = store.backend.is_directory
 
     def look_late(name: str) -> bool:
         if name in looked_at and emptied.exists():  # not when blobs are listed, but when strangers are looked for
@@ -184,7 +184,7 @@ def test_E8_a_directory_that_retention_has_emptied_and_removes_meanwhile_is_no_s
         looked_at.append(name)
         return is_directory(name)
 
-    monkeypatch.setattr(store.place, "is_directory", look_late)
+    monkeypatch.setattr(store.backend, "is_directory", look_late)
     assert store.verify_bytes() == []
     assert not emptied.exists()
 

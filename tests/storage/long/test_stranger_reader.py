@@ -69,7 +69,7 @@ def test_the_reader_and_the_store_agree_on_what_the_log_means(store: Store) -> N
 def test_the_reader_and_the_store_agree_from_a_checkpoint_on(tmp_path: Path, seed: int) -> None:
     """S1: with all entries, and with only those that a collector must keep."""
     root = tmp_path / "store"
-    store = Store(Store.create(root).place, checkpoint_every=10)
+    store = Store(Store.create(root).backend, checkpoint_every=10)
     for position, entry in enumerate(RandomLog(seed).entries(45)):
         store.append(entry, position)
         store.write_checkpoint()
@@ -90,7 +90,7 @@ def test_the_reader_and_the_store_agree_from_a_checkpoint_on(tmp_path: Path, see
 def test_the_reader_and_the_store_agree_when_entries_were_removed(tmp_path: Path, seed: int) -> None:
     """S1: the reader knows which entries must be there, and names one that is lost."""
     root = tmp_path / "store"
-    store = Store(Store.create(root).place, checkpoint_every=5)
+    store = Store(Store.create(root).backend, checkpoint_every=5)
     for position, entry in enumerate(RandomLog(seed).entries(48)):
         store.append(entry, position)
         store.write_checkpoint()

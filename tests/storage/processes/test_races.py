@@ -91,7 +91,7 @@ def test_S1_racing_writers_of_checkpoints_and_collectors_leave_one_log(tmp_path:
     assert store.state().next_position == reader.state().next_position == follower.advance() == end
     assert store.state().open == reader.state().open != {}
     assert 0 < store.positions()[0] <= end
-    positions = [checkpoint_position(name) for name in store.place.names("checkpoints")]
+    positions = [checkpoint_position(name) for name in store.backend.names("checkpoints")]
     found = [position for position in positions if position is not None]
     assert len(found) == len(set(found)) <= 3
     assert store.verify_bytes() == []

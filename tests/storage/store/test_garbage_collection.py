@@ -234,14 +234,14 @@ def test_an_unfinished_file_that_cannot_be_removed_is_named_when_everything_else
     append(store, Remove(commit(store, sample(1)), "retention", 0))
     for name in ("left", "others"):
         (Path(store.url) / "tmp" / name).write_bytes(b"123")
-    remove_abandoned = store.place.remove_abandoned
+    remove_abandoned = store.backend.remove_abandoned
 
     def refuse(name: str, dry_run: bool) -> int | None:
         if name == "tmp/left":
             raise StoreError(store.url, f"cannot remove {name}: Permission denied")
         return remove_abandoned(name, dry_run)
 
-    monkeypatch.setattr(store.place, "remove_abandoned", refuse)
+    monkeypatch.setattr(store.backend, "remove_abandoned", refuse)
     with pytest.raises(StoreError, match="cannot remove tmp/left: Permission denied"):
         collect(store)
     assert [path.name for path in Path(store.url).glob("tmp/*")] == ["left"]

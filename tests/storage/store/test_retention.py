@@ -11,7 +11,7 @@ from strobe.errors import UsageError
 from strobe.protocol.values.log_entries import Abort, Begin, Commit, Entry, EpochStart, Manifest, Pin, Remove
 from strobe.storage import LogState, Store, append_when, collect
 from strobe.storage.store import retention
-from strobe.storage.store.retention import DAY_US, HOUR_US, Plan, plan
+from strobe.storage.store.retention import DAY_US, HOUR_US, RetentionPlan, plan
 
 BASE_US = 20_000 * DAY_US
 
@@ -35,7 +35,7 @@ def taken_at(*times_us: int) -> LogState:
     return fold(*(entry for counter, at_us in enumerate(times_us, 1) for entry in complete(counter, BASE_US + at_us)))
 
 
-def counters(planned: Plan) -> list[int]:
+def counters(planned: RetentionPlan) -> list[int]:
     """Which are kept, by number."""
     return [int(kept.split("-")[1]) for kept in planned.kept]
 

@@ -77,9 +77,9 @@ def test_who_finds_a_store_that_another_is_just_making_uses_it(
     """The other has made it, and its first entry, after so many looks at what is there."""
     url, names, seen = tmp_path / "store", Disk.names, 0
 
-    def look(place: Disk, directory: str) -> list[str]:
+    def look(backend: Disk, directory: str) -> list[str]:
         nonlocal seen
-        found, seen = names(place, directory), seen + 1
+        found, seen = names(backend, directory), seen + 1
         if seen == looks:
             monkeypatch.setattr(Disk, "names", names)
             begin(Store.create(url), 1)

@@ -7,15 +7,15 @@ from strobe.causality.expressions.evaluation import fold, leaves, operands_of, p
 from strobe.causality.expressions.nodes import Count, Literal, Node, Operation, Variable
 from strobe.causality.expressions.values import Value, is_true
 from strobe.causality.lattice.order import States
-from strobe.causality.lattice.parts import Part, Table, Term, conjunction, joined, terms, value_at
-from strobe.causality.lattice.run import Run
+from strobe.causality.lattice.parts import Conjunction, Part, Table, conjunction, joined, terms, value_at
+from strobe.causality.lattice.run import TraceRun
 from strobe.causality.lattice.variables import KnownStates, Variables
 
 
 class Condition:
     """The condition that `text` states, on the cuts of `run`. An unknown name raises ExpressionError."""
 
-    def __init__(self, run: Run, text: str, states: KnownStates | None = None) -> None:
+    def __init__(self, run: TraceRun, text: str, states: KnownStates | None = None) -> None:
         self.run = run
         self.text = text
         self._node = parse(text)
@@ -28,12 +28,12 @@ class Condition:
         return fold(pushed_down(self._node), operands_of, self._part)
 
     @cached_property
-    def terms(self) -> list[Term]:
+    def terms(self) -> list[Conjunction]:
         """Conjunctions of which one holds exactly if the condition holds."""
         return terms(self.part, self.run.lengths)
 
     @cached_property
-    def conjunction(self) -> Term:
+    def conjunction(self) -> Conjunction:
         """The condition as one conjunction."""
         return conjunction(self.part, self.run.lengths)
 

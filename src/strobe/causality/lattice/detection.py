@@ -24,11 +24,11 @@ from strobe.causality.lattice.conjunctive import least_cut, unavoidable
 from strobe.causality.lattice.enumeration import CUTS_MAX, Budget, LexicalWalk, Progress
 from strobe.causality.lattice.order import States, Steps
 from strobe.causality.lattice.pairs import consistent_pair, is_pair
-from strobe.causality.lattice.parts import Joined, Term, grouped, joined, size_of, tables_of
+from strobe.causality.lattice.parts import Conjunction, Joined, grouped, joined, size_of, tables_of
 from strobe.causality.lattice.paths import LevelWalk, dive, guarded_path
-from strobe.causality.lattice.programs import Program
+from strobe.causality.lattice.programs import CompiledCondition
 from strobe.causality.lattice.projection import Projection, projected, sliced
-from strobe.causality.lattice.run import Run
+from strobe.causality.lattice.run import TraceRun
 from strobe.causality.lattice.variables import KnownStates
 from strobe.causality.trace import EventRef, Trace
 
@@ -72,8 +72,8 @@ def possibly(
     progress: Progress | None = None,
 ) -> Detection:
     """Return whether the condition holds at some consistent cut of `trace`."""
-    condition = Condition(Run(trace), expression, states)
-    to_search: list[Term] = []
+    condition = Condition(TraceRun(trace), expression, states)
+    to_search: list[Conjunction] = []
     for term in condition.terms:
         least = least_cut(condition.run, term.local)
         if least is None:  # the parts on single processes never hold together, so neither does the term
@@ -93,9 +93,9 @@ def possibly(
     return _search(condition, grouped(undecided), Budget(cuts_max, progress))
 
 
-def _sweep(run: Run, terms: list[Term]) -> tuple[States | None, list[Term]]:
+def _sweep(run: TraceRun, terms: list[Conjunction]) -> tuple[States | None, list[Conjunction]]:
     """Sweep the comparisons of two processes; return a cut at which a term holds, or else the terms not decided."""
-    undecided: list[Term] = []
+    undecided: list[Conjunction] = []
     sweeps_left = max(1, _SWEPT_EVENTS_MAX // (run.event_count + 1))
     for term in terms:
         pairs = [part for part in term.joined if is_pair(part)][:sweeps_left]
@@ -109,9 +109,9 @@ def _sweep(run: Run, terms: list[Term]) -> tuple[States | None, list[Term]]:
     return None, undecided
 
 
-def _swept(run: Run, term: Term, pair: Joined) -> States | None:
+def _swept(run: TraceRun, term: Conjunction, pair: Joined) -> States | None:
     """Return a cut at which the local parts of a term hold, and a comparison of two processes that it has."""
-    order = _order_of(run, Term(term.local, (pair,)))
+    order = _order_of(run, Conjunction(term.local, (pair,)))
     found = consistent_pair(order, order.translated(pair))
     return None if found is None else order.lifted(found)
 
@@ -121,10 +121,10 @@ class _Search(NamedTuple):
 
     order: Projection
     walk: LexicalWalk
-    rest: Program
+    rest: CompiledCondition
 
 
-def _search(condition: Condition, terms: list[Term], budget: Budget) -> Detection:
+def _search(condition: Condition, terms: list[Conjunction], budget: Budget) -> Detection:
     """Look for a cut at which one of `terms` holds. The searches take turns, so that none waits for another to end."""
     searches = [_search_of(condition.run, term, budget, len(terms)) for term in terms]
     turns = deque((search, search.walk.blocks()) for search in searches)
@@ -150,13 +150,13 @@ def _search(condition: Condition, terms: list[Term], budget: Budget) -> Detectio
     )
 
 
-def _search_of(run: Run, term: Term, budget: Budget, count: int) -> _Search:
+def _search_of(run: TraceRun, term: Conjunction, budget: Budget, count: int) -> _Search:
     order = _order_of(run, term)
     rest = order.translated(joined(AND, term.joined))
-    return _Search(order, LexicalWalk(order, budget, count), Program(rest))
+    return _Search(order, LexicalWalk(order, budget, count), CompiledCondition(rest))
 
 
-def _order_of(run: Run, term: Term) -> Projection:
+def _order_of(run: TraceRun, term: Conjunction) -> Projection:
     """Return the cuts at which a term may hold."""
     order = sliced(projected(run, term.tables), term.local)
     assert order is not None, "the least cut at which its local parts hold is in it"
@@ -171,7 +171,7 @@ def definitely(
     progress: Progress | None = None,
 ) -> Detection:
     """Return whether every observer of the run of `trace` sees the condition hold."""
-    condition = Condition(Run(trace), expression, states)
+    condition = Condition(TraceRun(trace), expression, states)
     run = condition.run
     if condition.at(run.bottom):
         return _holds(DEFINITELY, condition, CONJUNCTIVE, run.bottom)
@@ -179,7 +179,7 @@ def definitely(
     if known is not None:
         return known
     order = projected(run, tables_of(condition.part))
-    program = Program(order.translated(condition.part))
+    program = CompiledCondition(order.translated(condition.part))
     stopped_by = BY_CUTS_MAX
     dive_cuts_max = min(cuts_max, _DIVE_CUTS_MAX, _DIVE_STEPS_MAX // size_of(condition.part))
     steps, certain, examined, met = dive(order, program, dive_cuts_max)
@@ -236,7 +236,7 @@ def _holds(question: str, condition: Condition, method: str, states: States, exa
     )
 
 
-def _events(run: Run, steps: Steps) -> tuple[EventRef, ...]:
+def _events(run: TraceRun, steps: Steps) -> tuple[EventRef, ...]:
     reached = list(run.bases)
     events: list[EventRef] = []
     for process in steps:

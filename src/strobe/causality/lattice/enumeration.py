@@ -7,7 +7,7 @@ import msgspec
 
 from strobe.causality.lattice.compiled import kernels_for, plain_cuts_max, require_numpy
 from strobe.causality.lattice.order import Order
-from strobe.causality.lattice.run import Run
+from strobe.causality.lattice.run import TraceRun
 from strobe.causality.trace import Trace
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Budget:
 def count_cuts(trace: Trace, cuts_max: int = CUTS_MAX, progress: Progress | None = None) -> CutCount:
     """Count the consistent cuts of a trace, up to `cuts_max`."""
     budget = Budget(cuts_max, progress)
-    walk = LexicalWalk(Run(trace), budget)
+    walk = LexicalWalk(TraceRun(trace), budget)
     for _ in walk.blocks():
         pass
     return CutCount(budget.examined, walk.complete)
@@ -62,7 +62,7 @@ def count_cuts(trace: Trace, cuts_max: int = CUTS_MAX, progress: Progress | None
 
 def consistent_cuts(trace: Trace) -> Iterator[dict[str, int]]:
     """Yield every consistent cut of a trace, in lexical order of the processes of its header."""
-    run = Run(trace)
+    run = TraceRun(trace)
     for block in LexicalWalk(run, Budget(None)).blocks():
         for states in block.tolist():
             yield run.positions(tuple(states))

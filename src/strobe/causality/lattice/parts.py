@@ -36,7 +36,7 @@ class Joined(msgspec.Struct, frozen=True, eq=False):
 Part = Table | Joined
 
 
-class Term(msgspec.Struct, frozen=True):
+class Conjunction(msgspec.Struct, frozen=True):
     """A conjunction: for some processes the states in which they fulfil their own condition, and all other parts."""
 
     local: dict[int, list[bool]]
@@ -110,12 +110,12 @@ def _joined_conditions(operator: str, parts: Sequence[Part]) -> Part:
     return everything[0] if len(everything) == 1 else Joined(operator, everything)
 
 
-def terms(part: Part, lengths: Sequence[int]) -> list[Term]:
+def terms(part: Part, lengths: Sequence[int]) -> list[Conjunction]:
     """Return conjunctions of which one holds exactly if `part`, a condition, holds."""
     return [_term(conjuncts, lengths) for conjuncts in fold(part, parts_of, _alternatives)]
 
 
-def conjunction(part: Part, lengths: Sequence[int]) -> Term:
+def conjunction(part: Part, lengths: Sequence[int]) -> Conjunction:
     """Return `part`, a condition, as one conjunction."""
     return _term(part.parts if isinstance(part, Joined) and part.operator == AND else (part,), lengths)
 
@@ -137,7 +137,7 @@ def _alternatives(part: Part, inner: list[list[_Conjuncts]]) -> list[_Conjuncts]
     return found
 
 
-def _term(conjuncts: Iterable[Part], lengths: Sequence[int]) -> Term:
+def _term(conjuncts: Iterable[Part], lengths: Sequence[int]) -> Conjunction:
     local: dict[int, list[bool]] = {}
     others: list[Joined] = []
     for part in conjuncts:
@@ -149,19 +149,19 @@ def _term(conjuncts: Iterable[Part], lengths: Sequence[int]) -> Term:
         values = part.values if part.process is not None else list(part.values) * length
         known = local.get(process, [True] * length)
         local[process] = [before and is_true(value) for before, value in zip(known, values, strict=True)]
-    return Term(local, tuple(others))
+    return Conjunction(local, tuple(others))
 
 
-def grouped(found: Iterable[Term]) -> list[Term]:
+def grouped(found: Iterable[Conjunction]) -> list[Conjunction]:
     """Return terms of which one holds exactly if one of `found` does; not many on the same processes."""
-    by_processes: dict[frozenset[int], list[Term]] = {}
+    by_processes: dict[frozenset[int], list[Conjunction]] = {}
     for term in found:
         by_processes.setdefault(term.processes, []).append(term)
     groups = by_processes.values()
     return [term for group in groups for term in (group if len(group) <= APART_MAX else [_either(group)])]
 
 
-def _either(group: Sequence[Term]) -> Term:
+def _either(group: Sequence[Conjunction]) -> Conjunction:
     """Return several terms as one. A process must be in a state that is good for one of them."""
     local = {
         process: [any(values) for values in zip(*(term.local[process] for term in group), strict=True)]
@@ -170,7 +170,7 @@ def _either(group: Sequence[Term]) -> Term:
     }
     whole = joined(OR, [term.part for term in group])
     assert isinstance(whole, Joined), "what depends on several processes is joined"
-    return Term(local, (whole,))
+    return Conjunction(local, (whole,))
 
 
 def size_of(part: Part) -> int:

@@ -12,7 +12,7 @@ from strobe.causality.lattice.compiled import kernels_for, require_numpy
 from strobe.causality.lattice.conjunctive import Stretch, Tables, bad_stretches
 from strobe.causality.lattice.enumeration import Progress
 from strobe.causality.lattice.order import Order, States, Steps, moved
-from strobe.causality.lattice.programs import Program
+from strobe.causality.lattice.programs import CompiledCondition
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +87,7 @@ class Dive(NamedTuple):
     met: States | None
 
 
-def dive(run: Order, condition: Program, cuts_max: int) -> Dive:
+def dive(run: Order, condition: CompiledCondition, cuts_max: int) -> Dive:
     """Look for a way that avoids `condition`, straight ahead, turning back where it does not go on."""
     if condition.at(run.bottom):
         return Dive(None, True, 1, run.bottom)
@@ -126,7 +126,9 @@ class LevelWalk:
     that takes more than LEVEL_BYTES_MAX.
     """
 
-    def __init__(self, run: Order, condition: Program, cuts_max: int, progress: Progress | None = None) -> None:
+    def __init__(
+        self, run: Order, condition: CompiledCondition, cuts_max: int, progress: Progress | None = None
+    ) -> None:
         require_numpy()
         self.run = run
         self.condition = condition

@@ -29,7 +29,7 @@ _EXACT_MAX = 2**53
 """Up to here, a float holds every integer exactly."""
 
 
-class Program:
+class CompiledCondition:
     """`part`, a condition, ready to be evaluated at the cuts of an order."""
 
     def __init__(self, part: Part) -> None:

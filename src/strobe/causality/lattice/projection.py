@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from strobe.causality.lattice.compiled import kernels_for_steps, require_numpy
 from strobe.causality.lattice.order import Order, States, Steps
 from strobe.causality.lattice.parts import Part, Table, changes, translated
-from strobe.causality.lattice.run import Run
+from strobe.causality.lattice.run import TraceRun
 
 if TYPE_CHECKING:
     from strobe.causality.lattice.order import Integers
@@ -36,7 +36,9 @@ class Projection(Order):
     with few states come first, and by name if they have equally many.
     """
 
-    def __init__(self, run: Run, processes: Sequence[int], kept: list[list[int]], clocks: "list[array[int]]") -> None:
+    def __init__(
+        self, run: TraceRun, processes: Sequence[int], kept: list[list[int]], clocks: "list[array[int]]"
+    ) -> None:
         super().__init__([len(states) - 1 for states in kept])
         self.run = run
         self.processes = processes
@@ -79,7 +81,7 @@ class Projection(Order):
         yield self.run.top
 
 
-def projected(run: Run, tables: Iterable[Table]) -> Projection:
+def projected(run: TraceRun, tables: Iterable[Table]) -> Projection:
     """Return the events of `run` that change one of `tables`, in their order."""
     states = changes(tables)
     processes = sorted(states, key=lambda process: (len(states[process]), run.processes[process]))

@@ -25,7 +25,7 @@ _STEPS_IN_PYTHON_MAX = 3_200_000
 _STEPS_MIN = 24
 
 
-class Run(Order):
+class TraceRun(Order):
     """All of a valid trace that decides which cuts are consistent."""
 
     def __init__(self, trace: Trace) -> None:

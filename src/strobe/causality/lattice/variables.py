@@ -19,8 +19,8 @@ import msgspec
 from strobe.causality.expressions.evaluation import leaves
 from strobe.causality.expressions.nodes import EVENTS, RECEIVED, SENT, Count, ExpressionError, Node, Variable
 from strobe.causality.expressions.values import Value
-from strobe.causality.lattice.run import Run
-from strobe.causality.trace_tables import RECORD, ChannelTable
+from strobe.causality.lattice.run import TraceRun
+from strobe.causality.trace_tables import RECORD, ChannelLines
 from strobe.causality.trace_tables import SEND as SEND_LINE
 
 _NAMES_PRINTED_MAX = 12
@@ -32,7 +32,7 @@ KnownStates = Mapping[str, Sequence[Value]]
 class Variables:
     """The names of one run. `text` is the expression that they are looked up for, to point into it."""
 
-    def __init__(self, run: Run, text: str, states: KnownStates | None = None) -> None:
+    def __init__(self, run: TraceRun, text: str, states: KnownStates | None = None) -> None:
         self._run = run
         self._text = text
         self._states = states
@@ -145,7 +145,7 @@ class Variables:
         for state in range(len(totals)):
             totals[state] += sign * (before + bisect_right(lines, base + state, key=position.__getitem__))
 
-    def _channels(self, name: str | None) -> list[ChannelTable]:
+    def _channels(self, name: str | None) -> list[ChannelLines]:
         tables = self._run.trace.tables
         known = tables.channels[: len(self._run.trace.channels)]
         return known if name is None else [known[tables.channel_names[name]]]

@@ -13,10 +13,10 @@ from strobe.cli.shell.printed_commands import program
 from strobe.errors import StoreAway, StoreError, StoreMissing, StrobeError, UsageError
 from strobe.runtime.api.client import running_for
 from strobe.storage import Store
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.header import may_create
 from strobe.storage.files.layout import BLOBS, DIRECTORIES, HEADER, RUN
-from strobe.storage.files.urls import is_object_url, locate, place_at, run_directory
+from strobe.storage.files.urls import backend_at, is_object_url, locate, run_directory
 
 CreateOption = Annotated[
     bool, typer.Option("--create", help="Create the store if there is none: for the first start of a system.")
@@ -43,7 +43,7 @@ def way_to_create(url: str, command: str, system: str) -> Iterator[None]:
     except StoreAway:
         raise
     except StoreMissing as error:
-        if not may_create(place_at(url)):
+        if not may_create(backend_at(url)):
             raise
         there, _, advice = error.problem.partition(";")
         mount = ", or mount the file system" if "mount" in advice else ""
@@ -66,26 +66,26 @@ def fresh_store(url: str, maker: str) -> Store:
 
     Anything else at `url` is not touched.
     """
-    place = place_at(url)
-    if place.unusable(creating=False) is None and place.size(HEADER) is not None:
-        _remove_leftover(place, url, maker)
+    backend = backend_at(url)
+    if backend.unusable(creating=False) is None and backend.size(HEADER) is not None:
+        _remove_leftover(backend, url, maker)
     try:
-        return Store.create(place.url, identity=f"{maker}-{secrets.token_hex(12)}")
+        return Store.create(backend.url, identity=f"{maker}-{secrets.token_hex(12)}")
     except StoreError as error:
         if error.exit_code == UsageError.exit_code:
             raise UsageError(f"{error}, with --store") from error
         raise
 
 
-def _remove_leftover(place: Place, url: str, maker: str) -> None:
+def _remove_leftover(backend: StorageBackend, url: str, maker: str) -> None:
     refusal = (
         f"{url} is not the store of an earlier `strobe {maker}`, and is not changed; choose another: --store STORE"
     )
     try:
-        store = Store(place)
+        store = Store(backend)
     except StrobeError as error:
         raise UsageError(f"{refusal} ({error})") from error
-    foreign = [name for name in place.names("") if name not in (HEADER, *DIRECTORIES, RUN)]
+    foreign = [name for name in backend.names("") if name not in (HEADER, *DIRECTORIES, RUN)]
     linked = not is_object_url(url) and locate(url).is_symlink()
     if not store.header.store.startswith(f"{maker}-") or foreign or linked:
         raise UsageError(refusal)
@@ -93,10 +93,10 @@ def _remove_leftover(place: Place, url: str, maker: str) -> None:
         raise UsageError(f"a system is running on the store {url}; stop it first, or choose another: --store STORE")
     # The header last: until it goes, a removal that was interrupted can be taken up again.
     if is_object_url(url):
-        for directory in (*(f"{BLOBS}/{name}" for name in place.names(BLOBS)), *DIRECTORIES):
-            place.remove(f"{directory}/{name}" for name in place.names(directory))
+        for directory in (*(f"{BLOBS}/{name}" for name in backend.names(BLOBS)), *DIRECTORIES):
+            backend.remove(f"{directory}/{name}" for name in backend.names(directory))
     else:
         for directory in DIRECTORIES:
             shutil.rmtree(locate(url) / directory, ignore_errors=True)
     shutil.rmtree(run_directory(url), ignore_errors=True)
-    place.remove([HEADER])
+    backend.remove([HEADER])

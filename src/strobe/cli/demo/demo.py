@@ -16,7 +16,16 @@ from strobe.cli.live.supervisor import Supervisor
 from strobe.cli.live.up_display import rollback_text
 from strobe.cli.live.up_session import LOOK_EVERY_S, TICK_S
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import Column, Progress, beside_document, count, print_json, print_table, say, say_wrapped
+from strobe.cli.shell.output import (
+    Column,
+    ProgressLine,
+    beside_document,
+    count,
+    print_json,
+    print_line,
+    print_table,
+    say_wrapped,
+)
 from strobe.cli.shell.printed_commands import program, python
 from strobe.cli.shell.signals import interruptible
 from strobe.errors import TransportError
@@ -38,7 +47,7 @@ AFTERWARDS = 2
 AUDIT = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY 1 ORDER BY 1"
 
 
-class Row(msgspec.Struct):
+class DemoSnapshot(msgspec.Struct):
     """One snapshot of the bank. `balances` lacks the branches that had left."""
 
     snapshot: str
@@ -55,7 +64,7 @@ class Demo(msgspec.Struct):
     """What the demo has found."""
 
     store: str
-    snapshots: list[Row] = []
+    snapshots: list[DemoSnapshot] = []
     transfers_per_s: int = 0
     killed: str = ""
     rolled_back: str = ""
@@ -94,14 +103,16 @@ def demo(
     from strobe.spark.session.java import require_java
 
     require_java()  # before the bank runs, not after
-    with Progress() as progress, beside_document(json):
+    with ProgressLine() as progress, beside_document(json):
         found = Demo(fresh_store(store, "demo").url)
         # An interrupt breaks into py4j's socket, and py4j logs a traceback for what is no fault.
         logging.getLogger().addHandler(logging.NullHandler())
         with Judging(found.store) as judging:
             with progress.ticking("Spark starts"):
                 judging.wait_started(PATIENCE_S)
-            say(f"a bank of {len(BRANCHES)} branches, each an operating-system process, and a snapshot every second")
+            print_line(
+                f"a bank of {len(BRANCHES)} branches, each an operating-system process, and a snapshot every second"
+            )
             _run(found, snapshots, judging, progress)
             found.snapshots = _rows(found.store)
             with progress.ticking(
@@ -116,7 +127,7 @@ def demo(
     return 0 if found.holds else 1
 
 
-def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> None:
+def _run(found: Demo, snapshots: int, judging: Judging, progress: ProgressLine) -> None:
     """Run the bank until it has so many snapshots, and kill a branch on the way, while they are being judged."""
     options = ["--interval", "1", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with interruptible() as interrupted, Supervisor(SYSTEM, found.store, BRANCHES, options) as bank:
@@ -136,7 +147,7 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: Progress) -> N
             _note(found, status)
             if due and judging.has_judged and bank.kill(VICTIM):
                 found.killed = f"branch {VICTIM} was killed with SIGKILL after {count(status.committed, 'snapshot')}"
-                say(found.killed)
+                print_line(found.killed)
             if not found.rolled_back:
                 goal = max(snapshots, status.committed + AFTERWARDS)
             elif status.committed >= goal:
@@ -165,18 +176,18 @@ def _note(found: Demo, status: Status) -> None:
         say_wrapped(found.rolled_back)
 
 
-def _rows(store: str) -> list[Row]:
+def _rows(store: str) -> list[DemoSnapshot]:
     opened = Store.open(store)
     return [_row(opened.load(name)) for _, name, _ in opened.list()]
 
 
-def _row(snapshot: Snapshot) -> Row:
+def _row(snapshot: Snapshot) -> DemoSnapshot:
     accounts, transfers = decode_snapshot(make_bank(), snapshot)
     balances = {name: account.balance for name, account in accounts.items()}
     in_flight = sum(transfer.amount for transfer in transfers)
     proof = "holds" if verify(snapshot).holds else "violated"
     ms = (snapshot.completed_us - snapshot.started_us) / 1000
-    return Row(str(snapshot.id), balances, in_flight, total(accounts, transfers), proof, ms)
+    return DemoSnapshot(str(snapshot.id), balances, in_flight, total(accounts, transfers), proof, ms)
 
 
 def _judge(found: Demo, judging: Judging) -> None:
@@ -187,14 +198,14 @@ def _judge(found: Demo, judging: Judging) -> None:
 
 
 def _print(found: Demo) -> None:
-    say()
+    print_line()
     print_table(_columns(), [_cells(row) for row in found.snapshots])
     for row in found.snapshots:
         if row.reason and row.verdict != "holds":
             say_wrapped(f"{row.snapshot}: {row.reason}")
-    say()
-    say(f"about {found.transfers_per_s:,} events per second; {count(found.aborted, 'snapshot')} aborted")
-    say(_last_line(found))
+    print_line()
+    print_line(f"about {found.transfers_per_s:,} events per second; {count(found.aborted, 'snapshot')} aborted")
+    print_line(_last_line(found))
     if found.holds:
         _print_next_steps(found.store)
 
@@ -211,7 +222,7 @@ def _columns() -> list[Column]:
     ]
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: DemoSnapshot) -> list[str]:
     balances = [str(row.balances.get(branch, "gone")) for branch in BRANCHES]
     numbers = [*balances, str(row.in_flight), str(row.total)]
     return [row.snapshot, *numbers, row.proof, row.verdict or "missing", f"{row.ms:.1f}"]
@@ -226,11 +237,11 @@ def _last_line(found: Demo) -> str:
 
 def _print_next_steps(store: str) -> None:
     directory = shlex.quote(store)
-    say()
-    say("Show a snapshot, with every process and every message in flight:")
-    say(f"  {program('strobe')} snapshot show latest --store {directory}")
-    say("Query the snapshots in SQL:")
-    say(f"  {_query(store)}")
+    print_line()
+    print_line("Show a snapshot, with every process and every message in flight:")
+    print_line(f"  {program('strobe')} snapshot show latest --store {directory}")
+    print_line("Query the snapshots in SQL:")
+    print_line(f"  {_query(store)}")
 
 
 def _query(store: str) -> str:

@@ -93,11 +93,11 @@ class Judging:
 
     def _judge(self) -> None:
         from strobe.spark import Options, Pipeline, local_session
-        from strobe.spark.pipeline.query import Watch
+        from strobe.spark.pipeline.query import PipelineObserver
 
         ending = self._ending
 
-        class UntilTheEnd(Watch):
+        class UntilTheEnd(PipelineObserver):
             def look(self) -> bool:
                 return ending.is_set()
 

@@ -20,7 +20,7 @@ import msgspec
 
 from strobe.cli.arguments.systems import open_system
 from strobe.protocol import Snapshot
-from strobe.runtime.judging.evaluation import CONSERVED, Answer, Conservation, Question, Ready, conditions_of
+from strobe.runtime.judging.evaluation import CONSERVED, ConservationCheck, Evaluation, Question, Ready, conditions_of
 from strobe.storage.content.manifests import to_snapshot
 from strobe.storage.log.follower import CommitReader
 
@@ -42,11 +42,11 @@ def main(system: str, store: str, bytes_max: str) -> None:
     threading.Thread(target=_read, args=(questions, waiting), daemon=True).start()
     with open_system(system) as source:
         loaded = source.load()
-        conservation = Conservation(loaded, partial(_load, CommitReader(store)))
+        conservation = ConservationCheck(loaded, partial(_load, CommitReader(store)))
         _write(answers, Ready(conditions_of(loaded)))
         while True:
             question = msgspec.json.decode(waiting.get(), type=Question)
-            _write(answers, Answer(question.snapshot, {CONSERVED: conservation.judge(question)}))
+            _write(answers, Evaluation(question.snapshot, {CONSERVED: conservation.judge(question)}))
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:

@@ -6,7 +6,7 @@ import typer
 
 from strobe.cli.arguments.coordinator_options import ApiOption, RunningStore, find_coordinator
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import print_json, say
+from strobe.cli.shell.output import print_json, print_line
 
 app = new_app()
 
@@ -31,5 +31,5 @@ def leave(
     if json:
         print_json(accepted)
     else:
-        say(f"{name} is leaving")
+        print_line(f"{name} is leaving")
     return 0

@@ -6,7 +6,7 @@ import typer
 
 from strobe.cli.arguments.coordinator_options import ApiOption, RunningStore, TimeoutOption, find_coordinator
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import Progress, print_json, say
+from strobe.cli.shell.output import ProgressLine, print_json, print_line
 
 app = new_app()
 
@@ -33,12 +33,12 @@ def restore(
       strobe restore 000001-00000007 --store ./snapshots
     """
     client = find_coordinator(store, api)
-    with Progress() as progress, progress.ticking("rolling back"):
+    with ProgressLine() as progress, progress.ticking("rolling back"):
         started = client.restore(id, fork, timeout)
     if json:
         print_json(started)
         return 0
-    say(f"rolled back to {started.restored or 'the beginning'}; this is epoch {started.epoch}")
+    print_line(f"rolled back to {started.restored or 'the beginning'}; this is epoch {started.epoch}")
     for process, events in sorted(started.undone.items()):
-        say(f"  {process}: {events:,} events undone")
+        print_line(f"  {process}: {events:,} events undone")
     return 0

@@ -7,13 +7,13 @@ that the run has tried was completed (or none at all, if it has tried fewer).
 
 from collections import deque
 
-from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, Status, Taken
+from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, Status, TakeResult
 
 LAST = 10
 _SEEN_MAX = 1000
 
 
-class Outcomes:
+class RunOutcome:
     """The snapshots that were begun from `since_us` on, as the coordinator reports their ends."""
 
     def __init__(self, since_us: int) -> None:
@@ -29,7 +29,7 @@ class Outcomes:
             if finished.started_us >= self._since_us:
                 self._add(finished.id, finished.outcome, finished.reason)
 
-    def take(self, taken: Taken) -> None:
+    def take(self, taken: TakeResult) -> None:
         """Take note of a snapshot that was asked for."""
         if taken.id is not None and taken.outcome in (COMMITTED, ABORTED):
             self._add(taken.id, taken.outcome, taken.reason)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from strobe.cli.shell.output import Column, cell_of, count, note, size_text, table
 from strobe.runtime.messages.api_documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
-from strobe.runtime.messages.verdicts import ConditionStatus, Verdict
+from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
 from strobe.storage.inspection.verification import HOLDS, VIOLATED
 
 EVENTS_SHOWN = 6
@@ -23,7 +23,7 @@ _SECONDS = re.compile(r"\d+\.\d+ s\b")
 _STATE_STYLES = {"running": "green", "missing": "bold red", "waiting": "yellow"}
 
 
-class Watch:
+class UpDisplay:
     """Follows the status of a system; `quiet` shows nothing."""
 
     def __init__(self, quiet: bool = False) -> None:
@@ -31,7 +31,7 @@ class Watch:
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._seen: deque[str] = deque(maxlen=SEEN_MAX)
         self._troubles: set[str] = set()
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, ConditionVerdict] = {}
         self._since_us: int | None = None
         self._live: Any = None
         self._status: Status | None = None
@@ -51,7 +51,7 @@ class Watch:
             self._live.__exit__(kind, error, trace)
             self._live = None
 
-    def tell(self, event: str) -> None:
+    def show_event(self, event: str) -> None:
         """Show that something has happened."""
         if self._events and self._events[-1] == event:
             return
@@ -67,12 +67,12 @@ class Watch:
             self._since_us = status.started_us  # a coordinator that has read its log also knows of what was before
         for rollback in status.rollbacks:
             if rollback.at_us >= self._since_us and self._is_new(f"epoch {rollback.epoch}"):
-                self.tell(rollback_text(rollback))
+                self.show_event(rollback_text(rollback))
         for finished in status.finished:
             told = self._live is None or finished.outcome == "aborted"  # the table shows the others
             late = finished.started_us + finished.duration_us >= self._since_us
             if told and late and self._is_new(finished.id):
-                self.tell(snapshot_text(finished))
+                self.show_event(snapshot_text(finished))
         for condition in status.conditions:
             self._show_condition(condition)
         starting = status.now_us - status.started_us < STARTING_US
@@ -89,7 +89,7 @@ class Watch:
         if before is None or before.verdict != latest.verdict:
             where = f"snapshot {condition.snapshot}: {condition_text(condition)}"
             if latest.verdict != HOLDS or self._live is None:  # the table shows what holds
-                self.tell(where)
+                self.show_event(where)
 
     def _is_new(self, name: str) -> bool:
         if name in self._seen:
@@ -102,7 +102,7 @@ class Watch:
         lasting = {_lasting(trouble): trouble for trouble in troubles}
         for problem, trouble in lasting.items():
             if problem not in self._troubles:
-                self.tell(f"{trouble.kind}: {trouble.problem}")
+                self.show_event(f"{trouble.kind}: {trouble.problem}")
         self._troubles = set(lasting)
 
     def _draw(self) -> None:

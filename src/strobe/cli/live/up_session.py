@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from strobe.cli.live.child import COORDINATOR, Gone
-from strobe.cli.live.run_outcome import Outcomes
+from strobe.cli.live.run_outcome import RunOutcome
 from strobe.cli.live.supervisor import ChildFailed, Supervisor
-from strobe.cli.live.up_display import Watch, condition_summary
+from strobe.cli.live.up_display import UpDisplay, condition_summary
 from strobe.cli.shell.background_call import ask
-from strobe.cli.shell.output import count, note, say
+from strobe.cli.shell.output import count, note, print_line
 from strobe.cli.shell.signals import interruptible
 from strobe.errors import StoreError, TransportError
 from strobe.runtime.api.client import RequestRefused
-from strobe.runtime.messages.api_documents import COMMITTED, Status, Taken
+from strobe.runtime.messages.api_documents import COMMITTED, Status, TakeResult
 from strobe.runtime.messages.verdicts import ConditionStatus, merged
 from strobe.storage import Store
 
@@ -39,13 +39,13 @@ class Session:
     def __init__(self, supervisor: Supervisor, programs: Sequence[str] = (), quiet: bool = False) -> None:
         self._supervisor = supervisor
         self._programs = programs
-        self._watch = Watch(quiet)
+        self._watch = UpDisplay(quiet)
         self._status: Status | None = None
         self._asked: Future[Status] | None = None
         self._asked_s = 0.0
         self._heard_s = time.monotonic()
         self._silent = False
-        self._outcomes = Outcomes(time.time_ns() // 1000)
+        self._outcomes = RunOutcome(time.time_ns() // 1000)
         # What the system declares, as each coordinator that has run has judged it, by when it started.
         self._conditions: dict[int, list[ConditionStatus]] = {}
         # Who has failed by itself, and was not told of yet: where all is stopped for that, the report says so.
@@ -114,9 +114,9 @@ class Session:
 
     def _tell_gone(self, gone: Gone) -> None:
         if gone.name == COORDINATOR:
-            self._watch.tell(f"{gone}; it is started again, and processes continue meanwhile")
+            self._watch.show_event(f"{gone}; it is started again, and processes continue meanwhile")
         else:
-            self._watch.tell(f"{gone}{'; it is started again' if gone.code else ''}")
+            self._watch.show_event(f"{gone}{'; it is started again' if gone.code else ''}")
 
     def _look(self) -> None:
         """Ask how things stand if it is time to, or take note of the answer if it has come."""
@@ -137,7 +137,7 @@ class Session:
         self._conditions[status.started_us] = status.conditions
         if self._silent:
             self._silent = False
-            self._watch.tell("the coordinator answers again")
+            self._watch.show_event("the coordinator answers again")
         if status.halted is None:
             self._tell_untold()
         self._watch.show(status)
@@ -156,7 +156,7 @@ class Session:
         pid = self._supervisor.pid(COORDINATOR)
         if not self._silent and pid is not None:
             self._silent = True
-            self._watch.tell(
+            self._watch.show_event(
                 f"the coordinator has not answered for {SILENT_S:g} s, and its process {pid} is still there; processes "
                 f"continue, but no snapshots are taken; if it hangs, kill it (kill -9 {pid}): a new one is started at "
                 "once"
@@ -172,7 +172,7 @@ class Session:
         is gone, everybody goes back first; without that, who asks for a snapshot would wait in vain.
         """
         deadline_s = time.monotonic() + LAST_SNAPSHOT_S
-        taking: Future[Taken] | None = None
+        taking: Future[TakeResult] | None = None
         asked_s = 0.0
         why = "the coordinator does not answer"
         while (left_s := deadline_s - time.monotonic()) > 0 or (taking and not self._silent and left_s > -ANSWER_S):
@@ -190,11 +190,11 @@ class Session:
             time.sleep(TICK_S)
         self._tell_none(why)
 
-    def _ask_last(self, left_s: float) -> "Future[Taken]":
+    def _ask_last(self, left_s: float) -> "Future[TakeResult]":
         client, timeout_s = self._supervisor.client, max(0.1, round(left_s, 1))
         return ask(lambda: client.take(wait=True, timeout_s=timeout_s))
 
-    def _tell_last(self, taken: Taken) -> None:
+    def _tell_last(self, taken: TakeResult) -> None:
         self._outcomes.take(taken)
         if taken.outcome == COMMITTED:
             note(f"last snapshot: {taken.id}, {taken.outcome}")
@@ -227,8 +227,8 @@ class Session:
             self._outcomes.see(self._status)
             self._status.conditions = merged(self._conditions.values())
             for condition in self._status.conditions:
-                say(condition_summary(condition))
-            say(self._summary(self._status))
+                print_line(condition_summary(condition))
+            print_line(self._summary(self._status))
         if self.problem is not None:
             note(self.problem)
 

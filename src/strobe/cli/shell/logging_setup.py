@@ -17,7 +17,7 @@ class _Told(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         level = ERROR if record.levelno >= logging.ERROR else WARNING if record.levelno >= logging.WARNING else INFO
         trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
-        self._events.say(record.getMessage(), level, process=self._process, traceback=trace)
+        self._events.emit(record.getMessage(), level, process=self._process, traceback=trace)
 
 
 class Noted(logging.Handler):

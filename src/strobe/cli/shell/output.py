@@ -34,7 +34,7 @@ _DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _lost: WeakSet[TextIO] = WeakSet()
 
 
-def say(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     """Print a line of the result."""
     _write(plain(text), sys.stdout)
 
@@ -228,7 +228,7 @@ def _width_min(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int
     return total
 
 
-class Progress:
+class ProgressLine:
     """One line on stderr that says how far a command is; nothing where stderr is not a terminal."""
 
     def __init__(self) -> None:

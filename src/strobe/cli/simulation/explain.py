@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import print_json, say, say_wrapped, width
+from strobe.cli.shell.output import print_json, print_line, say_wrapped, width
 from strobe.cli.simulation.explain_page import page
 from strobe.errors import UsageError
 from strobe.simulation.explain.diagram import LEGEND, draw
@@ -43,7 +43,7 @@ def explain_(
     scenes = [scene for name in names for scene in explain(name)]
     if html is not None:
         _write(html, page(scenes))
-        say(f"written: {html}; open it in a browser")
+        print_line(f"written: {html}; open it in a browser")
     elif json:
         print_json(scenes)
     else:
@@ -60,18 +60,18 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(scene: Scene) -> None:
-    say(scene.title)
-    say("=" * len(scene.title))
+    print_line(scene.title)
+    print_line("=" * len(scene.title))
     say_wrapped(scene.story)
-    say()
+    print_line()
     for line in draw(scene.processes, scene.moments, width=width()):
-        say(line)
-    say()
+        print_line(line)
+    print_line()
     for outcome in scene.outcomes:
         for line in recorded(outcome):
             say_wrapped(line)
-    say(LEGEND)
-    say()
+    print_line(LEGEND)
+    print_line()
 
 
 def recorded(outcome: Outcome) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import Column, Progress, count, print_json, print_table, say, say_wrapped, width
+from strobe.cli.shell.output import Column, ProgressLine, count, print_json, print_line, print_table, say_wrapped, width
 from strobe.errors import UsageError
 from strobe.simulation.explain.diagram import LEGEND, draw
 from strobe.simulation.explorer import Explored, Scenario, explore, scenario, scenarios
@@ -63,7 +63,7 @@ def _list(listing: bool, list_mutants: bool, json: bool) -> int:
 def _explore(chosen: list[Scenario], json: bool) -> int:
     started_s = time.monotonic()
     found: list[Explored] = []
-    with Progress() as progress:
+    with ProgressLine() as progress:
         for result in _results(chosen, progress):
             found.append(result)
             progress.show(f"{len(found)} of {len(chosen)} scenarios: {result.scenario.name} done", now=True)
@@ -76,7 +76,7 @@ def _explore(chosen: list[Scenario], json: bool) -> int:
     return 0 if all(result.holds for result in found) else 1
 
 
-def _results(chosen: list[Scenario], progress: Progress) -> Iterator[Explored]:
+def _results(chosen: list[Scenario], progress: ProgressLine) -> Iterator[Explored]:
     """Explore the largest first, one scenario on each core."""
     if len(chosen) == 1:
         yield explore(chosen[0], on_progress=lambda states: progress.show(f"{chosen[0].name}: {states:,} states"))
@@ -100,9 +100,9 @@ def _print(found: list[Explored], elapsed_s: float) -> None:
     ]
     print_table(columns, [_row(result) for result in found])
     states = sum(result.states for result in found)
-    say()
+    print_line()
     rate = f"{states / elapsed_s:,.0f} states per second"
-    say(f"{count(len(found), 'scenario')}, {states:,} states in {elapsed_s:.1f} s, {rate}")
+    print_line(f"{count(len(found), 'scenario')}, {states:,} states in {elapsed_s:.1f} s, {rate}")
     for result in found:
         if not result.holds:
             _print_counterexample(result, None)
@@ -136,17 +136,17 @@ def _explore_mutant(broken: Mutant, where: Scenario | None, json: bool) -> int:
 
 def _print_counterexample(result: Explored, broken: Mutant | None) -> None:
     if result.holds:
-        say(f"{result.scenario.name}: holds in all {result.states:,} states; this mutant is not caught here")
+        print_line(f"{result.scenario.name}: holds in all {result.states:,} states; this mutant is not caught here")
         return
     stage = play(result.scenario, broken.protocol_class if broken else None, result.path)
-    say(f"{result.scenario.name}: violated after {len(result.path)} steps, the shortest counterexample:")
-    say()
+    print_line(f"{result.scenario.name}: violated after {len(result.path)} steps, the shortest counterexample:")
+    print_line()
     for line in draw(result.scenario.view.processes, stage.moments, width=width()):
-        say(line)
-    say()
+        print_line(line)
+    print_line()
     for problem in result.problem.splitlines():
         say_wrapped(f"violated: {problem}")
-    say(LEGEND)
+    print_line(LEGEND)
 
 
 def _document(result: Explored) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import Column, Progress, print_json, print_table, say
+from strobe.cli.shell.output import Column, ProgressLine, print_json, print_line, print_table
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.checkers.conservation import Conservation
 from strobe.simulation.checkers.exactly_once import ExactlyOnce
@@ -30,7 +30,7 @@ def matrix_(
       strobe matrix
     """
     caught: dict[str, set[str]] = {}
-    with Progress() as progress:
+    with ProgressLine() as progress:
         for broken in MUTANTS:
             progress.show(f"{len(caught)} of {len(MUTANTS)} mutants: {broken.name}", now=True)
             caught[broken.name] = caught_by(broken, range(seeds))
@@ -54,15 +54,17 @@ def _print(caught: dict[str, set[str]], right: bool) -> None:
         for broken in MUTANTS
     ]
     print_table(columns, rows)
-    say()
-    say("x caught   . not caught   - not run: the system conserves nothing on purpose, or is not rolled back")
-    say()
+    print_line()
+    print_line("x caught   . not caught   - not run: the system conserves nothing on purpose, or is not rolled back")
+    print_line()
     for number, checker in enumerate(checkers, 1):
         alone = ", ".join(name for name, found in caught.items() if found == {checker})
         catches = sum(checker in found for found in caught.values())
-        say(f"{number} {checker:<18} catches {catches:>2}, alone: {alone}")
-    say()
-    say("every mutant is caught by the expected checkers" if right else "violated: the matrix is not the expected one")
+        print_line(f"{number} {checker:<18} catches {catches:>2}, alone: {alone}")
+    print_line()
+    print_line(
+        "every mutant is caught by the expected checkers" if right else "violated: the matrix is not the expected one"
+    )
 
 
 def _cell(broken: Mutant, checker: str, caught: set[str]) -> str:

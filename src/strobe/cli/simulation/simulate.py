@@ -13,7 +13,7 @@ from strobe.cli.arguments.start_check import check_all
 from strobe.cli.arguments.stores import fresh_store
 from strobe.cli.arguments.systems import SystemSource, open_system
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import Progress, beside_document, count, note, print_json, say, say_wrapped
+from strobe.cli.shell.output import ProgressLine, beside_document, count, note, print_json, print_line, say_wrapped
 from strobe.cli.shell.printed_commands import program
 from strobe.cli.shell.user_failures import running
 from strobe.cli.simulation.runs import faults_text
@@ -33,7 +33,7 @@ _VIOLATIONS_PRINTED_MAX = 5
 _INDENT = " " * len("snapshots  ")
 
 
-class Plan(msgspec.Struct, frozen=True):
+class SimulationPlan(msgspec.Struct, frozen=True):
     """What was asked for."""
 
     system: str
@@ -132,7 +132,7 @@ def simulate(
     Example:
       strobe simulate examples/bank.py:bank --seed 7 --snapshots 100
     """
-    plan = Plan(system, seed, seeds, faults, snapshots, protocol, store, trace, trace_level)
+    plan = SimulationPlan(system, seed, seeds, faults, snapshots, protocol, store, trace, trace_level)
     if seeds > 1 and (store is not None or trace is not None):
         raise UsageError("--store and --trace keep one run; leave out --seeds, and give --seed")
     if trace is not None and not Path(trace).absolute().parent.is_dir():
@@ -142,7 +142,7 @@ def simulate(
     if trace is not None:  # said in full, for the command that runs it again without a trace
         plan = msgspec.structs.replace(plan, faults=_without_rollbacks(faults))
     parameters = Faults.parse(plan.faults, rollbacks=True)
-    with open_system(system, protocol) as source, Progress() as progress, beside_document(json):
+    with open_system(system, protocol) as source, ProgressLine() as progress, beside_document(json):
         tally = _run_all(plan, source, parameters, progress)
     if json:
         print_json(_document(plan, tally.faults or parameters, tally))
@@ -151,7 +151,7 @@ def simulate(
     return 1 if tally.violations else 0
 
 
-def _run_all(plan: Plan, source: SystemSource, faults: Faults, progress: Progress) -> Tally:
+def _run_all(plan: SimulationPlan, source: SystemSource, faults: Faults, progress: ProgressLine) -> Tally:
     """Run one seed after the other, up to the first violation."""
     tally = Tally()
     for seed in range(plan.seed, plan.seed + plan.seeds):
@@ -182,14 +182,14 @@ def _without_rollbacks(faults: str) -> str:
     return ",".join(",".join(KINDS) if kind.strip() == "all" else kind for kind in faults.split(","))
 
 
-def _make_world(plan: Plan, system: System, faults: Faults, seed: int) -> tuple[World, Recorder | None]:
+def _make_world(plan: SimulationPlan, system: System, faults: Faults, seed: int) -> tuple[World, Recorder | None]:
     recorder = Recorder(first_view(system), seed, plan.trace_level, plan.system) if plan.trace is not None else None
     store = fresh_store(plan.store, "simulate") if plan.store is not None else None
     world = World(system, seed, faults=faults, store=store, recorder=recorder, checkers=all_checkers())
     return world, recorder
 
 
-def _follow(plan: Plan, world: World, tally: Tally, progress: Progress, restores: Restores) -> None:
+def _follow(plan: SimulationPlan, world: World, tally: Tally, progress: ProgressLine, restores: Restores) -> None:
     """Show each commit, and try now and then whether the processes take back the states that it has."""
     run = f"seed {world.seed} ({tally.runs + 1} of {plan.seeds}): " if plan.seeds > 1 else ""
 
@@ -212,36 +212,40 @@ def _write_trace(file: str, recorder: Recorder) -> None:
         note(f"the trace {file} reached its maximum size, and has only the first part of the run")
 
 
-def _print(plan: Plan, tally: Tally) -> None:
+def _print(plan: SimulationPlan, tally: Tally) -> None:
     rate = tally.events / tally.seconds if tally.seconds else 0.0
     runs = f" in {count(tally.runs, 'run')}" if plan.seeds > 1 else ""
-    say(f"events     {tally.events:,}{runs}, {rate:,.0f} per second; {tally.simulated_seconds:,.3f} simulated seconds")
-    say(f"snapshots  {tally.committed:,} committed, {tally.aborted:,} aborted, {tally.retried:,} of these retried")
+    print_line(
+        f"events     {tally.events:,}{runs}, {rate:,.0f} per second; {tally.simulated_seconds:,.3f} simulated seconds"
+    )
+    print_line(
+        f"snapshots  {tally.committed:,} committed, {tally.aborted:,} aborted, {tally.retried:,} of these retried"
+    )
     say_wrapped(f"faults     {faults_text(tally.injected)}", _INDENT)
     if plan.store is not None:
-        say(f"store      {plan.store}")
+        print_line(f"store      {plan.store}")
     if plan.trace is not None:
-        say(f"trace      {plan.trace}")
+        print_line(f"trace      {plan.trace}")
     if tally.violations:
         _print_violations(plan, tally)
     else:
         say_wrapped(f"checkers   {len(tally.checkers)} passed: {', '.join(tally.checkers)}", _INDENT)
         if tally.unchecked:
-            say(f"{_INDENT}conservation was not checked: the system has no function `conserved`")
+            print_line(f"{_INDENT}conservation was not checked: the system has no function `conserved`")
 
 
-def _print_violations(plan: Plan, tally: Tally) -> None:
+def _print_violations(plan: SimulationPlan, tally: Tally) -> None:
     assert tally.violated_seed is not None, "a violation belongs to a run"
-    say(f"checkers   {count(len(tally.violations), 'violation')} with seed {tally.violated_seed}:")
+    print_line(f"checkers   {count(len(tally.violations), 'violation')} with seed {tally.violated_seed}:")
     for violation in tally.violations[:_VIOLATIONS_PRINTED_MAX]:
         say_wrapped(f"  {violation}")
     if len(tally.violations) > _VIOLATIONS_PRINTED_MAX:
-        say(f"  and {len(tally.violations) - _VIOLATIONS_PRINTED_MAX} more")
-    say("run it again:")
-    say(f"  {plan.command(tally.violated_seed)}")
+        print_line(f"  and {len(tally.violations) - _VIOLATIONS_PRINTED_MAX} more")
+    print_line("run it again:")
+    print_line(f"  {plan.command(tally.violated_seed)}")
 
 
-def _document(plan: Plan, faults: Faults, tally: Tally) -> dict[str, object]:
+def _document(plan: SimulationPlan, faults: Faults, tally: Tally) -> dict[str, object]:
     return {
         "system": plan.system,
         "seed": plan.seed,

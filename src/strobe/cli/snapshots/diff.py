@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from strobe.cli.shell.commands import JsonOption, StoreOption
-from strobe.cli.shell.output import Cell, Column, count, print_json, print_table, say, size_text
+from strobe.cli.shell.output import Cell, Column, count, print_json, print_line, print_table, size_text
 from strobe.cli.snapshots.show import time_text, value_text
 from strobe.outside import shown_position
 from strobe.storage import Store
@@ -48,10 +48,12 @@ def diff(
 
 
 def _print_difference(found: Difference) -> None:
-    say(f"from       {found.before}, {time_text(found.started_us.before)}")
-    say(f"to         {found.after}, {time_text(found.started_us.after)}")
-    say(f"apart      {found.started_us.by / 1_000_000:+,.3f} s; epoch {_step(found.epoch)}, view {_step(found.view)}")
-    say(f"took       {found.duration_us.before / 1000:,.1f} ms → {found.duration_us.after / 1000:,.1f} ms")
+    print_line(f"from       {found.before}, {time_text(found.started_us.before)}")
+    print_line(f"to         {found.after}, {time_text(found.started_us.after)}")
+    print_line(
+        f"apart      {found.started_us.by / 1_000_000:+,.3f} s; epoch {_step(found.epoch)}, view {_step(found.view)}"
+    )
+    print_line(f"took       {found.duration_us.before / 1000:,.1f} ms → {found.duration_us.after / 1000:,.1f} ms")
     for title, names in (
         ("joined", found.processes_added),
         ("left", found.processes_removed),
@@ -59,8 +61,8 @@ def _print_difference(found: Difference) -> None:
         ("closed", found.channels_removed),
     ):
         if names:
-            say(f"{title:<10} {', '.join(names)}")
-    say()
+            print_line(f"{title:<10} {', '.join(names)}")
+    print_line()
     rows = [[one.process, f"{one.position.by:+,}", *_state_cells(one)] for one in found.processes]
     columns = [
         Column("process", name=True),
@@ -74,15 +76,15 @@ def _print_difference(found: Difference) -> None:
 
 def _print_channels(channels: list[ChannelDifference]) -> None:
     moved = [one for one in channels if one.sent.by or one.received.by or one.in_flight.by]
-    say()
+    print_line()
     if moved:
         numbers = ("sent", "received", "in flight")
         columns = [Column("channel", name=True), *(Column(title, number=True) for title in numbers)]
         rows = [[one.channel, f"{one.sent.by:+,}", f"{one.received.by:+,}", _step(one.in_flight)] for one in moved]
         print_table(columns, rows)
-        say()
+        print_line()
     still = len(channels) - len(moved)
-    say(f"{count(len(moved), 'channel')} moved, {still:,} did not")
+    print_line(f"{count(len(moved), 'channel')} moved, {still:,} did not")
 
 
 def _state_cells(one: ProcessDifference) -> list[Cell]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import print_json, say
+from strobe.cli.shell.output import print_json, print_line
 from strobe.storage.inspection.keys import create_keys
 
 app = new_app("Create the keys with which processes sign, and the public keys that verify signatures.")
@@ -29,8 +29,8 @@ def create(
         print_json({"directory": str(directory), "files": [path.name for path in files]})
         return 0
     for path in files:
-        say(str(path))
-    say()
-    say("Give each .key file only to its process, and keep the .pub files outside the store. Then:")
-    say(f"    strobe snapshot verify --keys {directory} --store DIR")
+        print_line(str(path))
+    print_line()
+    print_line("Give each .key file only to its process, and keep the .pub files outside the store. Then:")
+    print_line(f"    strobe snapshot verify --keys {directory} --store DIR")
     return 0

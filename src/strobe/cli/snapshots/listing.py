@@ -4,14 +4,14 @@ from itertools import islice
 
 import msgspec
 
-from strobe.cli.shell.output import Column, count, print_table, say, size_text
+from strobe.cli.shell.output import Column, count, print_line, print_table, size_text
 from strobe.cli.snapshots.show import time_text
 from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import Begin
 from strobe.storage import Committed, LogState, Store
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListedSnapshot(msgspec.Struct, frozen=True):
     """A snapshot as `list` shows it. One that is not complete has no sizes. `pause_us` is the longest of a process."""
 
     id: str
@@ -33,7 +33,7 @@ class Listed(msgspec.Struct, frozen=True):
     parent: str | None = None
 
 
-def list_complete(store: Store, last: int | None = None) -> list[Listed]:
+def list_complete(store: Store, last: int | None = None) -> list[ListedSnapshot]:
     """Return those that are complete, oldest first; the `last` ones, if that is given. No manifest is read for it
     where a checkpoint of the log has what is shown.
     """
@@ -42,7 +42,7 @@ def list_complete(store: Store, last: int | None = None) -> list[Listed]:
     return [_complete(name, complete, name in state.pinned) for name, complete in newest_first][::-1]
 
 
-def list_others(store: Store, last: int | None = None) -> list[Listed]:
+def list_others(store: Store, last: int | None = None) -> list[ListedSnapshot]:
     """Return those that were begun and are not complete, with what became of them, oldest first.
 
     Snapshots that have ended, and whose begins were removed from the log, are left out.
@@ -60,14 +60,14 @@ def list_others(store: Store, last: int | None = None) -> list[Listed]:
     return [_other(state, *one) for one in found[-last if last else 0 :]]
 
 
-def _other(state: LogState, position: int, begin: Begin) -> Listed:
+def _other(state: LogState, position: int, begin: Begin) -> ListedSnapshot:
     snapshot = begin.snapshot
     status, reason = "open", None
     if snapshot in state.aborted:
         status, reason = "aborted", state.aborted[snapshot]
     elif snapshot in state.removed:
         status, reason = "removed", state.removed[snapshot]
-    return Listed(
+    return ListedSnapshot(
         snapshot,
         status,
         position,
@@ -81,17 +81,17 @@ def _other(state: LogState, position: int, begin: Begin) -> Listed:
     )
 
 
-def print_listing(complete: list[Listed], others: list[Listed], total: int) -> None:
+def print_listing(complete: list[ListedSnapshot], others: list[ListedSnapshot], total: int) -> None:
     """Print a table of each kind; `total` are complete in all."""
     _print_complete(complete, total)
     if others:
-        say()
+        print_line()
         _print_others(others)
 
 
-def _complete(name: str, complete: Committed, pinned: bool) -> Listed:
+def _complete(name: str, complete: Committed, pinned: bool) -> ListedSnapshot:
     summary = complete.summary
-    return Listed(
+    return ListedSnapshot(
         name,
         "complete",
         complete.position,
@@ -111,27 +111,27 @@ def _complete(name: str, complete: Committed, pinned: bool) -> Listed:
     )
 
 
-def _print_complete(listed: list[Listed], total: int) -> None:
+def _print_complete(listed: list[ListedSnapshot], total: int) -> None:
     if not listed:
-        say("no complete snapshot")
+        print_line("no complete snapshot")
         return
     titles = ["view", "started", "ms", "state", "in flight", "pause ms"]
     rows = [_complete_row(one) for one in listed]
     if not any(one.pause_us for one in listed):  # a simulation has none
         titles, rows = titles[:-1], [row[:-1] for row in rows]
     print_table([Column("snapshot", name=True), *(Column(title, number=True) for title in titles)], rows)
-    say()
+    print_line()
     protocols = ", ".join(sorted({one.protocol for one in listed}))
     shown = (
         count(len(listed), "snapshot") if total == len(listed) else f"the last {len(listed):,} of {total:,} snapshots"
     )
-    say(f"{shown} by {protocols}; `in flight` as messages / bytes")
+    print_line(f"{shown} by {protocols}; `in flight` as messages / bytes")
     for one in listed:
         if one.pinned:
-            say(f"pinned: {one.id}")
+            print_line(f"pinned: {one.id}")
 
 
-def _complete_row(one: Listed) -> list[str]:
+def _complete_row(one: ListedSnapshot) -> list[str]:
     assert one.completed_us is not None
     assert one.in_flight_bytes is not None
     return [
@@ -145,7 +145,7 @@ def _complete_row(one: Listed) -> list[str]:
     ]
 
 
-def _print_others(listed: list[Listed]) -> None:
+def _print_others(listed: list[ListedSnapshot]) -> None:
     rows = [
         [
             one.id,

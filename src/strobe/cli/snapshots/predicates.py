@@ -9,7 +9,7 @@ from strobe.causality.pictures import Picture, picture_of
 from strobe.causality.predicates import Deadlock, Garbage, Predicate, Termination, deadlock, garbage, termination
 from strobe.causality.proof import require
 from strobe.cli.shell.commands import JsonOption, StoreOption
-from strobe.cli.shell.output import Column, print_json, print_table, say
+from strobe.cli.shell.output import Column, print_json, print_line, print_table
 from strobe.storage import Store
 
 Found = Deadlock | Termination | Garbage
@@ -51,9 +51,11 @@ def _document(one: Found) -> dict[str, object]:
 
 
 def _print(snapshot_id: str, picture: Picture, found: dict[str, Found]) -> None:
-    say(f"snapshot {snapshot_id}")
+    print_line(f"snapshot {snapshot_id}")
     rows = [[name, "yes" if one.holds else "no", str(one)] for name, one in found.items()]
     print_table([Column("predicate", name=True), Column("holds", name=True), Column("because")], rows)
     if not picture.declares:
-        say()
-        say("no process declares anything, so each is assumed to be able to act at any time; see docs/predicates.md")
+        print_line()
+        print_line(
+            "no process declares anything, so each is assumed to be able to act at any time; see docs/predicates.md"
+        )

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from strobe.causality.proof import Verdict
-from strobe.cli.shell.output import Cell, Column, count, print_table, say, size_text
+from strobe.cli.shell.output import Cell, Column, count, print_line, print_table, size_text
 from strobe.declarations import Declared
 from strobe.errors import UNREADABLE
 from strobe.outside import shown_position
@@ -27,7 +27,7 @@ _NOT_SHOWN = (*UNREADABLE, TypeError, ValueError)
 """What decoding raises, and printing: maps in maps without end, keys that JSON has no form for."""
 
 
-class Process(msgspec.Struct, frozen=True):
+class FrozenProcess(msgspec.Struct, frozen=True):
     """One process, frozen. `state` is plain values, or None with the bytes in `state_bytes` (base64 in JSON).
 
     A keyed state is not shown entry by entry: `keys` says how many there are, `deltas` how many blobs of changes.
@@ -58,7 +58,7 @@ class Message(msgspec.Struct, frozen=True):
     payload: Any
 
 
-class Channel(msgspec.Struct, frozen=True):
+class FrozenChannel(msgspec.Struct, frozen=True):
     """One channel, frozen: sent and received at the cut, and what is between, with the bytes of its frames."""
 
     channel: str
@@ -71,7 +71,7 @@ class Channel(msgspec.Struct, frozen=True):
     in_flight: list[Message]
 
 
-def processes(snapshot: Snapshot, manifest: Manifest) -> Iterator[Process]:
+def processes(snapshot: Snapshot, manifest: Manifest) -> Iterator[FrozenProcess]:
     """Yield the processes, in the order of the view."""
     for name in snapshot.view.processes:
         fragment = snapshot.fragments.get(name)
@@ -79,10 +79,10 @@ def processes(snapshot: Snapshot, manifest: Manifest) -> Iterator[Process]:
             yield _process(name, fragment.state, manifest.processes[name])
 
 
-def _process(name: str, state: LocalState, record: ProcessRecord) -> Process:
+def _process(name: str, state: LocalState, record: ProcessRecord) -> FrozenProcess:
     value, plain = _plain(state.data) if state.encoding == MSGPACK else (None, False)
     keyed = state.encoding == KEYED
-    return Process(
+    return FrozenProcess(
         name,
         state.position,
         state.encoding,
@@ -101,7 +101,7 @@ def _process(name: str, state: LocalState, record: ProcessRecord) -> Process:
     )
 
 
-def channels(snapshot: Snapshot) -> Iterator[Channel]:
+def channels(snapshot: Snapshot) -> Iterator[FrozenChannel]:
     """Yield the channels, in the order of the view."""
     for spec in snapshot.view.channels:
         sender, receiver = snapshot.fragments.get(spec.source), snapshot.fragments.get(spec.target)
@@ -109,10 +109,10 @@ def channels(snapshot: Snapshot) -> Iterator[Channel]:
             yield _channel(spec, sender, receiver)
 
 
-def _channel(spec: ChannelSpec, sender: Fragment, receiver: Fragment) -> Channel:
+def _channel(spec: ChannelSpec, sender: Fragment, receiver: Fragment) -> FrozenChannel:
     sent, received = sender.sent.get(spec.id), receiver.received.get(spec.id)
     items = receiver.in_flight.get(spec.id, ())
-    return Channel(
+    return FrozenChannel(
         spec.id,
         spec.source,
         spec.target,
@@ -173,24 +173,24 @@ def value_text(value: Any) -> str:
 def print_frame(snapshot: Snapshot, manifest: Manifest, verdict: Verdict, pinned: bool) -> None:
     """Print the whole freeze-frame."""
     retries = f", retries {snapshot.retries}" if snapshot.retries else ""
-    say(f"snapshot   {snapshot.id}{retries}{', pinned' if pinned else ''}")
+    print_line(f"snapshot   {snapshot.id}{retries}{', pinned' if pinned else ''}")
     place = f"view {snapshot.view.number}, epoch {manifest.epoch}"
-    say(f"protocol   {snapshot.protocol}, initiated by {', '.join(snapshot.initiators)}, {place}")
+    print_line(f"protocol   {snapshot.protocol}, initiated by {', '.join(snapshot.initiators)}, {place}")
     found = list(processes(snapshot, manifest))
     ms = (snapshot.completed_us - snapshot.started_us) / 1000
     pause_us = max((one.pause_us for one in found), default=0)
     pause = f", longest pause {pause_us / 1000:,.1f} ms" if pause_us else ""
-    say(f"time       {time_text(snapshot.started_us)}, complete after {ms:,.1f} ms{pause}")
+    print_line(f"time       {time_text(snapshot.started_us)}, complete after {ms:,.1f} ms{pause}")
     in_flight = f"{count(snapshot.in_flight_messages, 'message')} of {size_text(snapshot.in_flight_bytes)} in flight"
-    say(f"size       {size_text(snapshot.state_bytes)} of state, {in_flight}")
+    print_line(f"size       {size_text(snapshot.state_bytes)} of state, {in_flight}")
     _print_proof(verdict)
-    say()
+    print_line()
     _print_processes(found)
-    say()
+    print_line()
     _print_channels(list(channels(snapshot)))
 
 
-def _print_processes(found: list[Process]) -> None:
+def _print_processes(found: list[FrozenProcess]) -> None:
     """Print a table; what none of them has gets no column."""
     cells = {
         "events": [f"{one.position:,}" for one in found],
@@ -209,14 +209,14 @@ def _print_processes(found: list[Process]) -> None:
 
 def _print_proof(verdict: Verdict) -> None:
     if verdict.holds:
-        say(f"proof      holds on {count(verdict.channels, 'channel')} (self-consistent, signer unknown)")
+        print_line(f"proof      holds on {count(verdict.channels, 'channel')} (self-consistent, signer unknown)")
         return
-    say("proof      violated")
+    print_line("proof      violated")
     for finding in verdict.findings:
-        say(f"  {finding}")
+        print_line(f"  {finding}")
 
 
-def _print_channels(found: list[Channel]) -> None:
+def _print_channels(found: list[FrozenChannel]) -> None:
     rows: list[list[Cell]] = [
         [
             channel.channel if channel.kind == "fifo" else f"{channel.channel} ({channel.kind})",
@@ -232,12 +232,12 @@ def _print_channels(found: list[Channel]) -> None:
     print_table(
         [Column("channel", name=True), *(Column(title, number=True) for title in titles), Column("messages")], rows
     )
-    say()
+    print_line()
     messages = sum(len(channel.in_flight) for channel in found)
-    say(f"{count(messages, 'message')} in flight on {count(len(found), 'channel')}")
+    print_line(f"{count(messages, 'message')} in flight on {count(len(found), 'channel')}")
 
 
-def _state_text(process: Process) -> str:
+def _state_text(process: FrozenProcess) -> str:
     if process.encoding == KEYED:
         keys = count(process.keys, "key") if process.keys is not None else "unreadable"
         deltas = f", {count(process.deltas, 'delta')}" if process.deltas else ""
@@ -248,15 +248,15 @@ def _state_text(process: Process) -> str:
     return f"{len(process.state_bytes):,} bytes: {start}{' …' if len(process.state_bytes) > 16 else ''}"
 
 
-def _timers(process: Process) -> str:
+def _timers(process: FrozenProcess) -> str:
     return ", ".join(f"{name} in {after_s * 1000:,.1f} ms" for name, after_s in process.timers.items())
 
 
-def _waits(process: Process) -> str:
+def _waits(process: FrozenProcess) -> str:
     return str(process.declared.waits) if process.declared is not None and process.declared.waits is not None else ""
 
 
-def _outside(process: Process) -> str:
+def _outside(process: FrozenProcess) -> str:
     read = [f"{name} read to {shown_position(position):,}" for name, position in process.sources.items()]
     return ", ".join(read + [f"{name} written to {position:,}" for name, position in process.sinks.items()])
 

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import count, note, print_json, say
+from strobe.cli.shell.output import count, note, print_json, print_line
 from strobe.errors import UsageError
 from strobe.runtime.api.client import running_for
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import ASIDE
-from strobe.storage.files.urls import place_at
-from strobe.storage.store.repair import Examined, Finding, examine, fence_off, set_aside
+from strobe.storage.files.urls import backend_at
+from strobe.storage.store.repair import Examined, LogFinding, examine, fence_off, set_aside
 
 app = new_app("Check and repair the log of a store.")
 
@@ -58,17 +58,17 @@ def repair(
       strobe store repair ./snapshots --fence 17 --reason "the disk lost it"
       strobe store repair ./snapshots --set-aside 900000
     """
-    place = place_at(store)
+    backend = backend_at(store)
     if fence is not None and aside is not None:
         raise UsageError("give either --fence or --set-aside, not both")
     if fence is not None:
-        _fence(place, store, fence, reason, yes)
-    moved = _set_aside(place, store, aside, yes) if aside is not None else []
-    examined = examine(place)
+        _fence(backend, store, fence, reason, yes)
+    moved = _set_aside(backend, store, aside, yes) if aside is not None else []
+    examined = examine(backend)
     if json:
         print_json(
             {
-                "store": place.url,
+                "store": backend.url,
                 "entries": examined.entries,
                 "checkpoint": examined.base,
                 "absent": examined.absent,
@@ -83,23 +83,23 @@ def repair(
     return 1 if examined.open or examined.missing else 0
 
 
-def _fence(place: Place, store: str, position: int, reason: str, yes: bool) -> None:
+def _fence(backend: StorageBackend, store: str, position: int, reason: str, yes: bool) -> None:
     _require_stopped(store)
-    examined = examine(place)
+    examined = examine(backend)
     found = (found for found in examined.open if found.position <= position <= found.last)
     finding = next(found, None)
     if finding is not None and examined.gap is None:  # else `fence_off` says why not
         _show(finding)
         if not yes:
             _confirm(f"{_entries(finding)} will have no effect from now on. This cannot be undone.")
-    fence_off(place, position, reason, time.time_ns() // 1000)
+    fence_off(backend, position, reason, time.time_ns() // 1000)
 
 
-def _set_aside(place: Place, store: str, position: int, yes: bool) -> list[str]:
+def _set_aside(backend: StorageBackend, store: str, position: int, yes: bool) -> list[str]:
     _require_stopped(store)
     if not yes:
-        _confirm(f"The files of the log from entry {position} on will be moved to {place.url}/{ASIDE}.")
-    moved = set_aside(place, position)
+        _confirm(f"The files of the log from entry {position} on will be moved to {backend.url}/{ASIDE}.")
+    moved = set_aside(backend, position)
     for name in moved:
         note(f"moved out of the log: {name}")
     return moved
@@ -118,7 +118,7 @@ def _confirm(what: str) -> None:
         raise UsageError("nothing was changed")
 
 
-def _entries(finding: Finding) -> str:
+def _entries(finding: LogFinding) -> str:
     if finding.last == finding.position:
         return f"Entry {finding.position}"
     return f"Entries {finding.position} to {finding.last}"
@@ -126,28 +126,30 @@ def _entries(finding: Finding) -> str:
 
 def _report(examined: Examined, store: str) -> None:
     for finding in examined.findings:
-        say(f"{finding.place}: {finding.problem}")
-        say(f"  lost without it: {finding.lost}")
+        print_line(f"{finding.place}: {finding.problem}")
+        print_line(f"  lost without it: {finding.lost}")
         if finding.fenced:
-            say("  fenced off: it has no effect")
-    say(f"{count(examined.entries, 'entry', 'entries')} checked, {len(examined.open)} bad")
+            print_line("  fenced off: it has no effect")
+    print_line(f"{count(examined.entries, 'entry', 'entries')} checked, {len(examined.open)} bad")
     if examined.missing:
-        say(examined.missing)
+        print_line(examined.missing)
     base = examined.base
     if examined.absent:
         absent = count(examined.absent, "entry", "entries")
-        say(f"{absent} before the checkpoint at {base} absent: the checkpoint has their content")
+        print_line(f"{absent} before the checkpoint at {base} absent: the checkpoint has their content")
     needed = [finding for finding in examined.open if finding.position >= base]
     if len(needed) < len(examined.open):
-        say(f"put the files back from a copy of the store; readers start at the checkpoint at {base} without them")
+        print_line(
+            f"put the files back from a copy of the store; readers start at the checkpoint at {base} without them"
+        )
     if examined.gap is not None:
-        say("put the files back from a copy of the store, or move the files beyond the gap out of the log:")
-        say(f"    strobe store repair {store} --set-aside {examined.gap.end}")
+        print_line("put the files back from a copy of the store, or move the files beyond the gap out of the log:")
+        print_line(f"    strobe store repair {store} --set-aside {examined.gap.end}")
     elif needed:
-        say("put the files back from a copy of the store, or fence an entry off:")
-        say(f"    strobe store repair {store} --fence {needed[0].position}")
+        print_line("put the files back from a copy of the store, or fence an entry off:")
+        print_line(f"    strobe store repair {store} --fence {needed[0].position}")
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: LogFinding) -> None:
     note(f"{finding.place}: {finding.problem}")
     note(f"lost without it: {finding.lost}")

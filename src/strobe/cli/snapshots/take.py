@@ -9,7 +9,7 @@ import typer
 from strobe.cli.arguments.coordinator_options import ApiOption, RunningStore, TimeoutOption, find_coordinator
 from strobe.cli.shell.background_call import ask
 from strobe.cli.shell.commands import JsonOption
-from strobe.cli.shell.output import Progress, print_error, print_json, say
+from strobe.cli.shell.output import ProgressLine, print_error, print_json, print_line
 from strobe.errors import TransportError
 from strobe.runtime.api.client import Client
 from strobe.runtime.messages.api_documents import Status
@@ -36,7 +36,7 @@ def take(
       strobe snapshot take --store ./snapshots
     """
     client = find_coordinator(store, api)
-    with Progress() as progress, progress.ticking("taking a snapshot"):
+    with ProgressLine() as progress, progress.ticking("taking a snapshot"):
         asked = ask(lambda: client.take(wait, tuple(initiators or ()), timeout))
         if not wait_for([asked], SOON_S).done:
             _tell_obstacle(client, progress)
@@ -46,11 +46,11 @@ def take(
     elif taken.outcome == "aborted":
         print_error(f"snapshot {taken.id} was aborted: {taken.reason}")
     else:
-        say(f"{taken.id or 'a snapshot'} {taken.outcome}")
+        print_line(f"{taken.id or 'a snapshot'} {taken.outcome}")
     return 1 if taken.outcome == "aborted" else 0
 
 
-def _tell_obstacle(client: Client, progress: Progress) -> None:
+def _tell_obstacle(client: Client, progress: ProgressLine) -> None:
     with contextlib.suppress(TransportError):  # whoever waits for the snapshot hears of that soon enough
         obstacle = _obstacle(client.status())
         if obstacle:

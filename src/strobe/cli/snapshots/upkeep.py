@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from strobe.cli.shell.commands import JsonOption, StoreOption
-from strobe.cli.shell.output import Column, count, print_json, print_table, say, size_text
+from strobe.cli.shell.output import Column, count, print_json, print_line, print_table, size_text
 from strobe.cli.snapshots.show import time_text
 from strobe.errors import UsageError
 from strobe.protocol.values.log_entries import Pin
 from strobe.storage import LogState, Store, append_when
 from strobe.storage.checkpoints import checkpoint_writer
 from strobe.storage.store import retention
-from strobe.storage.store.retention import Applied, Plan
+from strobe.storage.store.retention import RetentionPlan, RetentionResult
 
 NamedArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, its beginning, or latest.")]
 ManyArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or their beginnings.")]
@@ -71,8 +71,8 @@ def remove(
         print_json({"store": opened.url, "removed": removed, "reason": reason})
         return 0
     for name in removed:
-        say(f"removed {name}")
-    say(f"{count(len(removed), 'snapshot')} removed; to free the space: strobe snapshot collect --store {store}")
+        print_line(f"removed {name}")
+    print_line(f"{count(len(removed), 'snapshot')} removed; to free the space: strobe snapshot collect --store {store}")
     return 0
 
 
@@ -123,7 +123,7 @@ def _set_pin(store: str, name: str, pinned: bool, json: bool) -> int:
         print_json({"store": opened.url, "id": snapshot, "pinned": pinned, "changed": changed})
     else:
         what = "is pinned" if pinned else "is not pinned"
-        say(f"{snapshot} {what}{', as before' if not changed and pinned else ''}")
+        print_line(f"{snapshot} {what}{', as before' if not changed and pinned else ''}")
     return 0
 
 
@@ -134,7 +134,7 @@ def _refuse_protected(state: LogState, name: str, removed: list[str]) -> None:
         raise UsageError(f"{name} {what}: {protected.way_out}{before}")
 
 
-def _document(planned: Plan, applied: Applied) -> dict[str, object]:
+def _document(planned: RetentionPlan, applied: RetentionResult) -> dict[str, object]:
     return {
         "kept": [{"id": name, "reasons": reasons} for name, reasons in planned.kept.items()],
         "removed": applied.removed,
@@ -143,24 +143,26 @@ def _document(planned: Plan, applied: Applied) -> dict[str, object]:
     }
 
 
-def _print_collected(planned: Plan, applied: Applied, started_us: dict[str, int], dry_run: bool) -> None:
+def _print_collected(
+    planned: RetentionPlan, applied: RetentionResult, started_us: dict[str, int], dry_run: bool
+) -> None:
     rows = [[name, time_text(started_us[name]), "remove"] for name in applied.removed]
     if dry_run:
         # What stays, and why, is what a dry run is for; afterwards `list` says it.
         rows += [[name, "", f"keep: {', '.join(reasons)}"] for name, reasons in planned.kept.items()]
     if rows:
         print_table([Column("snapshot", name=True), Column("started", number=True), Column("")], rows)
-        say()
+        print_line()
     files = applied.collected.names
     if dry_run and files:
-        say("would remove:")
+        print_line("would remove:")
         for name in files[:_FILES_MAX]:
-            say(f"  {name}")
+            print_line(f"  {name}")
         if len(files) > _FILES_MAX:
-            say(f"  and {count(len(files) - _FILES_MAX, 'more file')}; --json shows all")
+            print_line(f"  and {count(len(files) - _FILES_MAX, 'more file')}; --json shows all")
     kept, would = count(len(planned.kept), "complete snapshot"), "would be " if dry_run else ""
     freed = f"{count(len(files), 'file')} with {size_text(applied.collected.bytes)} {would}freed"
-    say(f"{kept} {would}kept, {len(applied.removed):,} {would}removed; {freed}")
+    print_line(f"{kept} {would}kept, {len(applied.removed):,} {would}removed; {freed}")
 
 
 def _now_us() -> int:

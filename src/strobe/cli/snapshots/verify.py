@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from strobe.cli.shell.commands import JsonOption, KeysOption, StoreOption, ViewOption
-from strobe.cli.shell.output import Column, Progress, beside_document, count, print_json, print_table, say
+from strobe.cli.shell.output import Column, ProgressLine, beside_document, count, print_json, print_line, print_table
 from strobe.errors import UNREADABLE, SnapshotNotFound, StoreCorrupt, UsageError
 from strobe.protocol.values.view import ChannelSpec, View
 from strobe.storage import Problem, Store
@@ -69,7 +69,7 @@ def verify_(
     else:
         _print_verified(verified, problems, everything and level is not Level.EXISTS)
         if removed:
-            say(f"{count(len(removed), 'snapshot')} skipped: removed meanwhile")
+            print_line(f"{count(len(removed), 'snapshot')} skipped: removed meanwhile")
         _print_scope(level, signers is not None, all(one.holds for one in verified))
     return 0 if holds else 1
 
@@ -120,7 +120,7 @@ def _verify_all(
     verified: list[Verified] = []
     removed: list[SnapshotNotFound] = []
     with ExitStack() as stack:
-        progress = stack.enter_context(Progress())
+        progress = stack.enter_context(ProgressLine())
         levels = StoreLevels(store, signers)
         verify = levels.verify
         if system is not None:
@@ -154,14 +154,16 @@ def _print_verified(verified: list[Verified], problems: list[Problem], files_too
     told = {finding.subject for one in verified for finding in one.findings}
     for problem in problems:
         if problem.place not in told:
-            say(f"damaged: {problem}")
-    say()
+            print_line(f"damaged: {problem}")
+    print_line()
     if problems and not verified:
-        say(f"{count(len(problems), 'damaged file')}; the list of snapshots cannot be known without the whole log")
+        print_line(
+            f"{count(len(problems), 'damaged file')}; the list of snapshots cannot be known without the whole log"
+        )
         return
     holding = sum(one.holds for one in verified)
     bytes_text = f"; {count(len(problems), 'damaged file')}" if files_too else ""
-    say(f"{holding:,} of {count(len(verified), 'snapshot')} hold{'s' if holding == 1 else ''}{bytes_text}")
+    print_line(f"{holding:,} of {count(len(verified), 'snapshot')} hold{'s' if holding == 1 else ''}{bytes_text}")
 
 
 def _details(one: Verified) -> list[str]:
@@ -175,12 +177,12 @@ def _details(one: Verified) -> list[str]:
 def _print_scope(level: Level, keys: bool, holds: bool) -> None:
     """Say what was looked at and what was not: a verdict is worth what it covers."""
     end = "" if holds else " (of each snapshot, up to the first level that does not hold)"
-    say(f"checked: {', '.join(map(_name, level.included))}{', signatures' if keys else ''}{end}")
+    print_line(f"checked: {', '.join(map(_name, level.included))}{', signatures' if keys else ''}{end}")
     left = [_name(each) for each in Level if each not in level.included]
     if not keys:
         left.append("signatures")
     if left:
-        say(f"not checked: {', '.join(left)}; see strobe snapshot verify --help")
+        print_line(f"not checked: {', '.join(left)}; see strobe snapshot verify --help")
 
 
 def _name(level: Level) -> str:

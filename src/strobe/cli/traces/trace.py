@@ -8,7 +8,7 @@ import typer
 from strobe.causality.cuts import HOLDS, UNDECIDED, VIOLATED, CutVerdict, check_cuts
 from strobe.causality.trace import Trace
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import Column, Progress, count, print_json, print_table, say
+from strobe.cli.shell.output import Column, ProgressLine, count, print_json, print_line, print_table
 from strobe.cli.traces.trace_export import export
 from strobe.cli.traces.trace_files import EpochOption, PathArgument, SinceOption, epochs_of, read_any
 from strobe.cli.traces.trace_import import import_
@@ -76,7 +76,7 @@ class _Verified(NamedTuple):
 
 
 def _verify(path: str, since: str | None) -> _Verified:
-    with Progress() as progress:
+    with ProgressLine() as progress:
         progress.show(f"reading {path}", now=True)
         trace, left_out = read_any(path, since)
         progress.show(f"checking {len(trace):,} lines", now=True)
@@ -90,25 +90,25 @@ def _verify_each(path: str, places: list[str], since: str | None, json: bool) ->
     codes: list[int] = []
     for place in places:
         if not json:
-            say(f"{place}:")
+            print_line(f"{place}:")
         try:
             verified = _verify(place, since)
         except StrobeError as error:
             documents.append({"trace": place, "holds": False, "error": str(error)})
             codes.append(error.exit_code)
             if not json:
-                say(f"error: {error}")
+                print_line(f"error: {error}")
         else:
             documents.append(verified.document())
             codes.append(0 if verified.holds else 1)
             if not json:
                 _print(verified)
         if not json:
-            say()
+            print_line()
     if json:
         print_json({"trace": path, "holds": not any(codes), "epochs": documents})
     else:
-        say(f"{count(len(places), 'epoch')}: {codes.count(0)} in order, {len(codes) - codes.count(0)} not")
+        print_line(f"{count(len(places), 'epoch')}: {codes.count(0)} in order, {len(codes) - codes.count(0)} not")
     return 1 if 1 in codes else max(codes)
 
 
@@ -134,7 +134,7 @@ def replay_(
     from strobe.cli.traces.replay import complete_in, find_store, replay
 
     snapshots = find_store(path, store)
-    with Progress() as progress:
+    with ProgressLine() as progress:
         progress.show(f"reading {path}", now=True)
         trace, _ = read_any(path, since, complete_in(snapshots))
         progress.show(f"replaying {len(trace):,} lines", now=True)
@@ -143,10 +143,10 @@ def replay_(
         print_json({"trace": trace.name, "holds": not found.problems, **msgspec.structs.asdict(found)})
         return 1 if found.problems else 0
     for problem in found.problems:
-        say(problem)
-    say(f"{count(found.events, 'event')} replayed: every message is the same")
+        print_line(problem)
+    print_line(f"{count(found.events, 'event')} replayed: every message is the same")
     same = f"{found.states - len(found.problems)} of {count(found.states, 'state')}"
-    say(f"{count(len(found.snapshots), 'snapshot')}: {same} are as recorded")
+    print_line(f"{count(len(found.snapshots), 'snapshot')}: {same} are as recorded")
     return 1 if found.problems else 0
 
 
@@ -159,21 +159,25 @@ def _print(verified: _Verified) -> None:
             *(Column(process, number=True) for process in trace.processes),
         ]
         print_table([*columns, Column("")], [_row(trace, verdict) for verdict in verdicts])
-        say()
+        print_line()
     for verdict in verdicts:
         for orphan in verdict.orphans[:_ORPHANS_PRINTED_MAX]:
-            say(f"{verdict.snapshot_id}: {orphan}")
+            print_line(f"{verdict.snapshot_id}: {orphan}")
         if len(verdict.orphans) > _ORPHANS_PRINTED_MAX:
-            say(f"{verdict.snapshot_id}: and {len(verdict.orphans) - _ORPHANS_PRINTED_MAX} more; --json shows all")
+            print_line(
+                f"{verdict.snapshot_id}: and {len(verdict.orphans) - _ORPHANS_PRINTED_MAX} more; --json shows all"
+            )
     if trace.header.start.snapshot is not None:
-        say(f"the trace begins at snapshot {trace.header.start.snapshot}")
+        print_line(f"the trace begins at snapshot {trace.header.start.snapshot}")
     for process, number in left_out.items():
-        say(f"{count(number, 'event')} of {process} left out at the end: the trace of a sender ends before them")
+        print_line(f"{count(number, 'event')} of {process} left out at the end: the trace of a sender ends before them")
     events, messages = _counts(trace)
     processes = count(len(trace.processes), "process", "processes")
-    say(f"{count(events, 'event')} of {processes}, {count(messages, 'message')}: they fit together")
+    print_line(f"{count(events, 'event')} of {processes}, {count(messages, 'message')}: they fit together")
     numbers = {kind: sum(verdict.verdict == kind for verdict in verdicts) for kind in (HOLDS, VIOLATED, UNDECIDED)}
-    say(f"{count(len(verdicts), 'cut')}: " + ", ".join(f"{number} {_WORDS[kind]}" for kind, number in numbers.items()))
+    print_line(
+        f"{count(len(verdicts), 'cut')}: " + ", ".join(f"{number} {_WORDS[kind]}" for kind, number in numbers.items())
+    )
 
 
 _WORDS = {HOLDS: "consistent", VIOLATED: "violated", UNDECIDED: "undecided (not every process has recorded)"}

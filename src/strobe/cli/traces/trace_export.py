@@ -7,7 +7,7 @@ import typer
 
 from strobe.causality.trace import Trace
 from strobe.cli.shell.commands import JsonOption
-from strobe.cli.shell.output import Progress, print_json, say
+from strobe.cli.shell.output import ProgressLine, print_json, print_line
 from strobe.cli.traces.trace_files import PathArgument, SinceOption, read_any
 from strobe.errors import UsageError
 
@@ -34,7 +34,7 @@ def export(
     kind = format_ or _FORMATS.get(out.suffix)
     if kind not in _FORMATS.values():
         raise UsageError(f"{format_ or out}: unknown format; name the file .log, .svg or .html, or give --format")
-    with Progress() as progress:
+    with ProgressLine() as progress:
         progress.show(f"reading {path}", now=True)
         trace, _ = read_any(path, since)
         progress.show(f"writing {out}", now=True)
@@ -46,7 +46,7 @@ def export(
     if json:
         print_json({"trace": trace.name, "format": kind, "file": str(out)})
     else:
-        say(f"written to {out}")
+        print_line(f"written to {out}")
     return 0
 
 

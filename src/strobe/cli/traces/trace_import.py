@@ -11,7 +11,7 @@ import typer
 
 from strobe.causality.trace_lines import Line, Send, TraceHeader, encode_header, encode_lines
 from strobe.cli.shell.commands import JsonOption
-from strobe.cli.shell.output import Progress, count, print_json, say
+from strobe.cli.shell.output import ProgressLine, count, print_json, print_line
 from strobe.errors import UsageError
 from strobe.traces.clock_logs import DEFAULT_PARSER, ClockLogInvalid, Execution, import_log, read_log
 
@@ -59,7 +59,7 @@ def import_(
       strobe trace import chord.log --parser '(?<host>\\S*) (?<clock>{.*})\\n(?<event>.*)' --out chord.jsonl
       strobe trace lattice chord.jsonl --possibly 'events("front-end") > 3'
     """
-    with Progress() as progress:
+    with ProgressLine() as progress:
         progress.show(f"reading {log}", now=True)
         text = _text(log)
         with _looking(str(log), parser == DEFAULT_PARSER and delimiter is None) as looking:
@@ -75,7 +75,7 @@ def import_(
         print_json({"log": str(log), "executions": rows})
     else:
         for row in rows:
-            say(_sentence(row))
+            print_line(_sentence(row))
     return 0
 
 

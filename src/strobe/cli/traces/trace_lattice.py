@@ -14,7 +14,16 @@ from strobe.causality.lattice.variables import KnownStates
 from strobe.causality.trace import EventRef, Trace
 from strobe.causality.trace_lines import Internal, Line, Receive
 from strobe.cli.shell.commands import JsonOption
-from strobe.cli.shell.output import Column, Progress, count, print_json, print_table, say, say_wrapped, size_text
+from strobe.cli.shell.output import (
+    Column,
+    ProgressLine,
+    count,
+    print_json,
+    print_line,
+    print_table,
+    say_wrapped,
+    size_text,
+)
 from strobe.cli.traces.trace_files import PathArgument, SinceOption, read_any
 from strobe.errors import UsageError
 
@@ -66,7 +75,7 @@ def lattice(
     """
     if sum((possibly_ is not None, definitely_ is not None, count_)) != 1:
         raise UsageError("ask one question: --possibly EXPR, --definitely EXPR or --count")
-    with Progress() as progress:
+    with ProgressLine() as progress:
         progress.show(f"reading {path}", now=True)
         trace, states = _read(path, since, system, store)
 
@@ -99,9 +108,9 @@ def _tell_count(trace: Trace, counted: CutCount, json: bool) -> int:
     if json:
         print_json({"trace": trace.name, "cuts": counted.cuts, "complete": counted.complete})
     elif counted.complete:
-        say(f"{count(counted.cuts, 'consistent cut')}")
+        print_line(f"{count(counted.cuts, 'consistent cut')}")
     else:
-        say(f"undecided: more than {count(counted.cuts, 'consistent cut')}; --max-cuts N examines more")
+        print_line(f"undecided: more than {count(counted.cuts, 'consistent cut')}; --max-cuts N examines more")
     return EXIT_HOLDS if counted.complete else EXIT_UNDECIDED
 
 
@@ -143,7 +152,7 @@ def _why_undecided(found: Detection) -> str:
 
 def _print_cut(trace: Trace, found: Detection) -> None:
     assert found.cut is not None
-    say()
+    print_line()
     columns = [Column("process", name=True), Column("events", number=True), Column("of", number=True), Column("last")]
     rows = [
         [process, str(position), str(trace.event_count(process)), _last_event(trace, process, position)]
@@ -151,9 +160,9 @@ def _print_cut(trace: Trace, found: Detection) -> None:
     ]
     print_table(columns, rows)
     if found.values:
-        say()
+        print_line()
         for name, value in found.values.items():
-            say(f"{name} = {_shown(value)}")
+            print_line(f"{name} = {_shown(value)}")
 
 
 def _last_event(trace: Trace, process: str, position: int) -> str:
@@ -177,12 +186,12 @@ def _shown(value: object) -> str:
 
 
 def _print_path(path: Sequence[EventRef]) -> None:
-    say()
+    print_line()
     shown = list(_stretches(path))
     for line in shown[:_PATH_STRETCHES_MAX]:
-        say(f"  {line}")
+        print_line(f"  {line}")
     if len(shown) > _PATH_STRETCHES_MAX:
-        say(f"  and {len(shown) - _PATH_STRETCHES_MAX:,} more; --json shows all")
+        print_line(f"  and {len(shown) - _PATH_STRETCHES_MAX:,} more; --json shows all")
 
 
 def _stretches(path: Sequence[EventRef]) -> Iterator[str]:

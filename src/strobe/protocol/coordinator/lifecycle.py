@@ -30,15 +30,15 @@ from strobe.protocol.coordinator.messages import (
     CommitSnapshot,
     CoordinatorEffect,
     CoordinatorEvent,
+    Dismiss,
     Drained,
     EntryLogged,
     FragmentArrived,
     JoinWanted,
     LeaveWanted,
-    LetGo,
-    ProcessBlank,
     ProcessFailed,
     ProcessReturned,
+    ProcessWithoutState,
     RecordingFailed,
     Recovered,
     Released,
@@ -55,10 +55,10 @@ from strobe.protocol.coordinator.messages import (
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.coordinator.outcomes import Outcomes
+from strobe.protocol.coordinator.outcomes import SnapshotOutcomes
 from strobe.protocol.coordinator.policy import Policy
 from strobe.protocol.coordinator.rollback import Rollback
-from strobe.protocol.coordinator.schedule import Schedule, Want
+from strobe.protocol.coordinator.schedule import PendingSnapshot, Schedule
 from strobe.protocol.process.lai_yang import LaiYang
 from strobe.protocol.values.ids import COORDINATOR, SnapshotId
 from strobe.protocol.values.log_entries import Abort, Begin, Commit, Entry, EpochStart, Release, ViewChange
@@ -88,7 +88,7 @@ class Lifecycle:
         self.protocol = protocol
         self.epoch = epoch
         self.attempts = Attempts(policy.timeout_us)
-        self.outcomes = Outcomes(epoch)
+        self.outcomes = SnapshotOutcomes(epoch)
         self.rollback = Rollback(view, policy)
         self.schedule = Schedule(policy)
         # Begins on their way to the log: one of the coordinator's own, and those that processes have initiated.
@@ -126,7 +126,7 @@ class Lifecycle:
                 return self._failed(event.process, now_us)
             case ProcessReturned():
                 return self._returned(event.process)
-            case ProcessBlank():
+            case ProcessWithoutState():
                 return self._blank(event, now_us)
             case RestoreWanted():
                 self.rollback.want(event)
@@ -205,7 +205,7 @@ class Lifecycle:
         may = under_way < self.policy.overlapping_max and in_time and not self.rollback.pending
         return may and self.settled  # last: it goes through all processes
 
-    def _name(self, want: Want, now_us: int) -> Begin:
+    def _name(self, want: PendingSnapshot, now_us: int) -> Begin:
         snapshot = SnapshotId(self.epoch, self.counter + 1, COORDINATOR)
         known = tuple(process for process in want.initiators if process in self.view.processes)
         return self._begin_entry(snapshot, known, now_us, want.attempt, want.retries)
@@ -376,7 +376,7 @@ class Lifecycle:
         effects: list[CoordinatorEffect] = []
         for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
-        effects += [self.let_out(process) for process in free]
+        effects += [self.dismissal(process) for process in free]
         return effects + self._commit_what_is_whole()  # another writer's commit may be what others have waited for
 
     def _want_again(self, begin: Begin, now_us: int) -> None:
@@ -384,7 +384,7 @@ class Lifecycle:
         if self.recovering:
             self.schedule.note_aborted(begin)
         else:
-            self.schedule.want_again(begin, now_us)
+            self.schedule.requeue(begin, now_us)
 
     def _has_outcome(self, snapshot: SnapshotId) -> bool:
         return self.outcomes.has(snapshot, self.open)
@@ -465,9 +465,9 @@ class Lifecycle:
         self.rollback.seen(process)
         return [self.rollback.halt] if self.rollback.halt is not None else self._catch_up(process)
 
-    def _blank(self, event: ProcessBlank, now_us: int) -> list[CoordinatorEffect]:
+    def _blank(self, event: ProcessWithoutState, now_us: int) -> list[CoordinatorEffect]:
         if not self.rollback.pending and self.membership.gone(event.process):
-            return [LetGo(event.process)]
+            return [Dismiss(event.process)]
         if event.again:
             self.rollback.started.discard(event.process)
         if event.process in self.membership.staged and self.rollback.halt is None:
@@ -482,7 +482,7 @@ class Lifecycle:
         effects: list[CoordinatorEffect] = []
         if not self.rollback.pending:
             for process in sorted(self.rollback.present.intersection(self.view.processes) - self.rollback.started):
-                effects += self._blank(ProcessBlank(process), now_us)
+                effects += self._blank(ProcessWithoutState(process), now_us)
         return effects + self._commit_what_is_whole()
 
     def _waits_to_begin(self, process: str) -> bool:
@@ -519,12 +519,12 @@ class Lifecycle:
         if not waiting and event.process in self.membership.staged:
             self.schedule.want(())  # nobody else need ask for the snapshot that it waits for
         self.rollback.present.difference_update(free)
-        return [LetGo(process) for process in free] + self._commit_what_is_whole()
+        return [Dismiss(process) for process in free] + self._commit_what_is_whole()
 
-    def let_out(self, process: str) -> LetGo:
+    def dismissal(self, process: str) -> Dismiss:
         """Return the word to one that has left with output that it has still to let out."""
         gone = self.membership.departed[process]
-        return LetGo(process, gone.sinks, gone.view)
+        return Dismiss(process, gone.sinks, gone.view)
 
     def _released(self, event: Released, now_us: int) -> list[CoordinatorEffect]:
         """One that has left has let out all of its output. It ends when the log has that: nobody else could say so."""
@@ -541,7 +541,7 @@ class Lifecycle:
         if self.membership.includes(process):
             return []  # all went back to before it left: it was told so
         self.rollback.present.discard(process)
-        return [LetGo(process)]
+        return [Dismiss(process)]
 
     def _change_view(self, now_us: int) -> list[CoordinatorEffect]:
         if self.beginning is not None or self.adopting or self.rollback.pending:

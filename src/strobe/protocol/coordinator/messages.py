@@ -70,7 +70,7 @@ class ProcessReturned(msgspec.Struct, frozen=True):
     process: str
 
 
-class ProcessBlank(msgspec.Struct, frozen=True):
+class ProcessWithoutState(msgspec.Struct, frozen=True):
     """A process is there that has no state: it was never started, or a crash took its state.
 
     Where it has the state of an older `epoch`, that is of no use either; but no crash took anything. `again`: the same
@@ -152,7 +152,7 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """All the output of a process that has left with `view` is out (R2); it waits for `LetGo` once more."""
+    """All the output of a process that has left with `view` is out (R2); it waits for `Dismiss` once more."""
 
     process: Name
     view: ViewNumber
@@ -201,7 +201,7 @@ CoordinatorEvent = (
     | SentCountsArrived
     | ProcessFailed
     | ProcessReturned
-    | ProcessBlank
+    | ProcessWithoutState
     | RestoreWanted
     | SnapshotChosen
     | RestoreRefused
@@ -297,7 +297,7 @@ class TellRestore(msgspec.Struct, frozen=True):
     commit: EntryRef | None = None
 
 
-class TellBlank(msgspec.Struct, frozen=True):
+class Reset(msgspec.Struct, frozen=True):
     """Tell `process` that the system was rolled back to before it joined: it shall forget all, and join again."""
 
     process: Name
@@ -310,7 +310,7 @@ class Halt(msgspec.Struct, frozen=True):
     blamed: str | None = None
 
 
-class LetGo(msgspec.Struct, frozen=True):
+class Dismiss(msgspec.Struct, frozen=True):
     """Tell a process that has left that its last messages were received: it may end.
 
     A complete snapshot covers its output up to what `sinks` say: that is to be let out first, and said (R2). `view` is
@@ -338,8 +338,8 @@ CoordinatorEffect = (
     | TellView
     | ChooseSnapshot
     | TellRestore
-    | TellBlank
+    | Reset
     | Halt
-    | LetGo
+    | Dismiss
     | WakeAt
 )

@@ -16,7 +16,7 @@ has initiated by itself, with a counter a little behind, is not taken for an old
 once."""
 
 
-class Outcomes:
+class SnapshotOutcomes:
     """Which snapshots are over, and how they ended."""
 
     def __init__(self, epoch: int) -> None:

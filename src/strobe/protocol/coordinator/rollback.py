@@ -26,13 +26,13 @@ from strobe.protocol.coordinator.messages import (
     CannotRestore,
     ChooseSnapshot,
     CoordinatorEffect,
+    Dismiss,
     Halt,
-    LetGo,
-    ProcessBlank,
+    ProcessWithoutState,
+    Reset,
     RestoreRefused,
     RestoreWanted,
     SnapshotChosen,
-    TellBlank,
     TellRestore,
 )
 from strobe.protocol.coordinator.policy import Policy
@@ -43,21 +43,21 @@ BLAMES_MAX = 1000
 """Older ones are not counted, however many rollbacks the policy allows."""
 
 
-class Goal(msgspec.Struct, frozen=True):
+class RollbackTarget(msgspec.Struct, frozen=True):
     """Whereto: `snapshot`, or the newest. `fork`: output that was released since does not stand against this one."""
 
     snapshot: str | None = None
     fork: bool = False
 
 
-NEWEST = Goal()
+NEWEST = RollbackTarget()
 
 
-class Wish(msgspec.Struct):
+class RollbackRequest(msgspec.Struct):
     """A rollback that shall happen. `needed`: a process cannot go on without it."""
 
     reason: str
-    goal: Goal = NEWEST
+    goal: RollbackTarget = NEWEST
     needed: bool = False
     blamed: str | None = None
 
@@ -81,7 +81,7 @@ class Rollback:
         self.assumed: set[str] = set()
         # Those that are there without state, and wait for everybody to go back.
         self.blanks: set[str] = set()
-        self.wish: Wish | None = None
+        self.wish: RollbackRequest | None = None
         self.choosing = False
         self.starting: EpochStart | None = None
         self.outdated = False
@@ -104,7 +104,7 @@ class Rollback:
     # Why
 
     def blank(
-        self, event: ProcessBlank, members: Collection[str], epoch: int, view: View, now_us: int
+        self, event: ProcessWithoutState, members: Collection[str], epoch: int, view: View, now_us: int
     ) -> list[CoordinatorEffect]:
         """A process is there without its state: it starts, joins again, or everybody goes back."""
         process = event.process
@@ -112,7 +112,7 @@ class Rollback:
         if self.halt is not None:
             return [self.halt]
         if process not in members:
-            return [TellBlank(process)] if event.epoch else []
+            return [Reset(process)] if event.epoch else []
         if process in self.started:
             return self._lost_its_state(event, now_us)
         return self._tell(process, epoch) if self.restores(view) and not self.pending else []
@@ -124,12 +124,14 @@ class Rollback:
         """
         return view.number == self.epoch_view.number
 
-    def _lost_its_state(self, event: ProcessBlank, now_us: int) -> list[CoordinatorEffect]:
+    def _lost_its_state(self, event: ProcessWithoutState, now_us: int) -> list[CoordinatorEffect]:
         """Everybody must go back. Only who crashed under this coordinator's eyes is blamed for it: others have missed a
         rollback, or were started anew with the whole system.
         """
         process = event.process
-        wish = self.wish or Wish(f"{process} missed a rollback" if event.epoch else f"{process} is there without state")
+        wish = self.wish or RollbackRequest(
+            f"{process} missed a rollback" if event.epoch else f"{process} is there without state"
+        )
         blamed = None if event.epoch or process in self.assumed else process
         if not wish.needed and blamed is not None:
             if self._is_blamed_too_often(blamed, now_us):
@@ -142,9 +144,9 @@ class Rollback:
 
     def want(self, event: RestoreWanted) -> None:
         """Someone asks for a rollback; where one is to come already, it goes where this one says, if it says where."""
-        goal = Goal(event.snapshot, event.fork)
+        goal = RollbackTarget(event.snapshot, event.fork)
         if self.wish is None:
-            self.wish = Wish(event.reason, goal)
+            self.wish = RollbackRequest(event.reason, goal)
         elif goal != NEWEST:
             self.wish.goal, self.outdated = goal, True
             if not self.wish.needed:
@@ -285,8 +287,8 @@ class Rollback:
             # next one is chosen beginning with what overtook it.
             goal = self.wish.goal
             if goal.snapshot is None:  # in a fork whose further start was overtaken, that is a fork as well
-                goal = Goal(overtook, goal.fork or entry.fork)
-            self.wish = Wish(self.wish.reason, goal, needed=True)
+                goal = RollbackTarget(overtook, goal.fork or entry.fork)
+            self.wish = RollbackRequest(self.wish.reason, goal, needed=True)
             return []
         if own or (self.wish is not None and self.wish.goal.snapshot is None):
             self.wish = None
@@ -308,7 +310,7 @@ class Rollback:
     def _tell_everybody(self, epoch: int, leaving: Collection[str]) -> list[CoordinatorEffect]:
         """Those of the view restore; who has joined since joins again; who has left by now may go.
 
-        Who had left by the snapshot is told, when it comes back from `TellBlank`, what it still has to let out. One
+        Who had left by the snapshot is told, when it comes back from `Reset`, what it still has to let out. One
         that is doing so makes nothing of the word, and is let go when it is done.
         """
         effects: list[CoordinatorEffect] = []
@@ -316,7 +318,7 @@ class Rollback:
             if process in self.epoch_view.processes:
                 effects += self._tell(process, epoch)
             else:
-                effects.append(LetGo(process) if process in leaving else TellBlank(process))
+                effects.append(Dismiss(process) if process in leaving else Reset(process))
         self.present.difference_update(set(leaving).difference(self.epoch_view.processes))
         return effects
 

@@ -13,7 +13,7 @@ UNRETRIED_MAX = 64
 """A system in which nothing is ever committed does not retry all its aborted snapshots after a restart."""
 
 
-class Want(msgspec.Struct, frozen=True):
+class PendingSnapshot(msgspec.Struct, frozen=True):
     """A snapshot that shall begin as soon as the policy and the view allow.
 
     `awaited`: only for as long as someone waits for it.
@@ -35,7 +35,7 @@ class Schedule:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.wants: deque[Want] = deque()
+        self.wants: deque[PendingSnapshot] = deque()
         # What has been retried already, by whichever coordinator.
         self.retried: set[SnapshotId] = set()
         # While the log is read back: what was aborted after the last commit, and was not retried yet.
@@ -50,7 +50,7 @@ class Schedule:
             if want.answers(initiators):
                 self.wants[at] = msgspec.structs.replace(want, awaited=want.awaited and awaited)
                 return
-        self.wants.append(Want(initiators, awaited=awaited))
+        self.wants.append(PendingSnapshot(initiators, awaited=awaited))
 
     def withdraw(self, waiting: Collection[tuple[str, ...]]) -> None:
         """Only these are waited for still: want no more what was wanted for others alone."""
@@ -58,11 +58,11 @@ class Schedule:
             want for want in self.wants if not want.awaited or any(want.answers(initiators) for initiators in waiting)
         )
 
-    def want_again(self, begin: Begin, now_us: int) -> None:
+    def requeue(self, begin: Begin, now_us: int) -> None:
         """What `begin` began was aborted: retry it after a back-off, unless that was the last attempt."""
         if begin.attempt < self.policy.attempts_max:
             not_before = now_us + self.policy.backoff_after(begin.attempt)
-            self.wants.append(Want(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
+            self.wants.append(PendingSnapshot(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
 
     def note_aborted(self, begin: Begin) -> None:
         """Read back after a restart, the log has aborted what `begin` began; a commit after it makes up for it."""
@@ -75,13 +75,13 @@ class Schedule:
         if begun_before:
             self.last_begin_us = self.last_outcome_us = now_us
         for begin in self.unretried.values():
-            self.want_again(begin, now_us)
+            self.requeue(begin, now_us)
         self.unretried = {}
 
     def give_back(self, begin: Begin) -> None:
         """The log did not take `begin`: it is wanted still, unless another coordinator has begun that retry."""
         if begin.retries is None or SnapshotId.parse(begin.retries) not in self.retried:
-            self.wants.appendleft(Want(begin.initiators, 0, begin.attempt, begin.retries))
+            self.wants.appendleft(PendingSnapshot(begin.initiators, 0, begin.attempt, begin.retries))
 
     def logged(self, begin: Begin) -> None:
         """The log has `begin`, read back after a restart or written by whoever: where it is a retry, it is the one."""
@@ -97,7 +97,7 @@ class Schedule:
             if all(want.awaited for want in self.wants):
                 self.want()
 
-    def take(self, now_us: int) -> Want | None:
+    def take(self, now_us: int) -> PendingSnapshot | None:
         """Return the first want whose time has come, and want it no more."""
         found = next((want for want in self.wants if want.not_before_us <= now_us), None)
         if found is not None:

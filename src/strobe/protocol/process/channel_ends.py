@@ -16,7 +16,7 @@ from strobe.protocol.values.frames import FIFO, Frame
 from strobe.protocol.values.view import View
 
 
-class Ends:
+class ChannelEnds:
     """The view of one process, and both kinds of ends that it has in it."""
 
     def __init__(self, process: str, view: View) -> None:

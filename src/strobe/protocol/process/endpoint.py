@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from typing import Self, assert_never
 
 from strobe.errors import ProtocolViolation, UsageError
-from strobe.protocol.process.channel_ends import Ends
+from strobe.protocol.process.channel_ends import ChannelEnds
 from strobe.protocol.process.effects import DropRecording, Effect, FinishFragment, RecordState
 from strobe.protocol.process.events import (
     AlignmentTimedOut,
@@ -56,7 +56,7 @@ class Recording:
         self.expected: dict[str, int] = {}
 
 
-class Endpoint(Ends):
+class Endpoint(ChannelEnds):
     """One process's side of a snapshot protocol: events in, effects out. Subclasses add the rules of one protocol.
 
     `sequenced`: the coordinator names every snapshot, and a process that wants one asks it to. `barriers`: what waits

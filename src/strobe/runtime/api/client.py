@@ -22,8 +22,8 @@ from strobe.runtime.messages.api_documents import (
     SnapshotList,
     Status,
     StopRequest,
-    Taken,
     TakeRequest,
+    TakeResult,
     checked_timeout,
 )
 from strobe.storage import Store
@@ -82,10 +82,10 @@ class Client:
     def snapshot(self, snapshot: str) -> SnapshotDetail:
         return self._get(f"/v1/snapshots/{quote(snapshot, safe='')}", SnapshotDetail)
 
-    def take(self, wait: bool = True, initiators: tuple[str, ...] = (), timeout_s: float = 60.0) -> Taken:
+    def take(self, wait: bool = True, initiators: tuple[str, ...] = (), timeout_s: float = 60.0) -> TakeResult:
         """Take a snapshot; with `wait`, return its outcome."""
         request = TakeRequest(wait, initiators, checked_timeout(timeout_s))
-        return self._post("/v1/snapshots", request, Taken, timeout_s + GRACE_S)
+        return self._post("/v1/snapshots", request, TakeResult, timeout_s + GRACE_S)
 
     def restore(self, snapshot: str | None = "latest", fork: bool = False, timeout_s: float = 60.0) -> RestoreStarted:
         """Roll everybody back; returns when the new epoch has started."""

@@ -9,9 +9,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from strobe.plain_text import plain
-from strobe.runtime.coordinator.health_monitor import Watch
+from strobe.runtime.coordinator.health_monitor import HealthMonitor
 from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, FinishedSnapshot, Status
-from strobe.runtime.messages.verdicts import VERDICTS, Verdict
+from strobe.runtime.messages.verdicts import VERDICTS, ConditionVerdict
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LABEL_LENGTH_MAX = 500
@@ -21,7 +21,7 @@ DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class Metrics:
     """What a monitoring system asks for."""
 
-    def __init__(self, watch: Watch, status: Callable[[], Status]) -> None:
+    def __init__(self, watch: HealthMonitor, status: Callable[[], Status]) -> None:
         self.registry = CollectorRegistry()
         self.snapshots = Counter(
             "strobe_snapshots", "Snapshots that have their outcome.", ["outcome"], registry=self.registry
@@ -57,7 +57,7 @@ class Metrics:
             self.written_bytes.inc(snapshot.written_bytes)
             self.in_flight_bytes.inc(snapshot.in_flight_bytes)
 
-    def judged(self, condition: str, verdict: Verdict) -> None:
+    def judged(self, condition: str, verdict: ConditionVerdict) -> None:
         self.verdicts.labels(condition, verdict.verdict).inc()
 
     def declare(self, conditions: Iterable[str]) -> None:
@@ -98,7 +98,7 @@ def _count(status: Status, kind: str) -> int:
 class _Now(Collector):
     """Read at each scrape."""
 
-    def __init__(self, watch: Watch, status: Callable[[], Status]) -> None:
+    def __init__(self, watch: HealthMonitor, status: Callable[[], Status]) -> None:
         self._watch = watch
         self._status = status
 

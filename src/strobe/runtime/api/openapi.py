@@ -18,8 +18,8 @@ from strobe.runtime.messages.api_documents import (
     SnapshotList,
     Status,
     StopRequest,
-    Taken,
     TakeRequest,
+    TakeResult,
 )
 
 _REF = "#/components/schemas/{name}"
@@ -48,7 +48,7 @@ def _paths() -> dict[str, Any]:
         "/v1/status": {"get": _operation("All of the system, now.", Status)},
         "/v1/snapshots": {
             "get": _operation("The complete snapshots.", SnapshotList, parameters=[_LAST]),
-            "post": _operation("Take a snapshot.", Taken, TakeRequest, codes=("200", "202")),
+            "post": _operation("Take a snapshot.", TakeResult, TakeRequest, codes=("200", "202")),
         },
         "/v1/snapshots/{id}": {
             "get": _operation("One complete snapshot.", SnapshotDetail, parameters=[_in_path("id")]),

@@ -80,7 +80,7 @@ class Api:
         ]
         return Starlette(
             routes=routes,
-            middleware=[Middleware(Guard, host=host), Middleware(Addressee, coordinator=self.coordinator)],
+            middleware=[Middleware(RequestGuard, host=host), Middleware(Addressee, coordinator=self.coordinator)],
             exception_handlers={HTTPException: _http_failure},
         )
 
@@ -95,7 +95,7 @@ class Api:
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody reads it
             except Exception as error:  # noqa: BLE001 -- one request may fail by a bug of ours; the others go on
-                self.coordinator.log.say("request failed", ERROR, path=path, problem=repr(error))
+                self.coordinator.log.emit("request failed", ERROR, path=path, problem=repr(error))
                 return _failure(500, f"this is a bug in Strobe: {error!r}")
 
         return Route(path, answer, methods=[method])
@@ -150,7 +150,7 @@ class Api:
         return _answer(self.operations.stop(await _body(request, StopRequest)), 202)
 
 
-class Guard:
+class RequestGuard:
     """Turns away what a browser could be tricked into sending."""
 
     def __init__(self, app: ASGIApp, host: str) -> None:

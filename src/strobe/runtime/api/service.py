@@ -15,10 +15,10 @@ from strobe.runtime.api.metrics import Metrics
 from strobe.runtime.api.routes import Api
 from strobe.runtime.coordinator.control_server import ControlServer
 from strobe.runtime.coordinator.coordinator import Coordinator
-from strobe.runtime.coordinator.health_monitor import TICK_S, Watch
+from strobe.runtime.coordinator.health_monitor import TICK_S, HealthMonitor
 from strobe.runtime.coordinator.live_verdicts import Judgement
-from strobe.runtime.coordinator.log_writer import Told
-from strobe.runtime.coordinator.node_sessions import Reception
+from strobe.runtime.coordinator.log_writer import LogResult
+from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.coordinator.operations import Operations
 from strobe.runtime.coordinator.status import describe
 from strobe.runtime.event_log import WARNING
@@ -38,8 +38,8 @@ class CoordinatorService:
 
     def __init__(self, coordinator: Coordinator, *, http: bool = True, judge: Sequence[str] = ()) -> None:
         self.coordinator = coordinator
-        self.reception = Reception(coordinator)
-        self.watch = Watch(self.reception)
+        self.sessions = NodeSessions(coordinator)
+        self.watch = HealthMonitor(self.sessions)
         self.metrics = Metrics(self.watch, self.status)
         self.operations = Operations(coordinator, self.stop)
         self.listen = coordinator.settings.listen
@@ -50,7 +50,7 @@ class CoordinatorService:
             coordinator.judgement = Judgement(coordinator, judge, self.metrics.judged)
             self.metrics.declare(conditions_of(coordinator.system))
         coordinator.on_halt = lambda report: self.stop(report, 1, halted=True)
-        self._control = ControlServer(self.reception)
+        self._control = ControlServer(self.sessions)
         self._wants_http = http
         self._http: HttpServer | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -59,7 +59,7 @@ class CoordinatorService:
         self._here: Discovered | None = None
         self._complained = False
         self._announced: Discovered | None = None
-        self._announcing: asyncio.Future[list[Told]] | None = None
+        self._announcing: asyncio.Future[list[LogResult]] | None = None
         self._loop = asyncio.get_running_loop()
 
     def status(self) -> Status:
@@ -91,14 +91,14 @@ class CoordinatorService:
     def stop(self, reason: str, code: int = 0, *, halted: bool = False) -> None:
         """Stop every node, then end. Where all was `halted`, the log has the reason already."""
         if self._stopping is None:
-            self.coordinator.log.say("stopping", reason=None if halted else reason)
+            self.coordinator.log.emit("stopping", reason=None if halted else reason)
             self._stopping = asyncio.get_running_loop().create_task(self._stop(reason, code))
 
     async def _stop(self, reason: str, code: int) -> None:
-        self.reception.stopping = True
+        self.sessions.stopping = True
         self.coordinator.tell_all(Stop(reason, code))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.reception.all_gone(), STOP_S_MAX)
+            await asyncio.wait_for(self.sessions.all_gone(), STOP_S_MAX)
         self.coordinator.end(code)
 
     async def _start(self) -> None:
@@ -125,10 +125,10 @@ class CoordinatorService:
             self.listen, self.api, os.getpid(), coordinator.started_us, coordinator.identity, coordinator.term
         )
         self._announce()
-        coordinator.log.say("listening", nodes=self.listen, api=f"http://{self.api}")
+        coordinator.log.emit("listening", nodes=self.listen, api=f"http://{self.api}")
         self.ready.set()
 
-    def _announce(self) -> list[Told]:
+    def _announce(self) -> list[LogResult]:
         """Write down where this coordinator is, if that is not what is written. Failing to write is not fatal."""
         here, coordinator = self._here, self.coordinator
         assert here is not None, "it listens by now"
@@ -143,7 +143,7 @@ class CoordinatorService:
 
     def _complain(self, reason: str) -> None:
         if not self._complained:
-            self.coordinator.log.say("cannot write the coordinator's address file", WARNING, reason=reason)
+            self.coordinator.log.emit("cannot write the coordinator's address file", WARNING, reason=reason)
         self._complained = True
 
     def _keep_announced(self) -> None:
@@ -157,7 +157,7 @@ class CoordinatorService:
 
     def _served(self, serving: "asyncio.Task[None]") -> None:
         if not serving.cancelled() and (error := serving.exception()) is not None:
-            self.coordinator.broke(error)
+            self.coordinator.fail(error)
 
     async def _tick(self) -> None:
         try:
@@ -166,7 +166,7 @@ class CoordinatorService:
                     self._keep_announced()
                 await asyncio.sleep(TICK_S)
         except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
-            self.coordinator.broke(error)
+            self.coordinator.fail(error)
 
     async def _close(self) -> None:
         self.coordinator.requests.close("the coordinator ends; start it, and ask again")

@@ -17,25 +17,27 @@ from strobe.storage.content.manifest_check import require_whole
 from strobe.storage.content.sizes import body_bytes, sizes, state_bytes
 
 
-class Listed(msgspec.Struct, frozen=True):
+class SnapshotPage(msgspec.Struct, frozen=True):
     """Complete snapshots that were looked up, oldest first, and how many there are in all."""
 
     total: int
     snapshots: tuple[tuple[str, Committed, bool], ...]
 
 
-def look_up(state: LogState, names: Sequence[str]) -> Listed:
+def look_up(state: LogState, names: Sequence[str]) -> SnapshotPage:
     """Look up what the log says of snapshots; their manifests may have to be read, which is not for the loop."""
-    return Listed(len(state.committed), tuple((name, state.committed[name], name in state.pinned) for name in names))
+    return SnapshotPage(
+        len(state.committed), tuple((name, state.committed[name], name in state.pinned) for name in names)
+    )
 
 
-def list_snapshots(url: str, listed: Listed) -> SnapshotList:
+def list_snapshots(url: str, listed: SnapshotPage) -> SnapshotList:
     """Return the list, having read whatever it takes."""
     found = [_summarize(name, complete, complete.manifest, pinned) for name, complete, pinned in listed.snapshots]
     return SnapshotList(url, listed.total, found)
 
 
-def detail(listed: Listed) -> SnapshotDetail:
+def detail(listed: SnapshotPage) -> SnapshotDetail:
     """Return the one snapshot that was looked up, having read whatever it takes."""
     ((name, complete, pinned),) = listed.snapshots
     manifest = complete.manifest

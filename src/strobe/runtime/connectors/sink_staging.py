@@ -55,7 +55,7 @@ class SinkStep(enum.IntEnum):
 OnStep = Callable[[SinkStep], None]
 
 
-class Segment(NamedTuple):
+class StagedSegment(NamedTuple):
     """Staged output: the bytes from position `begin` to `end`."""
 
     begin: int
@@ -167,11 +167,11 @@ class Staging:
         before, self._output = self._output, self._open_output()
         os.close(before)
 
-    def _segments(self) -> list[Segment]:
+    def _segments(self) -> list[StagedSegment]:
         names = sorted(path for path in self.directory.iterdir() if path.name.isdigit())
-        return [Segment(int(path.name), int(path.name) + path.stat().st_size, path) for path in names]
+        return [StagedSegment(int(path.name), int(path.name) + path.stat().st_size, path) for path in names]
 
-    def _copy(self, segment: Segment, end: int) -> None:
+    def _copy(self, segment: StagedSegment, end: int) -> None:
         """Write what the released file is to have of `segment`; what it has already is written again."""
         base = self.current.base
         source = open_regular(segment.path)
@@ -184,7 +184,7 @@ class Staging:
         finally:
             os.close(source)
 
-    def _remove(self, segment: Segment) -> None:
+    def _remove(self, segment: StagedSegment) -> None:
         segment.path.unlink()
         self._step(SinkStep.SEGMENT_REMOVED)
 

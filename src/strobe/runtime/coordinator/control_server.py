@@ -32,14 +32,14 @@ REGISTER_BYTES_MAX = 1 << 20
 BUFFER_BYTES_MAX = 16 << 20
 
 
-class Desk(Protocol):
+class NodeMessageHandler(Protocol):
     """Who listens to nodes."""
 
     def registered(self, register: Register, connection: "Connection") -> "Member | Refused": ...
     def heard(self, member: Member, message: Any) -> None: ...
     def lost(self, member: Member, connection: "Connection", reason: str) -> None: ...
     def rejected(self, peer: str, reason: str) -> None: ...
-    def broke(self, error: BaseException) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
 
 
 class Connection:
@@ -77,7 +77,7 @@ class Connection:
 class ControlServer:
     """Listens for nodes."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: NodeMessageHandler) -> None:
         self._desk = desk
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,7 +121,7 @@ class ControlServer:
         except asyncio.CancelledError:
             pass  # the server closes; nobody waits for this task but `close`
         except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
-            self._desk.broke(error)
+            self._desk.fail(error)
         finally:
             self._tasks.discard(task)
             await connection.flushed()

@@ -25,27 +25,27 @@ from strobe.protocol.coordinator.messages import (
     CommitSnapshot,
     CoordinatorEffect,
     CoordinatorEvent,
+    Dismiss,
     EntryLogged,
     Halt,
-    LetGo,
     Recovered,
     RestoreRefused,
     TellRestore,
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.coordinator.rollback import NEWEST, Goal
+from strobe.protocol.coordinator.rollback import NEWEST, RollbackTarget
 from strobe.protocol.process.first_view import first_view, who_must_stay
 from strobe.protocol.values.log_entries import Begin, EntryRef, EpochStart, Manifest, Void
 from strobe.runtime.coordinator.clock import Clock
 from strobe.runtime.coordinator.lineage import Lineage
 from strobe.runtime.coordinator.live_verdicts import Judgement
-from strobe.runtime.coordinator.log_writer import MANIFESTS_KEPT, Logged, PassedOver, Removed, Resumed, Told
+from strobe.runtime.coordinator.log_writer import MANIFESTS_KEPT, Appended, LogResult, PassedOver, Removed, Resumed
 from strobe.runtime.coordinator.manifest_assembly import CommitOrder
 from strobe.runtime.coordinator.node_registry import Members
 from strobe.runtime.coordinator.pending_requests import Requests
-from strobe.runtime.coordinator.snapshot_observer import ROLLBACKS_KEPT, Chronicle
-from strobe.runtime.coordinator.snapshot_tracker import Progress
+from strobe.runtime.coordinator.snapshot_observer import ROLLBACKS_KEPT, SnapshotObserver
+from strobe.runtime.coordinator.snapshot_tracker import SnapshotTracker
 from strobe.runtime.coordinator.store_thread import StoreThread
 from strobe.runtime.event_log import ERROR, WARNING, EventLog
 from strobe.runtime.messages.api_documents import RollbackReport
@@ -111,7 +111,7 @@ class Coordinator:
         self._create = create
         self._known = known
         self.members = Members(self.settings.silence_s)
-        self.progress = Progress()
+        self.progress = SnapshotTracker()
         self.requests = Requests()
         self.rollbacks: deque[RollbackReport] = deque(maxlen=ROLLBACKS_KEPT)
         self.rollback_count = 0
@@ -126,10 +126,10 @@ class Coordinator:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         self.epoch_known = asyncio.Event()
         self._choosing = NEWEST
-        self._polling: asyncio.Future[list[Told]] | None = None
+        self._polling: asyncio.Future[list[LogResult]] | None = None
         self._waking: tuple[int, asyncio.TimerHandle] | None = None
-        self.store = StoreThread(self._take, self.broke, self.log)
-        self.chronicle = Chronicle(self)
+        self.store = StoreThread(self._take, self.fail, self.log)
+        self.observer = SnapshotObserver(self)
 
     # Life
 
@@ -150,14 +150,14 @@ class Coordinator:
     async def take_over(self) -> None:
         """Begin a new term: from here on this coordinator leads, until another one does so (S1)."""
         await self.store.lead(f"{socket.gethostname()} pid {os.getpid()}")
-        self.log.say(
+        self.log.emit(
             "started",
             store=self.store_url,
             term=self.term,
             epoch=self.brain.epoch,
             log_position=self.state.next_position,
         )
-        self.hear(Recovered())
+        self.handle(Recovered())
         self.work(self.store.desk.checkpoint)  # the log may have been written by others, or without checkpoints
 
     @property
@@ -175,16 +175,16 @@ class Coordinator:
         if not self.ended.done():
             self.ended.set_result(code)
 
-    def broke(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Something has happened that must not: end, rather than go on with who knows what."""
         if self.ended.done():
             return
         self.ended.set_exception(error)
         if isinstance(error, TakenOver):
-            self.log.say("taken over", ERROR, term=error.term, coordinator=error.coordinator, own_term=error.own_term)
+            self.log.emit("taken over", ERROR, term=error.term, coordinator=error.coordinator, own_term=error.own_term)
             self.requests.close(str(error))
         elif isinstance(error, LogReplaced):
-            self.log.say("the log was replaced", ERROR, problem=str(error))
+            self.log.emit("the log was replaced", ERROR, problem=str(error))
 
     def now_s(self) -> float:
         return self._loop.time()
@@ -201,7 +201,7 @@ class Coordinator:
         if not self.ended.done():
             await asyncio.wait([self.store.work(self.store.desk.poll)], timeout=timeout_s)
 
-    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> None:
+    def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> None:
         """Have the store's thread do a job, after those before; what comes of it is told here."""
         if not self.ended.done():
             self.store.work(job, *arguments)
@@ -209,21 +209,21 @@ class Coordinator:
     def _read_manifest(self, position: int) -> Manifest:
         return self.store.desk.store.read_manifest(position)
 
-    def _take(self, told: Told) -> None:
+    def _take(self, told: LogResult) -> None:
         match told:
-            case Logged():
+            case Appended():
                 self._logged(told)
             case Resumed():
                 self._resume(told.loaded)
             case PassedOver():
-                self.log.say("passed over", WARNING, reason=told.reason)
+                self.log.emit("passed over", WARNING, reason=told.reason)
             case Removed():
                 if told.snapshots:
-                    self.log.say("removed", snapshots=len(told.snapshots), bytes=told.bytes)
+                    self.log.emit("removed", snapshots=len(told.snapshots), bytes=told.bytes)
             case RestoreRefused():
                 self._refused(told)
             case _:
-                self.hear(told)
+                self.handle(told)
 
     # The log
 
@@ -233,9 +233,9 @@ class Coordinator:
         unfold(checkpoint.fold, loaded.segments, checkpoint.position, self.state)
         recall(self.brain, checkpoint.memory)
         self.origin = checkpoint.origin
-        self.chronicle.resumed()
+        self.observer.resumed()
 
-    def _logged(self, told: Logged) -> None:
+    def _logged(self, told: Appended) -> None:
         """The log has one more entry: first those who keep books, then the brain."""
         entry, position = told.entry, self.state.next_position
         before = dict(self.state.open)
@@ -245,17 +245,17 @@ class Coordinator:
         self.lineage.follow(self.state)
         self.foreign += told.foreign
         if isinstance(entry, Void):
-            self.log.say("ignored an entry of the log", WARNING, position=position, reason=entry.reason)
+            self.log.emit("ignored an entry of the log", WARNING, position=position, reason=entry.reason)
             return
         if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
-            self.chronicle.begun(position, entry)
+            self.observer.begun(position, entry)
         origin = told.origin
-        self.hear(EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry))
+        self.handle(EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry))
         for snapshot in before:
             if snapshot not in self.state.open:
-                self.chronicle.ended(snapshot, entry.at_us)
+                self.observer.ended(snapshot, entry.at_us)
         if isinstance(entry, EpochStart) and entry.epoch == self.brain.epoch:
-            self.chronicle.epoch_started(entry)
+            self.observer.epoch_started(entry)
         if self.state.next_position % checkpoint_writer.EVERY == 0 and not self.brain.recovering:
             self.work(self.store.desk.checkpoint)
 
@@ -265,7 +265,7 @@ class Coordinator:
 
     # The brain
 
-    def hear(self, event: CoordinatorEvent) -> None:
+    def handle(self, event: CoordinatorEvent) -> None:
         """Tell the brain, and carry out what it orders. UsageError: it makes no sense, and nothing was done."""
         for effect in self.brain.handle(event, self.clock.now_us()):
             self._carry_out(effect)
@@ -282,14 +282,14 @@ class Coordinator:
                 self._wake_at(effect.at_us)
             case Halt():
                 self._halt(effect)
-            case LetGo():
+            case Dismiss():
                 self.let_go(effect)
             case TellRestore():
                 # With the place of its commit, each node has to read one entry and not the whole log.
                 commit = self.origin.commit if self.origin is not None else None
-                self.tell(effect.process, msgspec.structs.replace(effect, commit=commit))
+                self.send(effect.process, msgspec.structs.replace(effect, commit=commit))
             case _:
-                self.tell(effect.process, effect)
+                self.send(effect.process, effect)
 
     def _commit(self, order: CommitSnapshot) -> None:
         attempt, records = self.brain.open[order.snapshot], self.progress.under[order.snapshot].records
@@ -308,51 +308,51 @@ class Coordinator:
     def _wake(self) -> None:
         self._waking = None
         try:
-            self.hear(TimePassed())
+            self.handle(TimePassed())
         except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
-            self.broke(error)
+            self.fail(error)
 
     def _halt(self, halt: Halt) -> None:
         if self.halted is None:
             said = self.members.last_words.get(halt.blamed or "")
             self.halted = report = f"{halt.report}. The last that {halt.blamed} said: {said}" if said else halt.report
-            self.log.say("halted", ERROR, report=report)
+            self.log.emit("halted", ERROR, report=report)
             self.requests.close(f"all is stopped: {report}")
             self.on_halt(report)
 
     # Rollback
 
     def _choose(self, order: ChooseSnapshot) -> None:
-        self._choosing = Goal(order.wanted, order.fork)
+        self._choosing = RollbackTarget(order.wanted, order.fork)
         lives = self.brain.membership.lives()
         topology = Topology.of(self.system.protocol, self.first_view, self.brain.view, lives=lives)
         self.work(self.store.desk.choose, order.wanted, topology, order.fork, self.system)
 
     def _refused(self, refusal: RestoreRefused) -> None:
         self.refusal = refusal.reason
-        self.log.say("restore refused", WARNING, wanted=self._choosing.snapshot or "latest", reason=refusal.reason)
+        self.log.emit("restore refused", WARNING, wanted=self._choosing.snapshot or "latest", reason=refusal.reason)
         self.requests.refused(self._choosing, refusal.reason)
-        self.hear(refusal)
+        self.handle(refusal)
         if self.brain.rollback.wish is None:
             self.requests.nothing_comes(refusal.reason)
 
     # Nodes
 
-    def tell(self, process: str, message: Any) -> None:
+    def send(self, process: str, message: Any) -> None:
         """Send to the node of `process`, if it is there."""
         member = self.members.get(process)
         if member is not None and member.connection is not None:
             member.connection.send(message)
 
-    def let_go(self, order: LetGo) -> None:
+    def let_go(self, order: Dismiss) -> None:
         """Let a process end that has left."""
         member = self.members.get(order.process)
         if not order.sinks:  # else it is told once more when these have let out their output
             if member is not None:
                 member.let_go = True
-            self.log.say("left", process=order.process)
-        self.tell(order.process, order)
+            self.log.emit("left", process=order.process)
+        self.send(order.process, order)
 
     def tell_all(self, message: Any) -> None:
         for member in self.members.connected():
-            self.tell(member.process, message)
+            self.send(member.process, message)

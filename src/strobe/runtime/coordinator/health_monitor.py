@@ -2,7 +2,7 @@
 
 from strobe.protocol import ChannelSpec
 from strobe.runtime.coordinator.credit_deadlock import credit_cycles, describe_cycle, held_back, waiting_channels
-from strobe.runtime.coordinator.node_sessions import Reception
+from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.event_log import WARNING
 from strobe.runtime.messages.control import Heartbeat
 
@@ -10,12 +10,12 @@ TICK_S = 0.25
 POLL_S = 1.0
 
 
-class Watch:
+class HealthMonitor:
     """What was found at the last look; each thing found is reported once, until it is gone."""
 
-    def __init__(self, reception: Reception) -> None:
-        self.reception = reception
-        self.coordinator = reception.coordinator
+    def __init__(self, sessions: NodeSessions) -> None:
+        self.sessions = sessions
+        self.coordinator = sessions.coordinator
         self.cycles: list[tuple[ChannelSpec, ...]] = []
         self.slow: list[tuple[ChannelSpec, float]] = []
         self.cycles_found = 0
@@ -27,9 +27,9 @@ class Watch:
         """Look at everything once; tell whether that was a look at the log as well."""
         now_s = self.coordinator.now_s()
         self._excuse_silence(now_s)
-        self.reception.end_silent(now_s)
+        self.sessions.end_silent(now_s)
         self._forget_leavers(now_s)
-        self.reception.tell_addresses()
+        self.sessions.tell_addresses()
         self._look_at_credit()
         if now_s - self._polled_s < POLL_S:
             return False
@@ -54,8 +54,8 @@ class Watch:
             heard_s = member.heard_s if member is not None else self._began_s
             absent = member is None or not member.connected
             if absent and now_s - heard_s >= members.silence_s and membership.gone(process):
-                self.reception.forget(process)
-                self.coordinator.log.say("left", process=process)
+                self.sessions.forget(process)
+                self.coordinator.log.emit("left", process=process)
 
     def _look_at_credit(self) -> None:
         heartbeats: dict[str, Heartbeat] = {}
@@ -71,10 +71,10 @@ class Watch:
         for cycle in cycles:
             if cycle not in self.cycles:
                 self.cycles_found += 1
-                self.coordinator.log.say("credit deadlock", WARNING, problem=describe_cycle(cycle))
+                self.coordinator.log.emit("credit deadlock", WARNING, problem=describe_cycle(cycle))
         self.cycles = cycles
         for channel, waiting_s in self.slow:
             if channel.id not in known:
-                self.coordinator.log.say(
+                self.coordinator.log.emit(
                     "slow channel", WARNING, channel=channel.id, waiting_s=round(waiting_s, 1), receiver=channel.target
                 )

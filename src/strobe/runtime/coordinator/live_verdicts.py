@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from strobe.runtime.judging.evaluation import Question, conditions_of
 from strobe.runtime.judging.judge_process import Judge
 from strobe.runtime.messages.api_documents import COMMITTED, FinishedSnapshot
-from strobe.runtime.messages.verdicts import ConditionStatus, Verdict, Verdicts
+from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict, Verdicts
 
 if TYPE_CHECKING:
     from strobe.runtime.coordinator.coordinator import Coordinator
@@ -19,7 +19,7 @@ class Judgement:
     """
 
     def __init__(
-        self, coordinator: "Coordinator", command: Sequence[str], on_verdict: Callable[[str, Verdict], None]
+        self, coordinator: "Coordinator", command: Sequence[str], on_verdict: Callable[[str, ConditionVerdict], None]
     ) -> None:
         conditions = conditions_of(coordinator.system)
         self._coordinator = coordinator
@@ -54,11 +54,11 @@ class Judgement:
     def status(self) -> list[ConditionStatus]:
         return self._verdicts.status(self.judge.pending)
 
-    def of(self, snapshot: str) -> dict[str, Verdict]:
+    def of(self, snapshot: str) -> dict[str, ConditionVerdict]:
         """Return the verdicts on a snapshot, as far as they are kept."""
         return self._verdicts.of(snapshot)
 
-    def _note(self, snapshot: str, verdicts: Mapping[str, Verdict]) -> None:
+    def _note(self, snapshot: str, verdicts: Mapping[str, ConditionVerdict]) -> None:
         self._verdicts.note(snapshot, verdicts)
         for finished in self._coordinator.progress.finished:
             if finished.id == snapshot:

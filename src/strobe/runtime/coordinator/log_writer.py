@@ -37,7 +37,7 @@ from strobe.protocol.values.log_entries import (
 )
 from strobe.runtime.coordinator.manifest_assembly import CommitOrder, assemble
 from strobe.runtime.recovery.restore_point import Topology, below_released, choose
-from strobe.runtime.retry import may_pass
+from strobe.runtime.retry import is_transient
 from strobe.runtime.settings import RetentionSettings
 from strobe.storage import Store, collect
 from strobe.storage.checkpoints import checkpoint_writer
@@ -61,7 +61,7 @@ class Resumed(msgspec.Struct, frozen=True):
     loaded: Loaded
 
 
-class Logged(msgspec.Struct, frozen=True):
+class Appended(msgspec.Struct, frozen=True):
     """The log has this entry next; `foreign`: another writer decided it, and it matters to the brain.
 
     Where it starts an epoch from a snapshot, `origin` is that.
@@ -85,14 +85,14 @@ class Removed(msgspec.Struct, frozen=True):
     bytes: int
 
 
-Told = Resumed | Logged | AppendLost | CommitFailed | SnapshotChosen | RestoreRefused | PassedOver | Removed
+LogResult = Resumed | Appended | AppendLost | CommitFailed | SnapshotChosen | RestoreRefused | PassedOver | Removed
 
 
 class Closing(Exception):
     """The desk is being closed while it waits for a store that cannot be used."""
 
 
-class LogDesk:
+class CoordinatorLog:
     """The store and its log, as far as they have been read."""
 
     store: Store
@@ -121,7 +121,7 @@ class LogDesk:
             kept = MANIFESTS_KEPT
             store = Store.open(self._url, identity=identity, manifests_kept=kept, checkpoint_every=every)
             if known is not None:
-                require_entry(store.place, identity, known)
+                require_entry(store.backend, identity, known)
             return store
 
         if create:
@@ -133,13 +133,13 @@ class LogDesk:
         """Wait no longer for the store, whoever calls."""
         self._closing.set()
 
-    def poll(self) -> list[Told]:
+    def poll(self) -> list[LogResult]:
         """Read what others have written since."""
-        told: list[Told] = self._patiently(self._read)
+        told: list[LogResult] = self._patiently(self._read)
         self._well()
         return told
 
-    def read_some(self) -> list[Told]:
+    def read_some(self) -> list[LogResult]:
         """Read on, but only so far: a long log is not all held in memory at once. Nothing: that was all of it.
 
         StoreError: it is damaged. Nobody depends on this coordinator yet, so it is better said than waited for.
@@ -151,19 +151,19 @@ class LogDesk:
                 self.position = loaded.checkpoint.position
                 self.last = EntryRef(self.position - 1, loaded.checkpoint.previous)
                 return [Resumed(loaded)]
-        told: list[Told] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
+        told: list[LogResult] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
         return told
 
-    def lead(self, coordinator: str) -> list[Told]:
+    def lead(self, coordinator: str) -> list[LogResult]:
         """Begin a term; return what others have written until then. Nothing else is appended before.
 
         StoreError: it cannot be written, and waiting does not help.
         """
         self._patiently(lambda: begin_term(self.store, coordinator, self._now_us()), at_start=True)
-        told: list[Told] = self._patiently(self._read)
+        told: list[LogResult] = self._patiently(self._read)
         return told
 
-    def checkpoint(self) -> list[Told]:
+    def checkpoint(self) -> list[LogResult]:
         """Write the checkpoint that is due, if one is; one that cannot be written now comes with a later one."""
         try:
             self.store.write_checkpoint()
@@ -172,9 +172,9 @@ class LogDesk:
             self._report(f"no checkpoint of the log can be written: {error}")
         return []
 
-    def append(self, entry: Entry, heard: int) -> list[Told]:
+    def append(self, entry: Entry, heard: int) -> list[LogResult]:
         """Append `entry`, or tell who was faster."""
-        told: list[Told] = self._patiently(self._read)
+        told: list[LogResult] = self._patiently(self._read)
         while self.foreign <= heard and self._can_begin(entry):
             try:
                 self.store.append(entry, self.position)
@@ -187,13 +187,13 @@ class LogDesk:
                 # Where the disk failed late, the entry may be there all the same.
                 found = self._patiently(self._read)
                 told += [self._disown(one, entry) for one in found]
-                if any(isinstance(one, Logged) and one.entry == entry for one in found):
+                if any(isinstance(one, Appended) and one.entry == entry for one in found):
                     return told
         return [*told, AppendLost(entry)]
 
-    def commit(self, order: CommitOrder) -> list[Told]:
+    def commit(self, order: CommitOrder) -> list[LogResult]:
         """Prove the snapshot and append its commit; where that cannot be, say why."""
-        told: list[Told] = []
+        told: list[LogResult] = []
         name = str(order.snapshot)
         entry: Commit | None = None
         try:
@@ -217,7 +217,7 @@ class LogDesk:
             raise
         except StrobeError as error:
             found = self._patiently(self._read)
-            if any(isinstance(one, Logged) and one.entry == entry for one in found):
+            if any(isinstance(one, Appended) and one.entry == entry for one in found):
                 return told + [self._disown(one, entry) for one in found]
             return [*told, *found, CommitFailed(order.snapshot, str(error))]
 
@@ -237,14 +237,14 @@ class LogDesk:
             return None
         return f"snapshot {last} was complete before it, and has let out more output: it could not be gone back to"
 
-    def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[Told]:
+    def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[LogResult]:
         """Find the snapshot to restore; wait for a store that cannot be read."""
         told = self.poll()
         answer = self._patiently(lambda: choose(self.store, wanted, topology, fork, system))
         passed_over = [PassedOver(reason) for reason in answer.passed_over]
         return [*told, *passed_over, answer.event]
 
-    def retain(self, settings: RetentionSettings) -> list[Told]:
+    def retain(self, settings: RetentionSettings) -> list[LogResult]:
         """Remove what retention does not keep, and what nothing needs any more (E8)."""
         try:
             numbers = (settings.keep_last, settings.keep_hourly, settings.keep_daily)
@@ -253,11 +253,11 @@ class LogDesk:
             self._failures += 1  # the next thing that can be done says that all is well again
             self._report(f"old snapshots cannot be removed: {error}")
             return []
-        told: list[Told] = self._patiently(self._read)
+        told: list[LogResult] = self._patiently(self._read)
         return [*told, Removed(applied.removed, applied.collected.bytes)]
 
-    def _read(self, entries_max: int | None = None) -> list[Told]:
-        told: list[Told] = []
+    def _read(self, entries_max: int | None = None) -> list[LogResult]:
+        told: list[LogResult] = []
         try:
             for _, entry in islice(self.store.read_log(self.position), entries_max):
                 foreign = not isinstance(entry, Pin | Remove | Term | Fence | Void)
@@ -276,17 +276,17 @@ class LogDesk:
         restored = entry.restored if isinstance(entry, EpochStart) else None
         return restored is None or restored in self._patiently(self.store.state).committed
 
-    def _take(self, entry: ReadEntry, foreign: bool) -> Logged:
+    def _take(self, entry: ReadEntry, foreign: bool) -> Appended:
         """Take in the next entry. StoreError: it is still the next one."""
-        logged = Logged(entry, foreign, self.store.origin(entry))
+        logged = Appended(entry, foreign, self.store.origin(entry))
         if self.store.entry_ref(self.position).blake3 != UNSEALED:
             self.last = self.store.entry_ref(self.position)
         self.position += 1
         return logged
 
-    def _disown(self, told: Told, entry: Entry | None) -> Told:
+    def _disown(self, told: LogResult, entry: Entry | None) -> LogResult:
         """What was read is our own after all."""
-        if isinstance(told, Logged) and told.foreign and told.entry == entry:
+        if isinstance(told, Appended) and told.foreign and told.entry == entry:
             self.foreign -= 1
             return msgspec.structs.replace(told, foreign=False)
         return told
@@ -298,7 +298,7 @@ class LogDesk:
             try:
                 done = work()
             except StoreError as error:
-                if at_start and not may_pass(self._away() or error):
+                if at_start and not is_transient(self._away() or error):
                     raise
                 self._pause(error)
                 failed = True

@@ -11,14 +11,14 @@ from strobe.errors import UsageError
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
     CannotRestore,
+    Dismiss,
     Drained,
     FragmentArrived,
     JoinWanted,
     LeaveWanted,
-    LetGo,
-    ProcessBlank,
     ProcessFailed,
     ProcessReturned,
+    ProcessWithoutState,
     RecordingFailed,
     Released,
     SentCountsArrived,
@@ -35,7 +35,7 @@ from strobe.runtime.messages.control import (
     Failed,
     FragmentStored,
     Heartbeat,
-    Recorded,
+    ProcessRecorded,
     Refused,
     Register,
     Welcome,
@@ -45,7 +45,7 @@ REJECTS_LOGGED_MAX = 20
 """Of so many each is logged, then every hundredth: who sends garbage, or comes too early, shall not fill the disk."""
 
 
-class Reception:
+class NodeSessions:
     """The coordinator's side of every connection to a node."""
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -59,8 +59,8 @@ class Reception:
         self._gone = asyncio.Event()
         self._told: AddressBook | None = None
 
-    def broke(self, error: BaseException) -> None:
-        self.coordinator.broke(error)
+    def fail(self, error: BaseException) -> None:
+        self.coordinator.fail(error)
 
     # Coming
 
@@ -74,7 +74,7 @@ class Reception:
         if not refused.final and register.process in self.coordinator.brain.membership.everyone:
             self.members.turned_away[register.process] = refused.reason
         if refused.final or _is_logged(self._put_off):
-            self.log.say("turned away", WARNING, process=register.process, peer=connection.peer, reason=refused.reason)
+            self.log.emit("turned away", WARNING, process=register.process, peer=connection.peer, reason=refused.reason)
         return refused
 
     def _refusal(self, register: Register, now_s: float) -> Refused | None:
@@ -160,7 +160,7 @@ class Reception:
                 known.discard(change.process)
         # A channel to one that has not joined yet is brought by that one.
         channels = tuple(channel for channel in register.channels if {channel.source, channel.target} <= known)
-        self.coordinator.hear(JoinWanted(register.process, channels))
+        self.coordinator.handle(JoinWanted(register.process, channels))
 
     def _released_sink(self, register: Register) -> str | None:
         """Return a sink that has let out something: as it says itself, or, where it cannot tell, as the log says."""
@@ -190,7 +190,7 @@ class Reception:
         self.tell_addresses(connection)
         for snapshot in coordinator.state.open:
             connection.send(coordinator.begun_message(snapshot))
-        self.log.say(
+        self.log.emit(
             "registered",
             process=member.process,
             epoch=member.epoch,
@@ -219,13 +219,13 @@ class Reception:
         if process not in everyone and membership.unreleased(process):
             # It has left, and was lost with output still held back.
             coordinator.brain.rollback.present.add(process)
-            coordinator.let_go(coordinator.brain.let_out(process))
+            coordinator.let_go(coordinator.brain.dismissal(process))
         elif process in membership.left or (process not in everyone and register.epoch == coordinator.brain.epoch):
-            coordinator.let_go(LetGo(process))  # it has left, and missed the word
+            coordinator.let_go(Dismiss(process))  # it has left, and missed the word
         elif register.epoch < coordinator.brain.epoch:
-            coordinator.hear(ProcessBlank(process, register.epoch, again))
+            coordinator.handle(ProcessWithoutState(process, register.epoch, again))
         else:
-            coordinator.hear(ProcessReturned(process))
+            coordinator.handle(ProcessReturned(process))
             self._ask_again(process)
 
     def _ask_again(self, process: str) -> None:
@@ -235,7 +235,7 @@ class Reception:
             if attempt.ending or attempt.begin.view != brain.view.number:
                 continue
             if process in attempt.view.processes and process not in attempt.arrived:
-                self.coordinator.tell(process, AskToRecord(process, snapshot, attempt.begin.view))
+                self.coordinator.send(process, AskToRecord(process, snapshot, attempt.begin.view))
 
     def tell_addresses(self, newcomer: Connection | None = None) -> None:
         """Tell everybody where the others are, where that has changed, or who is in; and a newcomer in any case."""
@@ -255,7 +255,7 @@ class Reception:
         match message:
             case Heartbeat():
                 member.note(message, now_s)
-            case Recorded():
+            case ProcessRecorded():
                 self.coordinator.progress.recorded(message.snapshot, member.process, message.pause_us)
             case FragmentStored():
                 self._stored(message)
@@ -264,20 +264,20 @@ class Reception:
             case Drained() | Released() | CannotRestore() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
                 if isinstance(message, Drained) and member.process in self.coordinator.brain.view.members:
                     self.members.lived[member.process] = member.run
-                self.coordinator.hear(message)
+                self.coordinator.handle(message)
             case RecordingFailed():
-                self.log.say(
+                self.log.emit(
                     "recording failed",
                     WARNING,
                     process=member.process,
                     snapshot=str(message.snapshot),
                     reason=message.reason,
                 )
-                self.coordinator.hear(message)
+                self.coordinator.handle(message)
 
     def _stored(self, message: FragmentStored) -> None:
         if self.coordinator.progress.stored(message.snapshot, message.process, message.record):
-            self.coordinator.hear(FragmentArrived(message.snapshot, message.process, message.view))
+            self.coordinator.handle(FragmentArrived(message.snapshot, message.process, message.view))
 
     # Going
 
@@ -293,7 +293,7 @@ class Reception:
             self.forget(member.process)
             return
         member.trouble = self.members.last_words[member.process] = member.trouble or reason
-        self.log.say("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
+        self.log.emit("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
         self._failed(member.process)
         if not self.coordinator.brain.membership.includes(member.process):
             self.forget(member.process)  # nobody waits for it
@@ -309,7 +309,7 @@ class Reception:
             # Without it no snapshot could complete, so none shall begin: the view is settled again when it has come
             # back and has said, as everybody who returns does, that it has installed the view.
             membership.drained.discard(process)
-        self.coordinator.hear(ProcessFailed(process))
+        self.coordinator.handle(ProcessFailed(process))
 
     async def all_gone(self) -> None:
         """Wait until no node is connected any more."""
@@ -327,7 +327,7 @@ class Reception:
         """Something came that is no message of a node's: count it, say so, go on."""
         self.rejects += 1
         if _is_logged(self.rejects):
-            self.log.say("rejected", WARNING, peer=peer, reason=reason, so_far=self.rejects)
+            self.log.emit("rejected", WARNING, peer=peer, reason=reason, so_far=self.rejects)
 
     def _now_s(self) -> float:
         return self.coordinator.now_s()

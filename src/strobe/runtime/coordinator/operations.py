@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from strobe.errors import SnapshotError, StoreError, StrobeError, UsageError
 from strobe.protocol.coordinator.messages import LeaveWanted, RestoreWanted, SnapshotUnwanted, SnapshotWanted
-from strobe.protocol.coordinator.rollback import Goal
+from strobe.protocol.coordinator.rollback import RollbackTarget
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.pending_requests import TakeWait
 from strobe.runtime.messages.api_documents import (
@@ -15,8 +15,8 @@ from strobe.runtime.messages.api_documents import (
     RestoreRequest,
     RestoreStarted,
     StopRequest,
-    Taken,
     TakeRequest,
+    TakeResult,
     checked_timeout,
 )
 from strobe.storage.store.snapshot_names import LATEST, resolve
@@ -46,7 +46,7 @@ class Operations:
         self.coordinator = coordinator
         self._stop = stop
 
-    async def take(self, request: TakeRequest) -> Taken:
+    async def take(self, request: TakeRequest) -> TakeResult:
         """Take a snapshot."""
         self._check_running()
         timeout_s = checked_timeout(request.timeout_s)
@@ -54,16 +54,16 @@ class Operations:
             if process not in self.coordinator.brain.view.processes:
                 raise self._unknown(process)
         wait = self.coordinator.requests.take(request.initiators, self.coordinator.clock.now_us())
-        self.coordinator.hear(SnapshotWanted(request.initiators, awaited=request.wait))
+        self.coordinator.handle(SnapshotWanted(request.initiators, awaited=request.wait))
         try:
             if request.wait:
                 return await asyncio.wait_for(wait.ended, timeout_s)
             await asyncio.wait_for(wait.begun, min(timeout_s, BEGIN_S_MAX))
-            return Taken(wait.id, BEGUN)
+            return TakeResult(wait.id, BEGUN)
         except TimeoutError:
             if request.wait:
                 raise self._in_vain(wait, timeout_s) from None
-            return Taken(None, WANTED, self._obstacle())
+            return TakeResult(None, WANTED, self._obstacle())
         finally:
             self.coordinator.requests.forget(wait)
 
@@ -74,7 +74,7 @@ class Operations:
             return NoAnswer(f"{problem}; it may still come, see `strobe snapshot list`")
         requests = self.coordinator.requests
         requests.forget(wait)
-        self.coordinator.hear(SnapshotUnwanted(requests.waiting()))
+        self.coordinator.handle(SnapshotUnwanted(requests.waiting()))
         return NoAnswer(f"none has begun after {timeout_s:g} s ({self._obstacle()}); it is not asked for any longer")
 
     async def restore(self, request: RestoreRequest) -> RestoreStarted:
@@ -85,9 +85,9 @@ class Operations:
         until_s = coordinator.now_s() + timeout_s
         wanted = await self._restorable(request.snapshot, timeout_s)
         self._check_running()  # it may have been stopped meanwhile
-        wait = coordinator.requests.restore(Goal(wanted, request.fork))
+        wait = coordinator.requests.restore(RollbackTarget(wanted, request.fork))
         reason = "someone asked to fork from it" if request.fork else "someone asked for it"
-        coordinator.hear(RestoreWanted(wanted, reason, request.fork))
+        coordinator.handle(RestoreWanted(wanted, reason, request.fork))
         try:
             return await asyncio.wait_for(wait.done, until_s - coordinator.now_s())
         except TimeoutError:
@@ -115,7 +115,7 @@ class Operations:
         if member is None or not member.connected:
             raise NotNow(f"process {process} is not running, so it cannot hand over what it holds; start it first")
         try:
-            self.coordinator.hear(LeaveWanted(process))
+            self.coordinator.handle(LeaveWanted(process))
         except UsageError as error:
             raise NotNow(str(error)) from error
         return Accepted(f"process {process} leaves as soon as the view is settled")

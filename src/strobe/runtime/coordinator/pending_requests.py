@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from strobe.errors import StrobeError
-from strobe.protocol.coordinator.rollback import NEWEST, Goal
+from strobe.protocol.coordinator.rollback import NEWEST, RollbackTarget
 from strobe.protocol.values.log_entries import Begin
-from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, RestoreStarted, Taken
+from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, RestoreStarted, TakeResult
 from strobe.storage.store.snapshot_names import LATEST
 
 
@@ -41,7 +41,7 @@ class TakeWait:
         self.asked_us = asked_us
         self.id: str | None = None
         self.begun: asyncio.Future[None] = loop.create_future()
-        self.ended: asyncio.Future[Taken] = loop.create_future()
+        self.ended: asyncio.Future[TakeResult] = loop.create_future()
 
     def is_answered_by(self, begin: Begin, processes: Collection[str]) -> bool:
         if self.id is not None:
@@ -52,7 +52,7 @@ class TakeWait:
 class RestoreWait(msgspec.Struct):
     """Someone waits for a rollback to `goal`, or to the latest; without a snapshot, to whatever can be restored."""
 
-    goal: Goal
+    goal: RollbackTarget
     done: "asyncio.Future[RestoreStarted]"
 
 
@@ -68,7 +68,7 @@ class Requests:
         self.takes.append(wait)
         return wait
 
-    def restore(self, goal: Goal) -> RestoreWait:
+    def restore(self, goal: RollbackTarget) -> RestoreWait:
         if goal != NEWEST:
             instead = f"{goal.snapshot or 'the newest'}{' as a fork' if goal.fork else ''}"
             problem = f"someone has asked for {instead} since, and the rollback goes there; ask again if it shall not"
@@ -94,7 +94,7 @@ class Requests:
         for wait in [wait for wait in self.takes if wait.id == snapshot]:
             self.takes.remove(wait)
             if not wait.ended.done():
-                wait.ended.set_result(Taken(snapshot, COMMITTED if committed else ABORTED, reason))
+                wait.ended.set_result(TakeResult(snapshot, COMMITTED if committed else ABORTED, reason))
 
     def restored(self, started: RestoreStarted) -> None:
         for wait in [wait for wait in self.restores if wait.goal.snapshot in (None, LATEST, started.restored)]:
@@ -102,7 +102,7 @@ class Requests:
             if not wait.done.done():
                 wait.done.set_result(started)
 
-    def refused(self, goal: Goal, reason: str) -> None:
+    def refused(self, goal: RollbackTarget, reason: str) -> None:
         self._fail([wait for wait in self.restores if wait.goal == goal], RestoreFailed(reason))
 
     def nothing_comes(self, reason: str) -> None:

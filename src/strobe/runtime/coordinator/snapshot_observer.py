@@ -18,7 +18,7 @@ COLLECT_EVERY_S = 60.0
 ROLLBACKS_KEPT = 32
 
 
-class Chronicle:
+class SnapshotObserver:
     """Is told of what the log has, entry by entry."""
 
     def __init__(self, coordinator: "Coordinator") -> None:
@@ -45,7 +45,7 @@ class Chronicle:
         coordinator.requests.begun(begin, coordinator.brain.view.processes)
         if coordinator.brain.recovering:
             return
-        coordinator.log.say("begun", snapshot=begin.snapshot, initiators=begin.initiators, attempt=begin.attempt)
+        coordinator.log.emit("begun", snapshot=begin.snapshot, initiators=begin.initiators, attempt=begin.attempt)
         # Before anybody is asked to record, which the brain orders next: blobs need to know their place.
         coordinator.tell_all(coordinator.begun_message(begin.snapshot))
 
@@ -60,11 +60,11 @@ class Chronicle:
         duration_ms = round(finished.duration_us / 1000, 1)
         if complete:
             size = finished.state_bytes + finished.in_flight_bytes
-            coordinator.log.say(
+            coordinator.log.emit(
                 "committed", snapshot=snapshot, ms=duration_ms, bytes=size, written=finished.written_bytes
             )
         else:
-            coordinator.log.say("aborted", WARNING, snapshot=snapshot, reason=reason, ms=duration_ms)
+            coordinator.log.emit("aborted", WARNING, snapshot=snapshot, reason=reason, ms=duration_ms)
         if complete or not self._will_retry(snapshot):
             coordinator.requests.ended(snapshot, complete is not None, reason)
         coordinator.on_finished(finished)
@@ -101,7 +101,7 @@ class Chronicle:
             return
         coordinator.rollback_count += 1
         coordinator.refusal = None
-        coordinator.log.say(
+        coordinator.log.emit(
             "rollback",
             WARNING,
             epoch=entry.epoch,

@@ -12,7 +12,7 @@ from strobe.storage.content.sizes import sizes, state_bytes, written_bytes
 FINISHED_KEPT = 32
 
 
-class Under:
+class RecordingSnapshot:
     """A snapshot under way: what it is of, and the records of those who have stored their part."""
 
     def __init__(self, position: int, begin: Begin, view: View) -> None:
@@ -42,17 +42,17 @@ class Under:
         return [self.part(process) for process in self.view.processes]
 
 
-class Progress:
+class SnapshotTracker:
     """What is under way, and what has ended lately."""
 
     def __init__(self) -> None:
-        self.under: dict[SnapshotId, Under] = {}
+        self.under: dict[SnapshotId, RecordingSnapshot] = {}
         self.finished: deque[FinishedSnapshot] = deque(maxlen=FINISHED_KEPT)
         self.committed = 0
         self.aborted = 0
 
     def begun(self, position: int, begin: Begin, view: View) -> None:
-        self.under[SnapshotId.parse(begin.snapshot)] = Under(position, begin, view)
+        self.under[SnapshotId.parse(begin.snapshot)] = RecordingSnapshot(position, begin, view)
 
     def recorded(self, snapshot: SnapshotId, process: str, pause_us: int) -> None:
         if snapshot in self.under:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from strobe.runtime.addresses import print_address
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.credit_deadlock import describe_cycle
-from strobe.runtime.coordinator.health_monitor import Watch
+from strobe.runtime.coordinator.health_monitor import HealthMonitor
 from strobe.runtime.coordinator.node_registry import Member
 from strobe.runtime.messages.api_documents import ChannelStatus, ProcessStatus, Status, Trouble
 from strobe.runtime.messages.control import ChannelReport
@@ -23,7 +23,7 @@ FAILING_MIN = 3
 _NO_REPORT = ChannelReport(sent=0, connected=False)
 
 
-def describe(watch: Watch, listen: str, api: str) -> Status:
+def describe(watch: HealthMonitor, listen: str, api: str) -> Status:
     """Return the status; `listen` and `api` are where the coordinator is reached."""
     coordinator = watch.coordinator
     brain = coordinator.brain
@@ -45,7 +45,7 @@ def describe(watch: Watch, listen: str, api: str) -> Status:
         interval_s=coordinator.settings.interval_s,
         committed=len(coordinator.state.committed),
         aborted=len(coordinator.state.aborted),
-        rejected=watch.reception.rejects,
+        rejected=watch.sessions.rejects,
         processes=processes(coordinator),
         channels=channels(coordinator),
         open=coordinator.progress.open(),
@@ -137,7 +137,7 @@ def channels(coordinator: Coordinator) -> list[ChannelStatus]:
     return found
 
 
-def troubles(watch: Watch) -> list[Trouble]:
+def troubles(watch: HealthMonitor) -> list[Trouble]:
     """Return what needs a person, the worst first."""
     coordinator = watch.coordinator
     found = []

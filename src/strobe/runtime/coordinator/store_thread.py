@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from strobe.protocol.values.log_entries import EntryRef
-from strobe.runtime.coordinator.log_writer import Closing, LogDesk, Told
+from strobe.runtime.coordinator.log_writer import Closing, CoordinatorLog, LogResult
 from strobe.runtime.event_log import ERROR, EventLog
 
 Result = TypeVar("Result")
@@ -23,7 +23,9 @@ CLOSE_S_MAX = 5.0
 class StoreThread:
     """Keeps the loop free of disks: it goes on while the store is slow, full or gone."""
 
-    def __init__(self, take: Callable[[Told], None], broke: Callable[[BaseException], None], log: EventLog) -> None:
+    def __init__(
+        self, take: Callable[[LogResult], None], broke: Callable[[BaseException], None], log: EventLog
+    ) -> None:
         # What is wrong with the store, if anything.
         self.problem: str | None = None
         self._take = take
@@ -31,11 +33,11 @@ class StoreThread:
         self._log = log
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="strobe-log", daemon=True)
-        self._desk: LogDesk | None = None
+        self._desk: CoordinatorLog | None = None
         self._is_open = False
 
     @property
-    def desk(self) -> LogDesk:
+    def desk(self) -> CoordinatorLog:
         """What the jobs are methods of."""
         assert self._desk is not None, "nothing is ordered before the log was read"
         return self._desk
@@ -59,7 +61,7 @@ class StoreThread:
         """
         self._loop = asyncio.get_running_loop()
         self._thread.start()
-        self._desk = LogDesk(url, now_us, self._report)
+        self._desk = CoordinatorLog(url, now_us, self._report)
         await self._do(self._desk.open, identity, create, known)
         self._is_open = True
         while some := await self._do(self._desk.read_some):
@@ -71,7 +73,7 @@ class StoreThread:
         for told in await self._do(self.desk.lead, coordinator):
             self._take(told)
 
-    def work(self, job: Callable[..., list[Told]], *arguments: Any) -> "asyncio.Future[list[Told]]":
+    def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> "asyncio.Future[list[LogResult]]":
         """Have `job` done after everything that was given before; what is returned ends when it has been told."""
         future = self._do(job, *arguments)
         future.add_done_callback(self._worked)
@@ -102,7 +104,7 @@ class StoreThread:
         while (job := self._jobs.get()) is not None:
             job()
 
-    def _worked(self, future: "asyncio.Future[list[Told]]") -> None:
+    def _worked(self, future: "asyncio.Future[list[LogResult]]") -> None:
         if future.cancelled() or isinstance(future.exception(), Closing):
             return
         try:
@@ -116,7 +118,7 @@ class StoreThread:
 
     def _note(self, problem: str | None) -> None:
         if problem is not None and problem != self.problem:
-            self._log.say("store trouble", ERROR, problem=problem)
+            self._log.emit("store trouble", ERROR, problem=problem)
         if problem is None and self.problem is not None:
-            self._log.say("store well again")
+            self._log.emit("store well again")
         self.problem = problem

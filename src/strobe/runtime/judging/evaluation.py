@@ -18,7 +18,7 @@ from strobe.plain_text import plain
 from strobe.process import System
 from strobe.protocol import Snapshot
 from strobe.runtime.connectors.system_file import ProgramWithOwnLoop
-from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, Verdict
+from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, ConditionVerdict
 from strobe.runtime.recovery.trial_restore import conserved_value
 from strobe.storage.inspection.verification import HOLDS, VIOLATED
 from strobe.user_code import RAISED, explain, is_failure
@@ -44,11 +44,11 @@ class Question(msgspec.Struct, frozen=True):
     initial: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Evaluation(msgspec.Struct, frozen=True):
     """The verdicts on one snapshot, by condition."""
 
     snapshot: str
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, ConditionVerdict]
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ def conditions_of(system: System) -> tuple[str, ...]:
     return (CONSERVED,) if system.conserved is not None else ()
 
 
-class Conservation:
+class ConservationCheck:
     """Judges `conserved` of one system, whose processes have not run."""
 
     def __init__(self, system: System, load: Load) -> None:
@@ -79,17 +79,17 @@ class Conservation:
         self._load = load
         self._references: dict[int, Any] = {}
 
-    def judge(self, question: Question) -> Verdict:
+    def judge(self, question: Question) -> ConditionVerdict:
         """Return the verdict on one snapshot; whatever goes wrong is a verdict too."""
         try:
             found = self._value(question.snapshot, question.position)
             expected = self._reference(question, found)
             holds = _equal(expected, found)
         except NoValue as problem:
-            return Verdict(problem.verdict, problem=problem.problem)
+            return ConditionVerdict(problem.verdict, problem=problem.problem)
         except MemoryError:
-            return Verdict(UNDECIDED, problem="it takes more memory than verdict_bytes_max allows")
-        return Verdict(HOLDS if holds else VIOLATED, _shown(expected), _shown(found))
+            return ConditionVerdict(UNDECIDED, problem="it takes more memory than verdict_bytes_max allows")
+        return ConditionVerdict(HOLDS if holds else VIOLATED, _shown(expected), _shown(found))
 
     def _reference(self, question: Question, found: Any) -> Any:
         """Return the value to compare with; `found` itself if there is no older one."""

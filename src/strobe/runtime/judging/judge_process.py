@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from strobe.runtime.judging.evaluation import Answer, Question, Ready
-from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, Verdict
+from strobe.runtime.judging.evaluation import Evaluation, Question, Ready
+from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, ConditionVerdict
 
 START_S_MAX = 60.0
 """Loading the system may take that long."""
@@ -25,7 +25,7 @@ GRACE_S = 0.2
 """If the coordinator itself was stopped for long, the answer is there, and has only to be read."""
 _ANSWER_BYTES_MAX = 1 << 20
 
-Verdicts = Mapping[str, Verdict]
+Verdicts = Mapping[str, ConditionVerdict]
 
 
 class Unanswered(Exception):
@@ -112,9 +112,9 @@ class Judge:
                 self._process = await self._start()
             return await self._ask(self._process, question)
         except Unanswered as failure:
-            verdict = Verdict(failure.verdict, problem=failure.problem)
+            verdict = ConditionVerdict(failure.verdict, problem=failure.problem)
         except Exception as error:  # noqa: BLE001 -- a bug of ours, which must not reach the system that is judged
-            verdict = Verdict(UNDECIDED, problem=f"this is a bug in Strobe: {error!r}")
+            verdict = ConditionVerdict(UNDECIDED, problem=f"this is a bug in Strobe: {error!r}")
         await self._end()
         return dict.fromkeys(self._conditions, verdict)
 
@@ -125,7 +125,7 @@ class Judge:
         late = f"it took longer than verdict_timeout_s = {self._timeout_s:g} s, and was ended: does its function loop?"
         line = await self._read(process, self._timeout_s, Unanswered(ERROR, late))
         try:
-            answer = msgspec.json.decode(line, type=Answer)
+            answer = msgspec.json.decode(line, type=Evaluation)
         except msgspec.MsgspecError as error:
             raise Unanswered(UNDECIDED, f"the judge's process answers something else: {error}") from error
         if answer.snapshot != question.snapshot:

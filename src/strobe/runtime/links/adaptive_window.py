@@ -17,7 +17,7 @@ KEEPING_UP_S = 0.05
 MEASURED_S = 0.05
 
 
-class Pace:
+class AdaptiveWindow:
     """The bounds of one channel: `room_bytes` on the way to the target, `backlog_bytes_max` at its source."""
 
     __slots__ = (

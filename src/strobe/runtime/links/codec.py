@@ -7,7 +7,7 @@ Every frame has a header of 40 bytes, little-endian, and a body:
 
     kind       direction  body
     HELLO      to target  who opens the connection, and for which channel (`Hello`)
-    WELCOME    to source  where to go on from (`Welcome`)
+    WELCOME    to source  where to go on from (`LinkWelcome`)
     REFUSED    to source  why there is no connection (`Refusal`)
     MESSAGES   to target  a MessagePack array of messages: the body of a `protocol.Frame`, hashed byte for byte
     MARKER     to target  a `Marker`
@@ -81,7 +81,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: Count
 
 
-class Welcome(msgspec.Struct, frozen=True):
+class LinkWelcome(msgspec.Struct, frozen=True):
     """The answer to a `Hello`: everything up to `last_sequence` has come, and `consumed_bytes` of it were received.
 
     The source may have `window_bytes` on the way that are not consumed.
@@ -122,7 +122,7 @@ class BrokenRule(FrameRejected):
 _encode = msgspec.msgpack.Encoder().encode
 _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
     HELLO: msgspec.msgpack.Decoder(Hello),
-    WELCOME: msgspec.msgpack.Decoder(Welcome),
+    WELCOME: msgspec.msgpack.Decoder(LinkWelcome),
     REFUSED: msgspec.msgpack.Decoder(Refusal),
     MARKER: msgspec.msgpack.Decoder(Marker),
     BARRIER: msgspec.msgpack.Decoder(tuple[Marker, Count]),
@@ -130,9 +130,9 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
 }
 
 
-def handshake_frame(message: Hello | Welcome | Refusal) -> bytearray:
+def handshake_frame(message: Hello | LinkWelcome | Refusal) -> bytearray:
     """Return a frame that opens a connection or answers one that was opened."""
-    kind = {Hello: HELLO, Welcome: WELCOME, Refusal: REFUSED}[type(message)]
+    kind = {Hello: HELLO, LinkWelcome: WELCOME, Refusal: REFUSED}[type(message)]
     return _control_frame(kind, message)
 
 

@@ -18,7 +18,7 @@ from strobe.protocol.values.view import View
 from strobe.runtime.links.codec import VERSION, Hello, Refusal
 
 if TYPE_CHECKING:
-    from strobe.runtime.links.incoming_link import Inlet
+    from strobe.runtime.links.incoming_link import IncomingLink
 
 logger = logging.getLogger("strobe.links")
 
@@ -33,22 +33,22 @@ KEEPALIVE_PROBES = 3
 class Gate(Protocol):
     """The node, as its listener sees it. What it is given is complete, in order, and never given twice."""
 
-    def admit(self, hello: Hello) -> "Inlet | Refusal":
+    def admit(self, hello: Hello) -> "IncomingLink | Refusal":
         """Return the inlet of the channel that `hello` names: the same one for as long as the epoch lasts."""
 
-    def take_frame(self, inlet: "Inlet", frame: Frame, wire_bytes: int) -> None:
-        """Take messages from the link; when the process has received them, `inlet.consumed(wire_bytes)` is called.
+    def take_frame(self, incoming_link: "IncomingLink", frame: Frame, wire_bytes: int) -> None:
+        """Take messages from the link; once they are received, `incoming_link.consumed(wire_bytes)` is called.
 
         Raise FrameRejected, with nothing changed, where no messages can be read in it, and BrokenRule where it cannot
         have been sent; so do the others for what they are given.
         """
 
-    def take_marker(self, inlet: "Inlet", marker: Marker) -> None: ...
+    def take_marker(self, incoming_link: "IncomingLink", marker: Marker) -> None: ...
 
-    def take_barrier(self, inlet: "Inlet", marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
+    def take_barrier(self, incoming_link: "IncomingLink", marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         """Take a barrier, with copies of what it has overtaken at its sender."""
 
-    def take_view(self, inlet: "Inlet", view: View, sent_count: int) -> None: ...
+    def take_view(self, incoming_link: "IncomingLink", view: View, sent_count: int) -> None: ...
 
     def disagree(self, violation: ProtocolViolation) -> None:
         """The source of a channel sends the same frame again and again, and this is wrong with it."""

@@ -35,7 +35,7 @@ from strobe.runtime.links.codec import (
     read_overtaken,
 )
 from strobe.runtime.links.handshake import set_socket
-from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.incoming_link import IncomingLink
 
 if TYPE_CHECKING:
     from strobe.runtime.links.listener import Listener
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ROOM_BYTES_MIN = 32 << 10
 
 
-class LinkConnection(asyncio.BufferedProtocol):
+class IncomingConnection(asyncio.BufferedProtocol):
     """One connection: a hello, then the frames of its channel.
 
     Frames are read where they were received: `_buffer` holds bytes from `_position` to `_end` that are no complete
@@ -70,7 +70,7 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
-        self._inlet: Inlet | None = None
+        self._inlet: IncomingLink | None = None
         self._open = False
         self._peer: object = "a peer that is gone"
         self._hello_timer: asyncio.TimerHandle | None = None
@@ -163,9 +163,9 @@ class LinkConnection(asyncio.BufferedProtocol):
             HEADER.unpack_from,
             ARRAY_HEADER.unpack_from,
         )
-        inlet = self._inlet
-        assert inlet is not None
-        bytes_max = inlet.messages_bytes_max
+        incoming_link = self._inlet
+        assert incoming_link is not None
+        bytes_max = incoming_link.messages_bytes_max
         while end - position >= HEADER_BYTES:
             header: tuple[int, ...] = unpack_from(buffer, position)
             length, magic, kind, count, view_number, sequence, first, index = header
@@ -177,79 +177,89 @@ class LinkConnection(asyncio.BufferedProtocol):
                 return wire_bytes
             body = cast(bytes, bodies[position + HEADER_BYTES : position + wire_bytes])
             position += wire_bytes
-            if sequence != inlet.last_sequence + 1:
-                self._check_duplicate(inlet, kind, sequence)
+            if sequence != incoming_link.last_sequence + 1:
+                self._check_duplicate(incoming_link, kind, sequence)
             elif kind == MESSAGES:
                 # This is how nodes begin a body; whatever begins in another way is looked at more closely.
                 if length < ARRAY_HEADER_BYTES or unpack_array(body) != (ARRAY32, count) or not count:
                     check_messages(count, body)
-                inlet.note_messages(wire_bytes)
-                inlet.last_sequence = sequence
+                incoming_link.note_messages(wire_bytes)
+                incoming_link.last_sequence = sequence
                 try:
-                    take_frame(inlet, Frame(first, count, body, index, view_number), wire_bytes)
+                    take_frame(incoming_link, Frame(first, count, body, index, view_number), wire_bytes)
                 except FrameRejected as rejected:
-                    self._take_back(inlet, rejected, header, body, wire_bytes)
+                    self._take_back(incoming_link, rejected, header, body, wire_bytes)
                     raise
                 if self._inlet is None:  # the node has dropped this connection
                     break
             else:
                 try:
-                    self._take_control(inlet, kind, sequence, Frame(first, count, body, index, view_number))
+                    self._take_control(incoming_link, kind, sequence, Frame(first, count, body, index, view_number))
                 except BrokenRule as broken:
-                    self._take_back(inlet, broken, header, body)
+                    self._take_back(incoming_link, broken, header, body)
                     raise
                 if self._inlet is None:
                     break
         self._position = position
         return HEADER_BYTES
 
-    def _check_duplicate(self, inlet: Inlet, kind: int, sequence: int) -> None:
+    def _check_duplicate(self, incoming_link: IncomingLink, kind: int, sequence: int) -> None:
         """Let pass what came before, and was sent again because its source could not know."""
         if kind in (HELLO, WELCOME, REFUSED, CREDIT):
-            raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {inlet.channel}")
-        if not 0 < sequence <= inlet.last_sequence:
+            raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {incoming_link.channel}")
+        if not 0 < sequence <= incoming_link.last_sequence:
             raise FrameRejected(
-                "gap", f"frame {sequence} came on {inlet.channel} where {inlet.last_sequence + 1} was due"
+                "gap",
+                f"frame {sequence} came on {incoming_link.channel} where {incoming_link.last_sequence + 1} was due",
             )
-        inlet.duplicates += 1
+        incoming_link.duplicates += 1
 
-    def _take_control(self, inlet: Inlet, kind: int, sequence: int, frame: Frame) -> None:
+    def _take_control(self, incoming_link: IncomingLink, kind: int, sequence: int, frame: Frame) -> None:
         if kind in (HELLO, WELCOME, REFUSED, CREDIT):
-            raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {inlet.channel}")
+            raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {incoming_link.channel}")
         if kind != OVERTAKEN:
-            inlet.refuse_within_barrier(KINDS[kind])
+            incoming_link.refuse_within_barrier(KINDS[kind])
         if kind in (BARRIER, OVERTAKEN):
-            self._take_barrier(inlet, kind, sequence, frame)
+            self._take_barrier(incoming_link, kind, sequence, frame)
             return
         said = read_control(kind, frame.body)
-        inlet.last_sequence = sequence
-        inlet.acknowledge_soon()
+        incoming_link.last_sequence = sequence
+        incoming_link.acknowledge_soon()
         if kind == MARKER:
-            self._listener.gate.take_marker(inlet, said)
+            self._listener.gate.take_marker(incoming_link, said)
         else:
             view, sent_count = said
-            self._listener.gate.take_view(inlet, view, sent_count)
+            self._listener.gate.take_view(incoming_link, view, sent_count)
 
-    def _take_barrier(self, inlet: Inlet, kind: int, sequence: int, frame: Frame) -> None:
+    def _take_barrier(self, incoming_link: IncomingLink, kind: int, sequence: int, frame: Frame) -> None:
         """Collect a barrier and what it has overtaken; hand it over when all of that has come."""
         if kind == BARRIER:
-            inlet.begin_barrier(*read_control(kind, frame.body))
+            incoming_link.begin_barrier(*read_control(kind, frame.body))
         else:
-            inlet.add_overtaken(read_overtaken(frame.count, cast(memoryview, frame.body), inlet.messages_bytes_max))
-        inlet.last_sequence = sequence
-        inlet.acknowledge_soon()
-        barrier = inlet.take_barrier()
+            incoming_link.add_overtaken(
+                read_overtaken(frame.count, cast(memoryview, frame.body), incoming_link.messages_bytes_max)
+            )
+        incoming_link.last_sequence = sequence
+        incoming_link.acknowledge_soon()
+        barrier = incoming_link.take_barrier()
         if barrier is not None:
-            self._listener.gate.take_barrier(inlet, *barrier)
+            self._listener.gate.take_barrier(incoming_link, *barrier)
 
     def _take_back(
-        self, inlet: Inlet, rejected: FrameRejected, header: tuple[int, ...], body: bytes, wire_bytes: int = 0
+        self,
+        incoming_link: IncomingLink,
+        rejected: FrameRejected,
+        header: tuple[int, ...],
+        body: bytes,
+        wire_bytes: int = 0,
     ) -> None:
         """Let the newest frame not have come; where its source sends just that again and again, the node decides."""
-        inlet.take_back(rejected.detail, wire_bytes)
+        incoming_link.take_back(rejected.detail, wire_bytes)
         if header[2] == OVERTAKEN:
-            inlet.passes_over = True
-        if isinstance(rejected, BrokenRule) and inlet.insists(inlet.last_sequence + 1, hash((header, bytes(body)))):
+            incoming_link.passes_over = True
+        if isinstance(rejected, BrokenRule) and incoming_link.insists(
+            incoming_link.last_sequence + 1, hash((header, bytes(body)))
+        ):
             self._listener.gate.disagree(rejected.violation)
 
     def _make_room(self, needed_bytes: int) -> None:
@@ -268,13 +278,13 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._buffer, self._view, self._position, self._end = buffer, memoryview(buffer), 0, rest
         self._bodies = self._view.toreadonly()
 
-    def _admit(self, inlet: Inlet) -> None:
+    def _admit(self, incoming_link: IncomingLink) -> None:
         self._listener.unknown.pop(self, None)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
             self._hello_timer = None
-        welcome = inlet.attach(self)
-        self._inlet = inlet
+        welcome = incoming_link.attach(self)
+        self._inlet = incoming_link
         self.write(handshake_frame(welcome))
 
     def _refuse(self, refusal: Refusal, who: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from strobe.protocol.process.events import Marker
 from strobe.protocol.values.frames import Frame
 from strobe.protocol.values.view import View
-from strobe.runtime.links.codec import FrameRejected, Welcome, credit_frame, held_bytes
+from strobe.runtime.links.codec import FrameRejected, LinkWelcome, credit_frame, held_bytes
 from strobe.runtime.links.frame_builder import messages_bytes_max
 from strobe.runtime.settings import NodeSettings
 
@@ -44,7 +44,7 @@ class Overtaking(msgspec.Struct):
     bytes: int = 0
 
 
-class Inlet:
+class IncomingLink:
     """One for each incoming channel, for as long as the epoch lasts."""
 
     __slots__ = (
@@ -104,13 +104,13 @@ class Inlet:
         """What has come and has not been consumed."""
         return self.received_bytes - self.consumed_bytes
 
-    def attach(self, connection: InletConnection) -> Welcome:
+    def attach(self, connection: InletConnection) -> LinkWelcome:
         """Use `connection` from now on, drop the one before, and return what to answer."""
         if self._connection is not None:
             self._connection.drop()
         self._connection = connection
         self._settle()
-        return Welcome(self.acknowledged, self.consumed_bytes, self.window_bytes)
+        return LinkWelcome(self.acknowledged, self.consumed_bytes, self.window_bytes)
 
     def detach(self, connection: InletConnection) -> None:
         """`connection` is gone."""

@@ -9,7 +9,7 @@ from collections import Counter
 
 from strobe.runtime.file_descriptors import BACKLOG, UNKNOWN_LINKS_MAX, at_most
 from strobe.runtime.links.handshake import Gate, Rejections
-from strobe.runtime.links.incoming_connection import LinkConnection
+from strobe.runtime.links.incoming_connection import IncomingConnection
 from strobe.runtime.links.receive_buffers import ReceiveBuffers
 
 HELLO_TIMEOUT_S = 10.0
@@ -34,8 +34,8 @@ class Listener:
         self.port = 0
         self.buffers = ReceiveBuffers(KEPT_BYTES_MAX)
         # Those that have not said a valid hello yet, the oldest first, and all that are open.
-        self.unknown: dict[LinkConnection, None] = {}
-        self.connections: set[LinkConnection] = set()
+        self.unknown: dict[IncomingConnection, None] = {}
+        self.connections: set[IncomingConnection] = set()
         self._server: asyncio.Server | None = None
 
     @property
@@ -58,7 +58,7 @@ class Listener:
         listener = cls(gate, rejections=rejections, hello_timeout_s=hello_timeout_s, unknown_max=unknown_max)
         loop = asyncio.get_running_loop()
         listener._server = await loop.create_server(
-            lambda: LinkConnection(listener), host, port, backlog=at_most(BACKLOG)
+            lambda: IncomingConnection(listener), host, port, backlog=at_most(BACKLOG)
         )
         listener.port = listener._server.sockets[0].getsockname()[1]
         return listener

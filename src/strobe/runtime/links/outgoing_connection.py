@@ -18,21 +18,21 @@ from strobe.runtime.links.codec import (
 from strobe.runtime.links.handshake import set_socket
 
 if TYPE_CHECKING:
-    from strobe.runtime.links.outgoing_link import Outlet
+    from strobe.runtime.links.outgoing_link import OutgoingLink
 
 WELCOME_TIMEOUT_S = 10.0
 
 
-class OutletConnection(asyncio.Protocol):
+class OutgoingConnection(asyncio.Protocol):
     """Tells its outlet what the target answered, and when the connection is `gone`."""
 
     transport: asyncio.Transport
 
-    def __init__(self, outlet: "Outlet") -> None:
+    def __init__(self, outgoing_link: "OutgoingLink") -> None:
         self.gone = asyncio.Event()
         self.was_welcome = False
         self.was_refused = False
-        self._outlet = outlet
+        self._outlet = outgoing_link
         self._open = False
         self._dropped = False
         self._received = bytearray()

@@ -13,10 +13,19 @@ from collections import deque
 from collections.abc import Callable
 
 from strobe.protocol.process.events import Marker
-from strobe.runtime.links.adaptive_window import Pace
-from strobe.runtime.links.codec import KIND_AT, MESSAGES, FrameRejected, Hello, Refusal, Welcome, barrier_frames, number
+from strobe.runtime.links.adaptive_window import AdaptiveWindow
+from strobe.runtime.links.codec import (
+    KIND_AT,
+    MESSAGES,
+    FrameRejected,
+    Hello,
+    LinkWelcome,
+    Refusal,
+    barrier_frames,
+    number,
+)
 from strobe.runtime.links.handshake import OF_ANOTHER_NODE, Rejections, logger
-from strobe.runtime.links.outgoing_connection import OutletConnection
+from strobe.runtime.links.outgoing_connection import OutgoingConnection
 from strobe.runtime.settings import NodeSettings
 
 CONNECT_TIMEOUT_S = 10.0
@@ -33,7 +42,7 @@ STALLED_BYTES = 1 << 20
 """With more than this on its way to the system, a barrier would wait behind it: nothing is copied for it yet."""
 
 
-class Outlet:
+class OutgoingLink:
     """One for each outgoing channel, for as long as the epoch lasts.
 
     `on_room` is called when being `full` has passed; `on_refused`, with the channel and the reason, when the target has
@@ -50,7 +59,7 @@ class Outlet:
     ) -> None:
         self.hello = hello
         self.channel = hello.channel
-        self.pace = Pace(settings.backlog_bytes_max)
+        self.window = AdaptiveWindow(settings.backlog_bytes_max)
         self.backlog_bytes_max = settings.backlog_bytes_max
         self.rejections = rejections or Rejections()
         self._connections = 0
@@ -75,8 +84,8 @@ class Outlet:
         self._consumed_bytes = 0
         self._room_bytes = 0
         self._waiting_since: float | None = None
-        self._connection: OutletConnection | None = None
-        self._attempt: OutletConnection | None = None
+        self._connection: OutgoingConnection | None = None
+        self._attempt: OutgoingConnection | None = None
         self._address: tuple[str, int] | None = None
         self._told = asyncio.Event()
         self._now_s = asyncio.get_running_loop().time
@@ -137,7 +146,7 @@ class Outlet:
             self._sequence = sequence = self._sequence + 1
             number(frame, sequence)
             if self._sent_bytes == self._consumed_bytes:
-                self.pace.begin(self._now_s())
+                self.window.begin(self._now_s())
             self._sent_bytes += credit_bytes
             self._unacknowledged.append(frame)
             self._ready.append(frame)
@@ -193,14 +202,14 @@ class Outlet:
         self.backlog_bytes = 0
         self._waiting_since = None
 
-    def welcomed(self, connection: OutletConnection, welcome: Welcome) -> None:
+    def welcomed(self, connection: OutgoingConnection, welcome: LinkWelcome) -> None:
         """The target has let this connection in: send again what it does not have, then whatever has credit."""
         if not self._acknowledged <= welcome.last_sequence <= self._acknowledged + len(self._unacknowledged):
             # It remembers another past than this outlet does: nothing that could be sent now would fit.
             self.refused(Refusal("another past", final=True))
             raise FrameRejected("another past", f"{self.channel}: frame {welcome.last_sequence} was never sent")
-        self.pace.welcome(welcome.window_bytes)
-        self.keep_pace(self.pace.applies)
+        self.window.welcome(welcome.window_bytes)
+        self.keep_pace(self.window.applies)
         self._connection = connection
         self._connections += 1
         self._settle(welcome.last_sequence, welcome.consumed_bytes)
@@ -214,16 +223,16 @@ class Outlet:
         taken_bytes = consumed_bytes - self._consumed_bytes
         self._settle(last_sequence, consumed_bytes)
         if taken_bytes:
-            self.pace.note(taken_bytes, self.outstanding_bytes + self.backlog_bytes, self._now_s())
-            self.keep_pace(self.pace.applies)
+            self.window.note(taken_bytes, self.outstanding_bytes + self.backlog_bytes, self._now_s())
+            self.keep_pace(self.window.applies)
         if self._backlog:
             self._send_backlog()
         self._close_if_finished()
 
     def keep_pace(self, applies: bool) -> None:
         """Let as much wait as the target's pace allows, where that `applies`, else as much as the settings do."""
-        self.pace.applies = applies
-        self._room_bytes, self.backlog_bytes_max = self.pace.room_bytes, self.pace.backlog_bytes_max
+        self.window.applies = applies
+        self._room_bytes, self.backlog_bytes_max = self.window.room_bytes, self.window.backlog_bytes_max
 
     def refused(self, refusal: Refusal) -> None:
         """The target does not let this channel in: for good, or for now."""
@@ -237,7 +246,7 @@ class Outlet:
         if self._finishing and refusal.reason not in OF_ANOTHER_NODE:
             self.close()  # it is a later incarnation of the target, or of a later epoch: nobody waits for this any more
 
-    def disconnected(self, connection: OutletConnection) -> None:
+    def disconnected(self, connection: OutgoingConnection) -> None:
         """`connection` is gone; what comes now waits for the next one."""
         if self._connection is connection:
             self._connection = None
@@ -272,13 +281,13 @@ class Outlet:
         self._acknowledged = last_sequence
         self._consumed_bytes = consumed_bytes
 
-    def _send_ahead(self, connection: OutletConnection) -> None:
+    def _send_ahead(self, connection: OutgoingConnection) -> None:
         waiting = [frame for frame, credit_bytes in self._backlog if credit_bytes]
         frames = [frame for marker in self._ahead for frame in barrier_frames(marker, waiting)]
         self._ahead.clear()
         self._put_on_wire(connection, frames)
 
-    def _put_on_wire(self, connection: OutletConnection, frames: list[bytearray]) -> None:
+    def _put_on_wire(self, connection: OutgoingConnection, frames: list[bytearray]) -> None:
         for sequence, frame in enumerate(frames, self._sequence + 1):
             number(frame, sequence)
         self._sequence += len(frames)
@@ -293,7 +302,7 @@ class Outlet:
         while self._backlog and self._has_credit(self._backlog[0][1]):
             frame, credit_bytes = self._backlog.popleft()
             if credit_bytes and self._sent_bytes == self._consumed_bytes:
-                self.pace.begin(self._now_s())
+                self.window.begin(self._now_s())
             self._sent_bytes += credit_bytes
             self.backlog_bytes -= len(frame)
             ready.append(frame)
@@ -318,7 +327,7 @@ class Outlet:
             if self._address is None:
                 await self._told.wait()
                 continue
-            connection, acknowledged, began_s = OutletConnection(self), self._acknowledged, self._now_s()
+            connection, acknowledged, began_s = OutgoingConnection(self), self._acknowledged, self._now_s()
             await self._connect(connection, *self._address)
             # One that let nothing through, such as where the target rejects the next frame, is no reason to hurry.
             useful = self._acknowledged > acknowledged or self._now_s() - began_s > BACK_OFF_S_MAX
@@ -328,7 +337,7 @@ class Outlet:
             await self._pause(back_off_s * (0.5 + random.random() / 2))
         self._task = None
 
-    async def _connect(self, connection: OutletConnection, host: str, port: int) -> None:
+    async def _connect(self, connection: OutgoingConnection, host: str, port: int) -> None:
         """Open `connection` and stay until it is gone."""
         loop = asyncio.get_running_loop()
         self._attempt = connection

@@ -9,7 +9,7 @@ from strobe.names import Name
 from strobe.plain_text import shortened
 from strobe.protocol.values.bounds import TEXT_MAX, PrintedId
 from strobe.protocol.values.log_entries import EntryRef
-from strobe.runtime.messages.verdicts import ConditionStatus, Verdict
+from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
 
 TIMEOUT_S_MAX = 3600.0
 SYSTEM_HEADER = "Strobe-System"
@@ -60,7 +60,7 @@ class FinishedSnapshot(msgspec.Struct):
     in_flight_bytes: int
     in_flight_messages: int
     parts: list[Part]
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, ConditionVerdict] = {}
 
 
 class RollbackReport(msgspec.Struct):
@@ -179,7 +179,7 @@ class SnapshotSummary(msgspec.Struct):
     pinned: bool
     parent: str | None
     retries: str | None
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, ConditionVerdict] = {}
 
 
 class SnapshotList(msgspec.Struct):
@@ -233,7 +233,7 @@ class TakeRequest(msgspec.Struct, forbid_unknown_fields=True):
     timeout_s: float = 60.0
 
 
-class Taken(msgspec.Struct):
+class TakeResult(msgspec.Struct):
     """What came of the request: `wanted` (it waits to begin), `begun`, `committed` or `aborted`."""
 
     id: str | None
@@ -288,7 +288,16 @@ class Index(msgspec.Struct):
     paths: list[str]
 
 
-RESPONSES: tuple[Any, ...] = (Index, Status, SnapshotList, SnapshotDetail, Taken, RestoreStarted, Accepted, Failure)
+RESPONSES: tuple[Any, ...] = (
+    Index,
+    Status,
+    SnapshotList,
+    SnapshotDetail,
+    TakeResult,
+    RestoreStarted,
+    Accepted,
+    Failure,
+)
 REQUESTS: tuple[Any, ...] = (TakeRequest, RestoreRequest, LeaveRequest, StopRequest)
 
 

@@ -20,15 +20,15 @@ from strobe.protocol.coordinator.messages import (
     AskToRecord,
     CannotRestore,
     Counts,
+    Dismiss,
     Drained,
-    LetGo,
     RecordingFailed,
     RelaySentCount,
     Released,
+    Reset,
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
-    TellBlank,
     TellOutcome,
     TellRestore,
     TellSettled,
@@ -135,7 +135,7 @@ class FragmentStored(msgspec.Struct, frozen=True):
     record: ProcessRecord
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class ProcessRecorded(msgspec.Struct, frozen=True):
     """This process has recorded its state for `snapshot`, and goes on; progress for people."""
 
     snapshot: SnapshotId
@@ -211,7 +211,7 @@ FROM_NODE: dict[str, Any] = {
     for kind in (
         Register,
         Heartbeat,
-        Recorded,
+        ProcessRecorded,
         FragmentStored,
         RecordingFailed,
         SentCountsArrived,
@@ -237,8 +237,8 @@ FROM_COORDINATOR: dict[str, Any] = {
         TellSettled,
         TellView,
         TellRestore,
-        TellBlank,
-        LetGo,
+        Reset,
+        Dismiss,
         Stop,
     )
 }

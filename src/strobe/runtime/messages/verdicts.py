@@ -19,7 +19,7 @@ KEPT_MAX = 1024
 """Verdicts that the coordinator keeps, of the newest snapshots that were judged."""
 
 
-class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+class ConditionVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a condition came to in one snapshot; `expected` and `found` are values as Python shows them."""
 
     verdict: str
@@ -48,9 +48,9 @@ class ConditionStatus(msgspec.Struct):
     skipped: int = 0
     pending: bool = False
     snapshot: str = ""
-    latest: Verdict | None = None
+    latest: ConditionVerdict | None = None
     violation_snapshot: str = ""
-    violation: Verdict | None = None
+    violation: ConditionVerdict | None = None
 
     @property
     def judged(self) -> int:
@@ -67,7 +67,7 @@ class ConditionStatus(msgspec.Struct):
         """Whether a snapshot violates the condition, or it could be evaluated on none because its function fails."""
         return self.violated > 0 or (self.error > 0 and not self.judged)
 
-    def note(self, snapshot: str, verdict: Verdict) -> None:
+    def note(self, snapshot: str, verdict: ConditionVerdict) -> None:
         setattr(self, verdict.verdict, getattr(self, verdict.verdict) + 1)
         self.snapshot, self.latest = snapshot, verdict
         if verdict.verdict == VIOLATED and self.violation is None:
@@ -104,9 +104,9 @@ class Verdicts:
     def __init__(self, names: Iterable[str], log: EventLog) -> None:
         self.conditions = {name: ConditionStatus(name) for name in names}
         self._log = log
-        self._kept: dict[str, dict[str, Verdict]] = {}
+        self._kept: dict[str, dict[str, ConditionVerdict]] = {}
 
-    def note(self, snapshot: str, verdicts: Mapping[str, Verdict]) -> None:
+    def note(self, snapshot: str, verdicts: Mapping[str, ConditionVerdict]) -> None:
         """Take the verdicts on one snapshot."""
         for name, verdict in verdicts.items():
             before = self.conditions[name].latest
@@ -121,18 +121,18 @@ class Verdicts:
         for condition in self.conditions.values():
             condition.skipped += 1
 
-    def of(self, snapshot: str) -> dict[str, Verdict]:
+    def of(self, snapshot: str) -> dict[str, ConditionVerdict]:
         return self._kept.get(snapshot, {})
 
     def status(self, pending: bool) -> list[ConditionStatus]:
         return [msgspec.structs.replace(condition, pending=pending) for condition in self.conditions.values()]
 
-    def _tell(self, name: str, snapshot: str, before: Verdict | None, verdict: Verdict) -> None:
+    def _tell(self, name: str, snapshot: str, before: ConditionVerdict | None, verdict: ConditionVerdict) -> None:
         if verdict.verdict == VIOLATED:
-            self._log.say(
+            self._log.emit(
                 "violated", WARNING, condition=name, snapshot=snapshot, found=verdict.found, expected=verdict.expected
             )
         elif verdict.verdict != HOLDS and (before is None or before.problem != verdict.problem):
-            self._log.say("not judged", WARNING, condition=name, snapshot=snapshot, reason=verdict.problem)
+            self._log.emit("not judged", WARNING, condition=name, snapshot=snapshot, reason=verdict.problem)
         elif verdict.verdict == HOLDS and (before is None or before.verdict != HOLDS):
-            self._log.say("holds", condition=name, snapshot=snapshot, found=verdict.found)
+            self._log.emit("holds", condition=name, snapshot=snapshot, found=verdict.found)

@@ -52,7 +52,7 @@ class Barriers:
     def _tell_arrived(self, event: BarrierArrived) -> None:
         timeline = self._timeline
         begun = event.marker.snapshot in timeline.protocol.open
-        timeline.tell(event)
+        timeline.dispatch(event)
         if begun:
             timeline.recordings.joined([*(item.frame for item in event.waiting), *event.overtaken])
         else:
@@ -65,11 +65,11 @@ class Barriers:
 
     def _time_out(self, snapshot: SnapshotId) -> None:
         del self._timers[snapshot]
-        self._timeline.tell(AlignmentTimedOut(snapshot))
+        self._timeline.dispatch(AlignmentTimedOut(snapshot))
         self._timeline.recordings.look()
 
     def _give_up(self, snapshot: SnapshotId) -> None:
         """No outcome has come for too long: the coordinator may never return, and nothing is held back for it (E7)."""
         del self._patience[snapshot]
         if self._timeline.protocol.is_under_way(snapshot):
-            self._timeline.tell(SnapshotAborted(snapshot))
+            self._timeline.dispatch(SnapshotAborted(snapshot))

@@ -71,7 +71,7 @@ class Application(ABC):
         """Whether it is between two events, so that a cut may fall here."""
 
     @abstractmethod
-    async def until_quiet(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait for the end of the event under way."""
 
     @abstractmethod
@@ -213,7 +213,7 @@ class ProcessApplication(Application):
 
     quiet = ready
 
-    async def until_quiet(self) -> None:
+    async def wait_idle(self) -> None:
         pass  # asked for when its timeline has ended: between two turns of the loop no handler is under way
 
     def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:

@@ -12,7 +12,7 @@ from time import perf_counter
 LEFT_OUT_MAX = 15
 
 
-class Lookout:
+class BusyPoller:
     """One for each timeline."""
 
     def __init__(self, spin_s: float, clock: Callable[[], float] = perf_counter) -> None:
@@ -25,7 +25,7 @@ class Lookout:
         self.looking = False
         self._call_soon = asyncio.get_running_loop().call_soon
 
-    def came(self) -> None:
+    def poll_soon(self) -> None:
         """Something has come: look on from now."""
         if self.looking:
             self._to_leave_out = 0

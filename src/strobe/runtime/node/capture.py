@@ -44,7 +44,7 @@ class Capture:
         self.writes_frames = False
         self.answer: FragmentStored | RecordingFailed | None = None
         self.task: asyncio.Task[None] | None = None
-        self.patience: asyncio.TimerHandle | None = None
+        self.retry: asyncio.TimerHandle | None = None
 
     @property
     def frozen_number(self) -> int | None:

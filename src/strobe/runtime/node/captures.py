@@ -27,9 +27,9 @@ from strobe.protocol import Fragment, SnapshotId
 from strobe.protocol.coordinator.messages import RecordingFailed, SnapshotStarted
 from strobe.protocol.process.events import SnapshotAborted
 from strobe.protocol.values.log_entries import BlobRef, ProcessRecord, Section
-from strobe.runtime.messages.control import FragmentStored, Recorded, SnapshotBegun
+from strobe.runtime.messages.control import FragmentStored, ProcessRecorded, SnapshotBegun
 from strobe.runtime.node.capture import Base, Capture
-from strobe.runtime.node.gil_yield import GivingWay
+from strobe.runtime.node.gil_yield import GilYield
 from strobe.runtime.recovery.fragment_loader import Restored
 from strobe.storage.content.blobs import Blobs, BlobWriter
 from strobe.storage.content.frames_blob import pack_frames
@@ -58,7 +58,7 @@ class Captures:
         self.open: dict[SnapshotId, Capture] = {}
         self._timeline = timeline
         self._host = timeline.host
-        self._way = GivingWay()
+        self._way = GilYield()
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
         # What was committed lately, by printed id: the parent of the next is one of these.
         self._bases: dict[str, Base] = {}
@@ -85,11 +85,11 @@ class Captures:
         loop = asyncio.get_running_loop()
         capture.task = loop.create_task(self._store(capture))
         expire = partial(self._expire, snapshot)
-        capture.patience = loop.call_later(self._host.settings.patience_s, self._timeline.attempt, expire)
+        capture.retry = loop.call_later(self._host.settings.patience_s, self._timeline.attempt, expire)
         if self._timeline.tracer is not None:
             self._timeline.tracer.recorded(str(snapshot), capture.captured.position)
         capture.pause_us = (time.perf_counter_ns() - started) // 1000
-        self._host.say(Recorded(snapshot, self._host.name, capture.pause_us))
+        self._host.send(ProcessRecorded(snapshot, self._host.name, capture.pause_us))
 
     def _freeze(self, snapshot: SnapshotId) -> Capture:
         capture = Capture(snapshot, self._timeline.application.capture(), time.time_ns() // 1000)
@@ -110,9 +110,9 @@ class Captures:
 
     def _give_up(self, snapshot: SnapshotId, reason: str) -> None:
         logger.warning("snapshot %s: %s", snapshot, reason)
-        self._host.say(RecordingFailed(snapshot, self._host.name, reason))
+        self._host.send(RecordingFailed(snapshot, self._host.name, reason))
         # Not now: the protocol's effects are being carried out, and its markers must still go out.
-        abort = partial(self._timeline.tell, SnapshotAborted(snapshot))
+        abort = partial(self._timeline.dispatch, SnapshotAborted(snapshot))
         asyncio.get_running_loop().call_soon(self._timeline.run_between, partial(self._timeline.attempt, abort))
 
     def initiated(self, started: SnapshotStarted) -> None:
@@ -133,12 +133,12 @@ class Captures:
     def abandon(self, snapshot: SnapshotId, reason: str) -> None:
         """Give `snapshot` up, say so, and free all that is held for it: at any time, for it makes no cut."""
         logger.warning("snapshot %s is given up: %s", snapshot, reason)
-        self._host.say(RecordingFailed(snapshot, self._host.name, reason))
+        self._host.send(RecordingFailed(snapshot, self._host.name, reason))
         capture = self.open.get(snapshot)
         if capture is not None and capture.fragment.done():
             self.drop(snapshot)  # the protocol has done its part
         else:
-            self._timeline.tell(SnapshotAborted(snapshot))
+            self._timeline.dispatch(SnapshotAborted(snapshot))
 
     def drop(self, snapshot: SnapshotId) -> None:
         """Free all that is held for `snapshot`."""
@@ -146,8 +146,8 @@ class Captures:
         if capture is not None:
             if capture.task is not None:
                 capture.task.cancel()
-            if capture.patience is not None:
-                capture.patience.cancel()
+            if capture.retry is not None:
+                capture.retry.cancel()
             if capture.frozen is not None:
                 capture.frozen.close()
         self._timeline.recordings.changed()
@@ -168,7 +168,7 @@ class Captures:
 
     def _say_started(self, capture: Capture) -> None:
         if capture.started is not None and not capture.begun.done():
-            self._host.say(capture.started)
+            self._host.send(capture.started)
 
     def resend(self, snapshot: SnapshotId) -> bool:
         """Say again what is stored; tell whether the protocol has nothing more to do for `snapshot`."""
@@ -176,7 +176,7 @@ class Captures:
         if capture is None:
             return False
         if capture.answer is not None:
-            self._host.say(capture.answer)
+            self._host.send(capture.answer)
         return capture.fragment.done()
 
     def outcome(self, snapshot: SnapshotId, committed: bool) -> None:
@@ -240,7 +240,7 @@ class Captures:
             strange = not isinstance(error, (StrobeError, OSError))
             logger.warning("snapshot %s cannot be stored: %s", capture.snapshot, error, exc_info=strange)
             capture.answer = RecordingFailed(capture.snapshot, self._host.name, explain(error))
-            self._host.say(capture.answer)
+            self._host.send(capture.answer)
 
     async def _write_state(self, capture: Capture, begun: SnapshotBegun) -> tuple[BlobRef, tuple[BlobRef, ...]]:
         """Write the state, or only what has changed since the parent."""
@@ -329,7 +329,7 @@ class Captures:
         )
         record = self._host.sign(str(capture.snapshot), self._timeline.protocol.view, record)
         capture.answer = FragmentStored(capture.snapshot, self._host.name, fragment.view, record)
-        self._host.say(capture.answer)
+        self._host.send(capture.answer)
 
 
 def _write_blob(blobs: Blobs, begin: int, data: bytes, reusable: dict[str, BlobRef]) -> BlobRef:

@@ -38,9 +38,9 @@ UNREAD_BYTES_MAX = 64 << 20
 
 
 class ControlLink:
-    """Says `greeting()` first on each new connection, then hands everything that comes to `hear`, in order.
+    """Says `greeting()` first on each new connection, then hands everything that comes to `handle`, in order.
 
-    What is said while there is no connection is dropped: the coordinator asks again for what it needs. `broke` is told
+    What is said while there is no connection is dropped: the coordinator asks again for what it needs. `fail` is told
     of an error that no further attempt would mend.
     """
 
@@ -69,7 +69,7 @@ class ControlLink:
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def say(self, message: Any) -> bool:
+    def send(self, message: Any) -> bool:
         """Send `message`; tell whether there was a connection to send it on."""
         if self._writer is None or self._writer.is_closing():
             return False
@@ -86,7 +86,7 @@ class ControlLink:
             self._complain(f"it has answered none of {self._unanswered} signs of life")
             self._writer.transport.abort()
             return False
-        said = self.say(sign)
+        said = self.send(sign)
         self._unanswered += said
         return said
 

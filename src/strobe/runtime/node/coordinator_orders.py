@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from strobe.runtime.node.timeline import Timeline
 
 
-def obey(timeline: "Timeline", order: msgspec.Struct) -> None:
+def apply_order(timeline: "Timeline", order: msgspec.Struct) -> None:
     """Do what the coordinator says, between two events."""
     match order:
         case AskToRecord():

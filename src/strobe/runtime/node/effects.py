@@ -53,7 +53,7 @@ class Effects:
             case RecordState():
                 timeline.captures.record(effect.snapshot)
             case SendMarker():
-                timeline.outbox.outlets[effect.channel].write(marker_frame(effect.marker))
+                timeline.outbox.outgoing_links[effect.channel].write(marker_frame(effect.marker))
             case SendView():
                 self._send_view(effect)
             case FinishFragment():
@@ -61,14 +61,14 @@ class Effects:
             case DropRecording():
                 timeline.captures.drop(effect.snapshot)
             case ReportSentCounts():
-                timeline.host.say(SentCountsArrived(effect.snapshot, timeline.name, effect.counts))
+                timeline.host.send(SentCountsArrived(effect.snapshot, timeline.name, effect.counts))
             case ReportDrained():
                 timeline.open_channels()
                 self._report_drained(effect.view)
             case PrepareDeparture():
                 self._depart()
             case SendBarrier():
-                timeline.outbox.outlets[effect.channel].overtake(effect.marker)
+                timeline.outbox.outgoing_links[effect.channel].overtake(effect.marker)
             case HoldChannel():
                 timeline.barriers.hold(effect.channel, effect.snapshot)
             case ResumeChannel():
@@ -83,19 +83,19 @@ class Effects:
     def _send_view(self, effect: SendView) -> None:
         timeline = self._timeline
         timeline.open_channels()
-        timeline.outbox.outlets[effect.channel].write(view_frame(effect.view, effect.sent_count))
+        timeline.outbox.outgoing_links[effect.channel].write(view_frame(effect.view, effect.sent_count))
         if effect.channel not in timeline.protocol.outgoing:
             timeline.end_channel(effect.channel)
 
     def _depart(self) -> None:
         self._timeline.boundary.stop()
-        self._timeline.application.leave(lambda: self._timeline.tell(DepartureReady()))
+        self._timeline.application.leave(lambda: self._timeline.dispatch(DepartureReady()))
 
     def _report_drained(self, view: int) -> None:
         timeline = self._timeline
         _, sinks = timeline.boundary.positions()
         if timeline.name in timeline.protocol.view.processes or not sinks:
-            timeline.host.say(Drained(timeline.name, view))
+            timeline.host.send(Drained(timeline.name, view))
         else:
             self._staging = asyncio.get_running_loop().create_task(self._report_staged(view, sinks))
 
@@ -111,5 +111,5 @@ class Effects:
                 logger.warning("process %s cannot leave yet: %s", timeline.name, explain(error))
                 await asyncio.sleep(STAGE_AGAIN_S)
             else:
-                timeline.host.say(Drained(timeline.name, view, sinks))
+                timeline.host.send(Drained(timeline.name, view, sinks))
                 return

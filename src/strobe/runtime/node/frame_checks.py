@@ -13,7 +13,7 @@ from strobe.protocol.process.endpoint import Endpoint
 from strobe.protocol.process.events import BarrierArrived, Marker
 from strobe.protocol.values.view import is_next
 from strobe.runtime.links.codec import BrokenRule
-from strobe.runtime.links.incoming_link import NOTHING_DUE, Inlet
+from strobe.runtime.links.incoming_link import NOTHING_DUE, IncomingLink
 
 
 class Arrivals:
@@ -22,92 +22,102 @@ class Arrivals:
     def __init__(self, protocol: Endpoint) -> None:
         self._protocol = protocol
 
-    def check_messages(self, inlet: Inlet, frame: Frame) -> None:
+    def check_messages(self, incoming_link: IncomingLink, frame: Frame) -> None:
         """Check a frame that is not plainly the next one of its channel, in a view and a cut that are known here."""
-        self._refuse_after_end(inlet)
-        due, first = inlet.next_ordinal, frame.first_ordinal
+        self._refuse_after_end(incoming_link)
+        due, first = incoming_link.next_ordinal, frame.first_ordinal
         if first < due:
-            self._refuse(inlet, f"message {first} came again or out of order: {due} was due (duplicate)")
+            self._refuse(incoming_link, f"message {first} came again or out of order: {due} was due (duplicate)")
         if first > due:
             missing = f"{first - due} missing: a gap or a reordering"
-            self._refuse(inlet, f"message {first} came where {due} was due ({missing})")
-        self._check_labels(inlet, frame, self._newest_view(inlet))
+            self._refuse(incoming_link, f"message {first} came where {due} was due ({missing})")
+        self._check_labels(incoming_link, frame, self._newest_view(incoming_link))
 
-    def check_marker(self, inlet: Inlet, marker: Marker) -> None:
-        self._refuse_after_end(inlet)
-        self._check_view_of(inlet, marker, self._newest_view(inlet))
-        came = inlet.next_ordinal - 1
+    def check_marker(self, incoming_link: IncomingLink, marker: Marker) -> None:
+        self._refuse_after_end(incoming_link)
+        self._check_view_of(incoming_link, marker, self._newest_view(incoming_link))
+        came = incoming_link.next_ordinal - 1
         if self._protocol.barriers and marker.sent_count != came:
-            self._refuse(inlet, f"a barrier says that {marker.sent_count} messages came before it, and not {came}")
+            self._refuse(
+                incoming_link, f"a barrier says that {marker.sent_count} messages came before it, and not {came}"
+            )
 
-    def check_barrier(self, inlet: Inlet, event: BarrierArrived, whole: bool) -> None:
+    def check_barrier(self, incoming_link: IncomingLink, event: BarrierArrived, whole: bool) -> None:
         """Check a barrier that overtakes, and, if it is `whole`, all that it has overtaken."""
-        self._refuse_after_end(inlet)
+        self._refuse_after_end(incoming_link)
         protocol = self._protocol
         if not protocol.overtakes:
-            self._refuse(inlet, f"a barrier that overtakes came, and {protocol.name} has none")
-        self._check_view_of(inlet, event.marker, protocol.view)
+            self._refuse(incoming_link, f"a barrier that overtakes came, and {protocol.name} has none")
+        self._check_view_of(incoming_link, event.marker, protocol.view)
         if event.marker.sent_count is None:
-            self._refuse(inlet, "a barrier does not say how many messages were sent before it")
+            self._refuse(incoming_link, "a barrier does not say how many messages were sent before it")
         if whole:
-            self._check_overtaken(inlet, event.overtaken)
+            self._check_overtaken(incoming_link, event.overtaken)
             try:
                 protocol.check_barrier(event)
             except ProtocolViolation as violation:
                 raise BrokenRule(violation) from violation
 
-    def check_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
-        self._refuse_after_end(inlet)
-        known = self._newest_view(inlet)
-        if inlet.view is not None and view.number <= inlet.view.number:
-            self._refuse(inlet, f"view {view.number} came after view {inlet.view.number}")
+    def check_view(self, incoming_link: IncomingLink, view: View, sent_count: int) -> None:
+        self._refuse_after_end(incoming_link)
+        known = self._newest_view(incoming_link)
+        if incoming_link.view is not None and view.number <= incoming_link.view.number:
+            self._refuse(incoming_link, f"view {view.number} came after view {incoming_link.view.number}")
         if view.number == known.number and view != known:
-            self._refuse(inlet, f"view {view.number} came, and is another than the one that is known here")
+            self._refuse(incoming_link, f"view {view.number} came, and is another than the one that is known here")
         # Changes are made one at a time, and each waits until every process has installed the one before (E2).
         if view.number > known.number and known.processes and not is_next(view, known):
-            self._refuse(inlet, f"view {view.number} came, which is not one change after view {known.number}")
-        came = inlet.next_ordinal - 1
+            self._refuse(incoming_link, f"view {view.number} came, which is not one change after view {known.number}")
+        came = incoming_link.next_ordinal - 1
         if sent_count != came:
-            self._refuse(inlet, f"{sent_count} messages were sent before view {view.number}, {came} came")
+            self._refuse(incoming_link, f"{sent_count} messages were sent before view {view.number}, {came} came")
 
-    def note_view(self, inlet: Inlet, view: View) -> None:
+    def note_view(self, incoming_link: IncomingLink, view: View) -> None:
         """A view has come that was checked: it is the last thing on a channel that it does not have."""
-        inlet.view = view
-        incoming = self._protocol.incoming.get(inlet.channel) or self._protocol.ending.get(inlet.channel)
+        incoming_link.view = view
+        incoming = self._protocol.incoming.get(incoming_link.channel) or self._protocol.ending.get(
+            incoming_link.channel
+        )
         if incoming is None or incoming.spec not in view.channels:
-            inlet.next_ordinal = NOTHING_DUE
+            incoming_link.next_ordinal = NOTHING_DUE
 
-    def _newest_view(self, inlet: Inlet) -> View:
+    def _newest_view(self, incoming_link: IncomingLink) -> View:
         """Return the newest view that is installed here, or waits for its turn on this channel."""
         installed = self._protocol.view
-        return inlet.view if inlet.view is not None and inlet.view.number > installed.number else installed
+        return (
+            incoming_link.view
+            if incoming_link.view is not None and incoming_link.view.number > installed.number
+            else installed
+        )
 
-    def _check_view_of(self, inlet: Inlet, marker: Marker, known: View) -> None:
+    def _check_view_of(self, incoming_link: IncomingLink, marker: Marker, known: View) -> None:
         if marker.view > known.number:
-            self._refuse(inlet, f"a marker of view {marker.view} came before that view")
+            self._refuse(incoming_link, f"a marker of view {marker.view} came before that view")
         installed = self._protocol.view
-        if marker.view == installed.number and inlet.channel not in self._protocol.incoming:
-            self._refuse(inlet, f"a marker came on a channel that is not in view {marker.view}")
+        if marker.view == installed.number and incoming_link.channel not in self._protocol.incoming:
+            self._refuse(incoming_link, f"a marker came on a channel that is not in view {marker.view}")
 
-    def _check_labels(self, inlet: Inlet, frame: Frame, known: View) -> None:
+    def _check_labels(self, incoming_link: IncomingLink, frame: Frame, known: View) -> None:
         """Check the view and the cut index of a frame."""
         if frame.view > known.number:
-            self._refuse(inlet, f"a frame of view {frame.view} came before it")
+            self._refuse(incoming_link, f"a frame of view {frame.view} came before it")
         if frame.index and not self._protocol.may_advance_to(frame.index):
-            self._refuse(inlet, f"the cut index of a frame leaps to {frame.index}")
+            self._refuse(incoming_link, f"the cut index of a frame leaps to {frame.index}")
 
-    def _check_overtaken(self, inlet: Inlet, overtaken: Sequence[Frame]) -> None:
+    def _check_overtaken(self, incoming_link: IncomingLink, overtaken: Sequence[Frame]) -> None:
         """Check that copies begin where the channel is, and follow on each other."""
-        due = inlet.next_ordinal
+        due = incoming_link.next_ordinal
         for frame in overtaken:
             if frame.first_ordinal != due:
-                self._refuse(inlet, f"a barrier has overtaken message {frame.first_ordinal}, where {due} was due")
-            self._check_labels(inlet, frame, self._newest_view(inlet))
+                self._refuse(
+                    incoming_link, f"a barrier has overtaken message {frame.first_ordinal}, where {due} was due"
+                )
+            self._check_labels(incoming_link, frame, self._newest_view(incoming_link))
             due += frame.count
 
-    def _refuse_after_end(self, inlet: Inlet) -> None:
-        if inlet.next_ordinal == NOTHING_DUE:
-            self._refuse(inlet, "a frame came behind the end of the channel")
+    def _refuse_after_end(self, incoming_link: IncomingLink) -> None:
+        if incoming_link.next_ordinal == NOTHING_DUE:
+            self._refuse(incoming_link, "a frame came behind the end of the channel")
 
-    def _refuse(self, inlet: Inlet, problem: str) -> None:
-        raise BrokenRule(ProtocolViolation(self._protocol.process, inlet.channel, problem))
+    def _refuse(self, incoming_link: IncomingLink, problem: str) -> None:
+        raise BrokenRule(ProtocolViolation(self._protocol.process, incoming_link.channel, problem))

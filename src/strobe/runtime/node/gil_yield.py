@@ -16,7 +16,7 @@ AFTER_S_MAX = 0.004
 MOMENT_S = 50e-6
 
 
-class GivingWay:
+class GilYield:
     """In use (`with`) while the thread has something to do."""
 
     def __init__(self) -> None:

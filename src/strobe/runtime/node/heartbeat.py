@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from strobe.plain_text import shortened
 from strobe.protocol.values.bounds import TEXT_MAX
-from strobe.runtime.links.outgoing_link import Outlet
+from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.messages.control import ChannelReport, Heartbeat
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def measure(host: "Host") -> Heartbeat:
     common = (host.name, epoch, position, time.process_time(), _memory_bytes())
     rejected = dict(host.rejected)
     if timeline is None:
-        return Heartbeat(*common, {}, {}, rejected, waiting=_shortened(host.patience.waiting), claims=host.claims)
+        return Heartbeat(*common, {}, {}, rejected, waiting=_shortened(host.retry.waiting), claims=host.claims)
     return Heartbeat(
         *common,
         _outgoing(timeline),
@@ -34,9 +34,15 @@ def measure(host: "Host") -> Heartbeat:
         timeline.recordings.spilled_bytes,
         len(timeline.captures.open),
         unreadable={
-            inlet.channel: _shortened(inlet.unreadable) for inlet in timeline.inlets.values() if inlet.unreadable
+            incoming_link.channel: _shortened(incoming_link.unreadable)
+            for incoming_link in timeline.incoming_links.values()
+            if incoming_link.unreadable
         },
-        waiting_bytes={inlet.channel: inlet.waiting_bytes for inlet in timeline.inlets.values() if inlet.waiting_bytes},
+        waiting_bytes={
+            incoming_link.channel: incoming_link.waiting_bytes
+            for incoming_link in timeline.incoming_links.values()
+            if incoming_link.waiting_bytes
+        },
         held_back=_shortened("; ".join(timeline.boundary.held_back.values())),
         claims=host.claims,
     )
@@ -45,16 +51,16 @@ def measure(host: "Host") -> Heartbeat:
 def _outgoing(timeline: "Timeline") -> dict[str, ChannelReport]:
     counts = timeline.protocol.outgoing
     return {
-        channel: _report(counts[channel].count, outlet, timeline.outbox.is_full(channel))
-        for channel, outlet in timeline.outbox.outlets.items()
+        channel: _report(counts[channel].count, outgoing_link, timeline.outbox.is_full(channel))
+        for channel, outgoing_link in timeline.outbox.outgoing_links.items()
         if channel in counts
     }
 
 
-def _report(sent: int, outlet: Outlet, full: bool) -> ChannelReport:
-    refused = _shortened(outlet.refusal.reason) if outlet.refusal is not None else ""
-    backlog_bytes, waiting_s, connected = outlet.backlog_bytes, outlet.waiting_s, outlet.connected
-    return ChannelReport(sent, backlog_bytes, waiting_s, connected, outlet.reconnects, refused, full)
+def _report(sent: int, outgoing_link: OutgoingLink, full: bool) -> ChannelReport:
+    refused = _shortened(outgoing_link.refusal.reason) if outgoing_link.refusal is not None else ""
+    backlog_bytes, waiting_s, connected = outgoing_link.backlog_bytes, outgoing_link.waiting_s, outgoing_link.connected
+    return ChannelReport(sent, backlog_bytes, waiting_s, connected, outgoing_link.reconnects, refused, full)
 
 
 def _shortened(text: str) -> str:

@@ -26,9 +26,9 @@ from strobe.process import System
 from strobe.protocol import ChannelSpec, View
 from strobe.protocol.coordinator.messages import (
     CannotRestore,
-    LetGo,
+    Dismiss,
     Released,
-    TellBlank,
+    Reset,
     TellRestore,
     TellSettled,
     TellView,
@@ -52,11 +52,11 @@ from strobe.runtime.messages.control import (
 from strobe.runtime.node.application import Application
 from strobe.runtime.node.coordinator_link import ControlLink
 from strobe.runtime.node.heartbeat import measure
-from strobe.runtime.node.link_gate import HostGate
+from strobe.runtime.node.link_gate import LinkGate
 from strobe.runtime.node.timeline import Timeline
 from strobe.runtime.node.writer_thread import WriterThread
 from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable, find, load_part
-from strobe.runtime.retry import Patience
+from strobe.runtime.retry import RetryLoop
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.tracing.recorder import Tracer, open_tracer
 from strobe.storage import Store
@@ -115,7 +115,7 @@ class Host:
         self.rejected: Mapping[str, int] = {}
         self.claims = 0
         self.writer = WriterThread(name)
-        self.patience = Patience(name)
+        self.retry = RetryLoop(name)
         self.started_s = time.monotonic()
         self._channels = _channels_of(system, name)
         self._instance = secrets.token_hex(8)
@@ -126,7 +126,7 @@ class Host:
         self._store = ""
         self._sign = sign
         self._run = run
-        self._link = ControlLink(coordinator, self._greeting, self.hear, self.fail)
+        self._link = ControlLink(coordinator, self._greeting, self.handle, self.fail)
         self._listener: Listener | None = None
         self._port = 0
         # Orders of an epoch whose timeline is still being read from the store.
@@ -159,7 +159,7 @@ class Host:
 
     async def _open_listener(self) -> Listener:
         try:
-            return await Listener.open(*self._listen, gate=HostGate(self))
+            return await Listener.open(*self._listen, gate=LinkGate(self))
         except OSError as error:
             place = print_address(*self._listen)
             raise TransportError(
@@ -189,7 +189,7 @@ class Host:
         logger.error("process %s ends: %s", self.name, self.problem, exc_info=None if known else error)
         if self.timeline is not None:
             self.timeline.closed = True
-        self.say(Failed(self.name, self.problem))
+        self.send(Failed(self.name, self.problem))
         self.end(1)
 
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -202,8 +202,8 @@ class Host:
 
     # The coordinator
 
-    def say(self, message: msgspec.Struct) -> None:
-        self._link.say(message)
+    def send(self, message: msgspec.Struct) -> None:
+        self._link.send(message)
 
     def _greeting(self) -> Register:
         self.claims = 0
@@ -234,7 +234,7 @@ class Host:
             )
             return None
 
-    def hear(self, order: Any) -> None:
+    def handle(self, order: Any) -> None:
         """Take one message of the coordinator's."""
         try:
             self._hear(order)
@@ -256,9 +256,9 @@ class Host:
                     self.timeline.outbox.reach_ended(order.addresses, order.members)
             case TellRestore():
                 self._restore(order)
-            case TellBlank():
+            case Reset():
                 self._become_blank()
-            case LetGo():
+            case Dismiss():
                 self._let_go(order)
             case Stop():
                 logger.info("process %s stops: %s", self.name, order.reason)
@@ -303,7 +303,7 @@ class Host:
             logger.warning("the coordinator does not take process %s yet: %s; trying again", self.name, reason)
         self._put_off_for = reason
 
-    def _let_go(self, order: LetGo) -> None:
+    def _let_go(self, order: Dismiss) -> None:
         if not order.sinks:
             self._has_left()
         elif self._releasing is None or self._releasing.view != order.view:
@@ -311,19 +311,19 @@ class Host:
             task = asyncio.get_running_loop().create_task(self._release(order))
             self._releasing = _Releasing(order.view, task)
         elif self._releasing.task.done():
-            self.say(Released(self.name, order.view))  # the word was lost
+            self.send(Released(self.name, order.view))  # the word was lost
 
-    async def _release(self, order: LetGo) -> None:
+    async def _release(self, order: Dismiss) -> None:
         """Let out all the output of a process that has left, with its state or without (R2)."""
         release = partial(self.writer.run, partial(self._release_all, order.sinks))
         try:
-            await Patience(self.name, "let out its output").until_done(release)
+            await RetryLoop(self.name, "let out its output").until_done(release)
         except RAISED as error:  # it is done again when this node is started again
             if not is_failure(error, awaited=True):
                 raise
             self.fail(error)
         else:
-            self.say(Released(self.name, order.view))
+            self.send(Released(self.name, order.view))
 
     def _release_all(self, positions: dict[str, int]) -> None:
         epoch = max(self.epoch, self._current)
@@ -352,7 +352,7 @@ class Host:
         elif isinstance(order, SnapshotBegun):
             timeline.captures.begun(order)
         else:
-            timeline.obey(order)
+            timeline.apply(order)
 
     # Timelines
 
@@ -363,7 +363,7 @@ class Host:
             self.epoch = order.epoch
             self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
         elif self.timeline is not None:
-            self.timeline.obey(TellView(self.name, order.view))  # asked once more: say that it is there
+            self.timeline.apply(TellView(self.name, order.view))  # asked once more: say that it is there
 
     def _end_timeline(self) -> None:
         self._stop_releasing()
@@ -391,7 +391,7 @@ class Host:
             view = order.view if isinstance(order, TellRestore) else View(order.view.number - 1, (), ())
             self._making = timeline = Timeline(self, self.epoch, view, restored)
             await self._open_outside(timeline, restored)
-            await self.application.until_quiet()
+            await self.application.wait_idle()
         except RAISED as error:  # the state could not be read: say why, and end
             if not is_failure(error, awaited=True):
                 raise
@@ -405,7 +405,7 @@ class Host:
     async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
         """Bring sources and sinks to where the state had come to. What they refuse, they would refuse again (E9)."""
         try:
-            await self.patience.until_done(lambda: self.writer.run(timeline.boundary.open))
+            await self.retry.until_done(lambda: self.writer.run(timeline.boundary.open))
         except UsageError as error:
             if restored is None:
                 raise
@@ -413,26 +413,26 @@ class Host:
 
     def _cannot_begin(self, error: BaseException) -> None:
         if isinstance(error, Unrestorable):
-            self.say(CannotRestore(self.name, self.epoch, text_of(error)))
+            self.send(CannotRestore(self.name, self.epoch, text_of(error)))
         self.fail(error)
 
     async def _load(self, snapshot: str, commit: EntryRef | None) -> Restored:
-        await self.application.until_quiet()
+        await self.application.wait_idle()
         example = self.application.example()
 
         def load() -> Restored:
             store = Store.open(self._store, identity=self.system)
             return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
 
-        return await self.patience.until_done(lambda: self.writer.run(load))
+        return await self.retry.until_done(lambda: self.writer.run(load))
 
     def _live(self, timeline: Timeline, restored: Restored | None, order: TellRestore | TellView) -> None:
         self.timeline, self._making = timeline, None
         self._restoring = None
         timeline.reach_peers()  # addresses may have come while it was made
         if isinstance(order, TellView):
-            timeline.tell(SnapshotsSettled(self._settled))
-            timeline.obey(order)
+            timeline.dispatch(SnapshotsSettled(self._settled))
+            timeline.apply(order)
         timeline.live(restored)
         held, self._held = self._held, []
         for order in held:
@@ -450,7 +450,7 @@ class Host:
         """The system was rolled back to before this process joined: join again; but not where it has left since."""
         if self._releasing is not None:
             if self._releasing.task.done():
-                self.say(Released(self.name, self._releasing.view))  # it is let go for that
+                self.send(Released(self.name, self._releasing.view))  # it is let go for that
             return
         self._end_timeline()
         self.epoch = 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from strobe.protocol import Frame, InFlight
 
 
-class Waiting(NamedTuple):
+class QueuedItem(NamedTuple):
     """Something that waits at this machine; `frame`, where it is one, is still in its `channel`."""
 
     needs_room: bool
@@ -26,7 +26,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.held: set[str] = set()
-        self._queues: dict[str | None, deque[Waiting]] = {}
+        self._queues: dict[str | None, deque[QueuedItem]] = {}
         self._turns: deque[str | None] = deque()
         # Of the turns ahead, so many are to be skipped: of each channel the first ones, and in all.
         self._lost: Counter[str] = Counter()
@@ -35,12 +35,12 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._turns) - self._lost_turns
 
-    def append(self, waiting: Waiting) -> None:
+    def append(self, waiting: QueuedItem) -> None:
         self._queues.setdefault(waiting.channel, deque()).append(waiting)
         if waiting.channel not in self.held:
             self._turns.append(waiting.channel)
 
-    def next(self) -> Waiting | None:
+    def next(self) -> QueuedItem | None:
         """Return whose turn it is, and leave it there."""
         while self._turns:
             channel = self._turns[0]
@@ -51,7 +51,7 @@ class Inbox:
             self._lost_turns -= 1
         return None
 
-    def take(self) -> Waiting:
+    def take(self) -> QueuedItem:
         """Take out what `next` has returned."""
         return self._queues[self._turns.popleft()].popleft()
 

@@ -7,7 +7,7 @@ from strobe.protocol import Frame, View
 from strobe.protocol.process.events import Marker
 from strobe.runtime.links.codec import FrameRejected, Hello, Refusal
 from strobe.runtime.links.handshake import refuse_hello
-from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.node.timeline import Timeline
 from strobe.user_code import RAISED
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from strobe.runtime.node.host import Host
 
 
-class HostGate:
+class LinkGate:
     """The `Gate` of a host: hands on to its timeline. The host ends where a handler fails, or something of our own."""
 
     def __init__(self, host: "Host") -> None:
         self._host = host
 
-    def admit(self, hello: Hello) -> Inlet | Refusal:
+    def admit(self, hello: Hello) -> IncomingLink | Refusal:
         host = self._host
         if not host.system:
             return Refusal("not ready", final=False)
@@ -30,33 +30,33 @@ class HostGate:
             return refusal
         return host.timeline.admit(hello) if host.timeline is not None else Refusal("not ready", final=False)
 
-    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+    def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         try:
-            self._living.take_frame(inlet, frame, wire_bytes)
+            self._living.take_frame(incoming_link, frame, wire_bytes)
         except FrameRejected:
             raise
         except RAISED as error:
             self._host.fail(error)
 
-    def take_marker(self, inlet: Inlet, marker: Marker) -> None:
+    def take_marker(self, incoming_link: IncomingLink, marker: Marker) -> None:
         try:
-            self._living.take_marker(inlet, marker)
+            self._living.take_marker(incoming_link, marker)
         except FrameRejected:
             raise
         except RAISED as error:
             self._host.fail(error)
 
-    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
+    def take_barrier(self, incoming_link: IncomingLink, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         try:
-            self._living.take_barrier(inlet, marker, overtaken)
+            self._living.take_barrier(incoming_link, marker, overtaken)
         except FrameRejected:
             raise
         except RAISED as error:
             self._host.fail(error)
 
-    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
+    def take_view(self, incoming_link: IncomingLink, view: View, sent_count: int) -> None:
         try:
-            self._living.take_view(inlet, view, sent_count)
+            self._living.take_view(incoming_link, view, sent_count)
         except FrameRejected:
             raise
         except RAISED as error:

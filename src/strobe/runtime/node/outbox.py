@@ -15,7 +15,7 @@ from strobe.event_bound import FRAME_BYTES, EventBound
 from strobe.protocol import Endpoint
 from strobe.runtime.links.codec import finish_messages
 from strobe.runtime.links.frame_builder import OpenFrame
-from strobe.runtime.links.outgoing_link import Outlet
+from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.node.application import Application
 from strobe.runtime.settings import NodeSettings
 
@@ -32,9 +32,9 @@ class Outbox:
     def __init__(self, name: str, protocol: Endpoint, settings: NodeSettings, bound: EventBound) -> None:
         self.name = name
         self._bound = bound
-        self.outlets: dict[str, Outlet] = {}
+        self.outgoing_links: dict[str, OutgoingLink] = {}
         # Those whose channel has ended, and to whom: what was sent on them may still be on its way.
-        self._ended: list[tuple[str, Outlet]] = []
+        self._ended: list[tuple[str, OutgoingLink]] = []
         # A trace wants to know which event sent what; then this is whose events are meant.
         self.counted: Application | None = None
         self.on_seal: Sealed | None = None
@@ -56,28 +56,28 @@ class Outbox:
         self._closed = False
         self._call_soon: Callable[..., Any] = asyncio.get_running_loop().call_soon
 
-    def add(self, channel: str, outlet: Outlet) -> None:
-        self.outlets[channel] = outlet
+    def add(self, channel: str, outgoing_link: OutgoingLink) -> None:
+        self.outgoing_links[channel] = outgoing_link
         self._frames[channel] = OpenFrame(channel, _ENCODER, self._settings)
 
     def finish(self, channel: str, target: str) -> None:
         """Take the channel out: it has ended. What was sent on it still goes its way."""
         self._frames.pop(channel)
-        outlet = self.outlets.pop(channel)
-        outlet.finish()
-        self._ended = [*((to, ended) for to, ended in self._ended if not ended.closed), (target, outlet)]
+        outgoing_link = self.outgoing_links.pop(channel)
+        outgoing_link.finish()
+        self._ended = [*((to, ended) for to, ended in self._ended if not ended.closed), (target, outgoing_link)]
         self.has_room(channel)
 
     def reach_ended(self, addresses: Mapping[str, tuple[str, int]], members: Collection[str]) -> None:
         """Peers may have new addresses. Who is none of `members` has left with all that it was sent, whether or not it
         could still say so.
         """
-        for target, outlet in self._ended:
+        for target, outgoing_link in self._ended:
             if target not in members:
-                outlet.close()
+                outgoing_link.close()
             elif target in addresses:
-                outlet.reach(addresses[target])
-        self._ended = [(target, outlet) for target, outlet in self._ended if not outlet.closed]
+                outgoing_link.reach(addresses[target])
+        self._ended = [(target, outgoing_link) for target, outgoing_link in self._ended if not outgoing_link.closed]
 
     def send(self, channel: str, message: Any) -> None:
         """Send `message`: it is sent when this returns, and may be changed afterwards."""
@@ -150,7 +150,7 @@ class Outbox:
             if frame is not None:
                 if frame.count:
                     self._seal(frame)
-                self.outlets[channel].flush()
+                self.outgoing_links[channel].flush()
 
     def _seal(self, open_frame: OpenFrame) -> None:
         if self._closed:
@@ -161,13 +161,13 @@ class Outbox:
         count, body = open_frame.seal()
         # Numbered here, where it lies: as `SendFrame`, which would follow from `MessagesSent`.
         first = protocol.number(channel, count, body)  # type: ignore[arg-type]
-        outlet = self.outlets[channel]
-        outlet.put(finish_messages(buffer, count, protocol.announced, first, protocol.index))
+        outgoing_link = self.outgoing_links[channel]
+        outgoing_link.put(finish_messages(buffer, count, protocol.announced, first, protocol.index))
         bound = self._bound
         bound.pending += FRAME_BYTES + len(buffer)
         if bound.pending >= bound.look_bytes and bound.exceeds():
             self._open = {}
-        if outlet.backlog_bytes > outlet.backlog_bytes_max:
+        if outgoing_link.backlog_bytes > outgoing_link.backlog_bytes_max:
             self._full.add(channel)
             self.full = True
         if self.on_seal is not None:
@@ -207,5 +207,5 @@ class Outbox:
         self._closed = True
         self._full.clear()
         self.has_room("")
-        for outlet in (*self.outlets.values(), *(ended for _, ended in self._ended)):
-            outlet.close()
+        for outgoing_link in (*self.outgoing_links.values(), *(ended for _, ended in self._ended)):
+            outgoing_link.close()

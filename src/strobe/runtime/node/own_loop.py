@@ -29,14 +29,14 @@ from strobe.process import System
 from strobe.runtime.addresses import parse_address
 from strobe.runtime.connectors.system_file import parse_system_file, read_system_file
 from strobe.runtime.node.host import Host
-from strobe.runtime.node.own_loop_application import Capture, Delivery, Program, Restore, Stretch
+from strobe.runtime.node.own_loop_application import Capture, Delivery, OwnLoopApplication, Restore, Uncut
 from strobe.user_code import explain
 
 
 class Node:
     """One process of a system, run by a program of its own. Make one by `connect`."""
 
-    def __init__(self, host: Host, program: Program) -> None:
+    def __init__(self, host: Host, program: OwnLoopApplication) -> None:
         self._host = host
         self._program = program
         self._running: asyncio.Task[int] | None = None
@@ -70,7 +70,7 @@ class Node:
             listen = listen or (file.process[name].listen if name in file.process else None)
         if name not in whole.processes:
             raise UsageError(f"the system has no process {name!r}; there are: {', '.join(whole.processes)}")
-        program = Program(name, whole, capture, restore, declaring)
+        program = OwnLoopApplication(name, whole, capture, restore, declaring)
         where = parse_address(coordinator or "127.0.0.1:7400", "coordinator")
         place = parse_address(listen or "127.0.0.1:0", "listen")
         return cls(Host(name, whole, program, where, listen=place, advertise=advertise, store=store), program)
@@ -154,7 +154,7 @@ class Node:
 
     def atomic(self) -> AbstractContextManager[None]:
         """Mark a stretch inside which no cut falls. There must be no await in it, else it raises UsageError."""
-        return Stretch(self._program)
+        return Uncut(self._program)
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         return self

@@ -27,7 +27,7 @@ Restore = Callable[[Any], object]
 Delivery = tuple[str, list[Any]]
 
 
-class Program(Application):
+class OwnLoopApplication(Application):
     """The state of a program with its own loop.
 
     Each message that it receives is an event, and what it sends until it asks again belongs to the last of them. What
@@ -93,7 +93,7 @@ class Program(Application):
         """Whether this is the last event."""
         return self._departed is not None
 
-    async def until_quiet(self) -> None:
+    async def wait_idle(self) -> None:
         await self._quiet.wait()
 
     def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
@@ -299,12 +299,12 @@ class Program(Application):
         return TransportError(self.problem) if self.problem is not None else StopAsyncIteration()
 
 
-class Stretch:
+class Uncut:
     """A stretch without cuts. A class, since a program may open one for each message, and a generator takes longer."""
 
     __slots__ = ("_program", "_turn")
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: OwnLoopApplication) -> None:
         self._program = program
 
     def __enter__(self) -> None:

@@ -36,16 +36,16 @@ from strobe.protocol.process.events import (
 )
 from strobe.protocol.values.view import upstream_of
 from strobe.runtime.links.codec import BrokenRule, Hello, Refusal
-from strobe.runtime.links.incoming_link import Inlet
-from strobe.runtime.links.outgoing_link import Outlet
+from strobe.runtime.links.incoming_link import IncomingLink
+from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.node.alignment import Barriers
-from strobe.runtime.node.busy_poll import Lookout
+from strobe.runtime.node.busy_poll import BusyPoller
 from strobe.runtime.node.captures import Captures
-from strobe.runtime.node.coordinator_orders import obey
+from strobe.runtime.node.coordinator_orders import apply_order
 from strobe.runtime.node.effects import Effects
 from strobe.runtime.node.external_io import Boundary
 from strobe.runtime.node.frame_checks import Arrivals
-from strobe.runtime.node.inbox import Inbox, Waiting
+from strobe.runtime.node.inbox import Inbox, QueuedItem
 from strobe.runtime.node.outbox import Outbox
 from strobe.runtime.node.recording_memory import Recordings
 from strobe.runtime.recovery.fragment_loader import Restored, becoming, new_endpoint
@@ -83,7 +83,7 @@ class Timeline:
         self.tracer = host.open_tracer(epoch, restored, 0 if view.processes else view.number + 1)
         self.arrivals = Arrivals(self.protocol)
         self.effects = Effects(self)
-        self.lookout = Lookout(host.settings.spin_s)
+        self.busy_poller = BusyPoller(host.settings.spin_s)
         self.bound = EventBound(host.name, host.settings.event_bytes_max, self.application.event)
         self.outbox = Outbox(host.name, self.protocol, host.settings, self.bound)
         self.boundary = Boundary(self, host.sources, host.sinks, restored)
@@ -91,7 +91,7 @@ class Timeline:
         self.recordings = Recordings(self)
         if self.tracer is not None:
             self.outbox.counted, self.outbox.on_seal = self.application, self.tracer.sent
-        self.inlets: dict[tuple[str, int], Inlet] = {}
+        self.incoming_links: dict[tuple[str, int], IncomingLink] = {}
         self._targets: dict[str, str] = {}
         self.inbox = Inbox()
         self.barriers = Barriers(self)
@@ -110,7 +110,7 @@ class Timeline:
         for channel, items in (restored.fragment.in_flight if restored else {}).items():
             for item in items:
                 self._wait(
-                    Waiting(
+                    QueuedItem(
                         True, self._receiver(channel, item.frame, item.consumed), channel, item.frame, item.consumed
                     )
                 )
@@ -128,7 +128,7 @@ class Timeline:
 
     def report(self) -> None:
         """Tell the coordinator that the process is there, in its view."""
-        self.host.say(Drained(self.name, self.protocol.view.number))
+        self.host.send(Drained(self.name, self.protocol.view.number))
 
     def close(self) -> None:
         """End: nothing that began here happens any more."""
@@ -136,31 +136,31 @@ class Timeline:
         self.inbox.clear()
         self.application.end()
         self.outbox.close()
-        self.lookout.close()
+        self.busy_poller.close()
         self.boundary.close()
         self.captures.close()
         self.recordings.close()
         self.barriers.close()
-        for inlet in self.inlets.values():
-            inlet.close()
+        for incoming_link in self.incoming_links.values():
+            incoming_link.close()
         if self.tracer is not None:
             self.tracer.close()
 
     # Channels
 
-    def admit(self, hello: Hello) -> Inlet | Refusal:
+    def admit(self, hello: Hello) -> IncomingLink | Refusal:
         """Let a peer in that has a channel to this process in this epoch."""
         incoming = self.protocol.incoming.get(hello.channel) or self.protocol.ending.get(hello.channel)
         key = (hello.channel, hello.incarnation)
-        if incoming is None and key in self.inlets:
-            return self.inlets[key]  # it has ended, and its source does not know that all has come
+        if incoming is None and key in self.incoming_links:
+            return self.incoming_links[key]  # it has ended, and its source does not know that all has come
         if incoming is None or incoming.spec.incarnation < hello.incarnation:
             return Refusal("not in view yet", final=False)
         if incoming.spec.incarnation > hello.incarnation or incoming.spec.source != hello.source:
             return Refusal("unknown channel", final=True)
-        if key not in self.inlets:
-            self.inlets[key] = Inlet(hello.channel, self.host.settings, incoming.restored_to + 1)
-        return self.inlets[key]
+        if key not in self.incoming_links:
+            self.incoming_links[key] = IncomingLink(hello.channel, self.host.settings, incoming.restored_to + 1)
+        return self.incoming_links[key]
 
     def reach_peers(self) -> None:
         """Peers may have new addresses.
@@ -168,22 +168,22 @@ class Timeline:
         Who is not in the book is reached where it was: a coordinator that was started again knows only who has come
         back to it, and what goes over the links is none of its business (C7, E7).
         """
-        for channel, outlet in self.outbox.outlets.items():
+        for channel, outgoing_link in self.outbox.outgoing_links.items():
             address = self.host.addresses.get(self._targets[channel])
             if address is not None:
-                outlet.reach(address)
+                outgoing_link.reach(address)
 
     def open_channels(self) -> None:
         """Open links for channels that the view has and this timeline has not."""
         for outgoing in self.protocol.outgoing.values():
-            if outgoing.id not in self.outbox.outlets:
+            if outgoing.id not in self.outbox.outgoing_links:
                 # Kept when the view has the channel no more: what was sent on it must still arrive.
                 self._targets[outgoing.id] = outgoing.spec.target
                 self.outbox.add(outgoing.id, self._open_outlet(outgoing.spec))
         # Who sends to this process, if only through others, is not held back sooner than the settings say.
         upstream = upstream_of(self.protocol.view, self.name)
-        for channel, outlet in self.outbox.outlets.items():
-            outlet.keep_pace(self._targets[channel] not in upstream)
+        for channel, outgoing_link in self.outbox.outgoing_links.items():
+            outgoing_link.keep_pace(self._targets[channel] not in upstream)
         inputs, outputs = tuple(self.protocol.incoming), tuple(self.protocol.outgoing)
         self.application.view_changed(inputs, outputs)
         if self.tracer is not None:
@@ -197,11 +197,11 @@ class Timeline:
         self.outbox.finish(channel, self._targets[channel])
         self.pump_soon()  # it may have been the one that had no room
 
-    def _open_outlet(self, spec: ChannelSpec) -> Outlet:
+    def _open_outlet(self, spec: ChannelSpec) -> OutgoingLink:
         hello = Hello(
             system=self.system, epoch=self.epoch, source=self.name, channel=spec.id, incarnation=spec.incarnation
         )
-        return Outlet(hello, self.host.settings, lambda: self._has_room(spec.id), self._refused)
+        return OutgoingLink(hello, self.host.settings, lambda: self._has_room(spec.id), self._refused)
 
     def _has_room(self, channel: str) -> None:
         self.outbox.has_room(channel)
@@ -217,30 +217,30 @@ class Timeline:
         """Whether the process may be given a message, a record or a timer now."""
         return self.application.ready and not self.outbox.full and not self.boundary.held_back
 
-    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+    def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""
-        messages = self._arrive(inlet, frame)
-        if self.inbox or not self.may_deliver or inlet.channel in self._held or self._turn_is_over():
-            self._let_wait(inlet, frame, wire_bytes, messages)
+        messages = self._arrive(incoming_link, frame)
+        if self.inbox or not self.may_deliver or incoming_link.channel in self._held or self._turn_is_over():
+            self._let_wait(incoming_link, frame, wire_bytes, messages)
         elif not self.closed:
             self.outbox.flush_follows = True  # by `Host.taken`
-            self._receive(inlet.channel, frame, 0, messages)
-            inlet.consumed(wire_bytes)
+            self._receive(incoming_link.channel, frame, 0, messages)
+            incoming_link.consumed(wire_bytes)
 
-    def _arrive(self, inlet: Inlet, frame: Frame) -> list[Any]:
+    def _arrive(self, incoming_link: IncomingLink, frame: Frame) -> list[Any]:
         """Count a frame as come, and return its messages; raise FrameRejected where it cannot be right."""
         protocol = self.protocol
         if (
-            frame.first_ordinal != inlet.next_ordinal
+            frame.first_ordinal != incoming_link.next_ordinal
             or frame.view > protocol.view.number
             or frame.index > protocol.index
         ):
-            self.arrivals.check_messages(inlet, frame)
+            self.arrivals.check_messages(incoming_link, frame)
         try:
-            messages = self.application.unpack(inlet.channel, frame)
+            messages = self.application.unpack(incoming_link.channel, frame)
         except ProtocolViolation as violation:
-            raise BrokenRule(self._wrong_message(inlet.channel, violation)) from violation
-        inlet.next_ordinal += frame.count
+            raise BrokenRule(self._wrong_message(incoming_link.channel, violation)) from violation
+        incoming_link.next_ordinal += frame.count
         return messages
 
     def _wrong_message(self, channel: str, violation: ProtocolViolation) -> ProtocolViolation:
@@ -250,11 +250,11 @@ class Timeline:
         problem = f"a message from {source} is none of `messages`: {violation.__cause__}; find where {source} sends it"
         return ProtocolViolation(self.name, channel, problem)
 
-    def _let_wait(self, inlet: Inlet, frame: Frame, wire_bytes: int, messages: list[Any]) -> None:
+    def _let_wait(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int, messages: list[Any]) -> None:
         # What is taken soon is not unpacked twice; of what waits for long, the bytes are enough to keep.
         kept = messages if len(self.inbox) < SLICE else None
-        receive = self._receiver(inlet.channel, frame, 0, inlet, wire_bytes, kept)
-        self._wait(Waiting(True, receive, inlet.channel, frame))
+        receive = self._receiver(incoming_link.channel, frame, 0, incoming_link, wire_bytes, kept)
+        self._wait(QueuedItem(True, receive, incoming_link.channel, frame))
         self.pump_soon()
 
     def _turn_is_over(self) -> bool:
@@ -268,7 +268,7 @@ class Timeline:
     def _end_turn(self) -> None:
         self._turn_began_s = None
 
-    def _take_of_burst(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+    def _take_of_burst(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         """Take a frame where barriers overtake: of all that was read at once, the first ones in any case.
 
         The others wait, and what else has come is read first: a barrier can overtake them here, and not in the kernel.
@@ -277,9 +277,9 @@ class Timeline:
             self._burst = 0
         self._burst += 1
         if self._burst <= BURST:
-            Timeline.take_frame(self, inlet, frame, wire_bytes)
+            Timeline.take_frame(self, incoming_link, frame, wire_bytes)
             return
-        self._let_wait(inlet, frame, wire_bytes, self._arrive(inlet, frame))
+        self._let_wait(incoming_link, frame, wire_bytes, self._arrive(incoming_link, frame))
 
     def taken(self) -> bool:
         """All that was read at once has been given: send what it has led to. Tell whether to read on in this turn.
@@ -287,35 +287,37 @@ class Timeline:
         A barrier can overtake what waits here, and not what waits in the kernel: where they do, all is read.
         """
         self.outbox.flush_now()
-        self.lookout.came()
+        self.busy_poller.poll_soon()
         return self.protocol.overtakes or not (self.inbox or self._turn_is_over())
 
-    def take_marker(self, inlet: Inlet, marker: Marker) -> None:
-        self.arrivals.check_marker(inlet, marker)
+    def take_marker(self, incoming_link: IncomingLink, marker: Marker) -> None:
+        self.arrivals.check_marker(incoming_link, marker)
         if self.protocol.overtakes:
-            self.barriers.arrived(BarrierArrived(inlet.channel, marker, tuple(self.inbox.frames(inlet.channel))))
-        self._take_control(inlet.channel, MarkerReceived(inlet.channel, marker))
+            self.barriers.arrived(
+                BarrierArrived(incoming_link.channel, marker, tuple(self.inbox.frames(incoming_link.channel)))
+            )
+        self._take_control(incoming_link.channel, MarkerReceived(incoming_link.channel, marker))
 
-    def take_barrier(self, inlet: Inlet, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
+    def take_barrier(self, incoming_link: IncomingLink, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         """Take a barrier from the wire that has overtaken these frames there; it overtakes all that waits here."""
-        waiting = tuple(self.inbox.frames(inlet.channel))
-        event = BarrierArrived(inlet.channel, marker, waiting, overtaken or (), True)
-        self.arrivals.check_barrier(inlet, event, whole=overtaken is not None)
+        waiting = tuple(self.inbox.frames(incoming_link.channel))
+        event = BarrierArrived(incoming_link.channel, marker, waiting, overtaken or (), True)
+        self.arrivals.check_barrier(incoming_link, event, whole=overtaken is not None)
         if overtaken is None:
-            reason = f"a barrier on {inlet.channel} has overtaken more than recording_bytes_max allows"
+            reason = f"a barrier on {incoming_link.channel} has overtaken more than recording_bytes_max allows"
             self.run_between(lambda: self.captures.abandon(marker.snapshot, reason))
         else:
             self.barriers.arrived(event)
 
-    def take_view(self, inlet: Inlet, view: View, sent_count: int) -> None:
-        self.arrivals.check_view(inlet, view, sent_count)
-        self.arrivals.note_view(inlet, view)
-        self._take_control(inlet.channel, ViewReceived(inlet.channel, view, sent_count))
+    def take_view(self, incoming_link: IncomingLink, view: View, sent_count: int) -> None:
+        self.arrivals.check_view(incoming_link, view, sent_count)
+        self.arrivals.note_view(incoming_link, view)
+        self._take_control(incoming_link.channel, ViewReceived(incoming_link.channel, view, sent_count))
 
     def run_soon(self, event: Callable[[], None]) -> None:
         """Run an event of the process as soon as it may have one."""
         if self.inbox or not self.may_deliver:
-            self._wait(Waiting(True, event))
+            self._wait(QueuedItem(True, event))
         elif not self.closed:
             self.attempt(event)
 
@@ -328,27 +330,27 @@ class Timeline:
 
     def _take_control(self, channel: str, event: Event) -> None:
         if self.inbox or not self.application.quiet or channel in self._held:
-            self._wait(Waiting(False, lambda: self.tell(event), channel))
+            self._wait(QueuedItem(False, lambda: self.dispatch(event), channel))
         elif not self.closed:
-            self.tell(event)
+            self.dispatch(event)
 
     def _receiver(
         self,
         channel: str,
         frame: Frame,
         consumed: int,
-        inlet: Inlet | None = None,
+        incoming_link: IncomingLink | None = None,
         wire_bytes: int = 0,
         messages: list[Any] | None = None,
     ) -> Callable[[], None]:
         def receive() -> None:
             self._receive(channel, frame, consumed, messages)
-            if inlet is not None:
-                inlet.consumed(wire_bytes)
+            if incoming_link is not None:
+                incoming_link.consumed(wire_bytes)
 
         return receive
 
-    def _wait(self, waiting: Waiting) -> None:
+    def _wait(self, waiting: QueuedItem) -> None:
         if not self.closed:
             self.inbox.append(waiting)
 
@@ -396,20 +398,20 @@ class Timeline:
         if protocol.open:  # also where a handler has asked for a snapshot, inside this frame
             self.recordings.arrived(frame)
 
-    def tell(self, event: Event) -> None:
+    def dispatch(self, event: Event) -> None:
         """Tell the protocol something that may make it record or change its channels."""
         self.outbox.flush()
         self.effects.carry_out(self.protocol.handle(event))
 
     # Orders of the coordinator
 
-    def obey(self, order: msgspec.Struct) -> None:
+    def apply(self, order: msgspec.Struct) -> None:
         """Do what the coordinator says, between two events."""
-        obey(self, order)
+        apply_order(self, order)
 
     def take_soon(self, event: Event) -> None:
         """Orders do not wait behind what is on the channels."""
-        self.run_between(lambda: self.tell(event))
+        self.run_between(lambda: self.dispatch(event))
 
     def run_between(self, action: Callable[[], None]) -> None:
         """Do something as soon as the process is between two events."""
@@ -429,10 +431,10 @@ class Timeline:
 
     def initiate(self, requested: str, inside: Breakpoint | None) -> None:
         if self.protocol.sequenced:
-            self.host.say(SnapshotWanted((self.name,)))
+            self.host.send(SnapshotWanted((self.name,)))
             return
         snapshot, view = SnapshotId.parse(requested), self.protocol.view.number
         started = SnapshotStarted(snapshot, self.name, view)
-        self.host.say(started)
-        self.tell(SnapshotRequested(snapshot, view, inside))
+        self.host.send(started)
+        self.dispatch(SnapshotRequested(snapshot, view, inside))
         self.captures.initiated(started)

@@ -70,7 +70,7 @@ class Topology(msgspec.Struct, frozen=True):
         return f"is of another topology: the system has no channel {', '.join(unknown)}" if unknown else None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Choice(msgspec.Struct, frozen=True):
     """What was chosen, and what was passed over on the way there, with the reasons."""
 
     event: SnapshotChosen | RestoreRefused
@@ -107,7 +107,7 @@ def choose(
     topology: Topology,
     fork: bool = False,
     system: System | None = None,
-) -> Answer:
+) -> Choice:
     """Return the snapshot to restore, or why there is none. StoreError: the store cannot be read now."""
     state = store.state()
     starts = state.starts
@@ -118,9 +118,9 @@ def choose(
         try:
             wanted = store.resolve(wanted)
         except SnapshotError as error:
-            return Answer(RestoreRefused(str(error)))
+            return Choice(RestoreRefused(str(error)))
     elif not candidates:
-        return Answer(SnapshotChosen(None, None))
+        return Choice(SnapshotChosen(None, None))
     passed_over: list[str] = []
     for name in candidates if wanted is None else [wanted]:
         manifest = state.committed[name].manifest
@@ -134,9 +134,9 @@ def choose(
         if problem is None and wanted is not None and system is not None:
             problem = _misfit(store, name, system)
         if problem is None:
-            return Answer(SnapshotChosen(name, manifest.view), tuple(passed_over))
+            return Choice(SnapshotChosen(name, manifest.view), tuple(passed_over))
         passed_over.append(f"snapshot {name} {problem}")
-    return Answer(RestoreRefused("; ".join(passed_over)))
+    return Choice(RestoreRefused("; ".join(passed_over)))
 
 
 def _below_later(state: LogState, candidates: list[str], name: str) -> str | None:
@@ -157,14 +157,14 @@ def _below_later(state: LogState, candidates: list[str], name: str) -> str | Non
     return next((problem for problem in found if problem is not None), None)
 
 
-class Life(NamedTuple):
+class MembershipInterval(NamedTuple):
     """How far the output of a process goes in a snapshot, and by which view it had joined: which of its lives it is."""
 
     joined: int
     sinks: Mapping[str, int]
 
     @classmethod
-    def of(cls, process: str, manifest: Manifest) -> "Life | None":
+    def of(cls, process: str, manifest: Manifest) -> "MembershipInterval | None":
         if process in manifest.processes:
             return cls(manifest.joined.get(process, 0), manifest.processes[process].sinks)
         gone = manifest.departed.get(process)
@@ -174,7 +174,7 @@ class Life(NamedTuple):
 def below_released(manifest: Manifest, newest: Manifest) -> str | None:
     """Return why, after all that `newest` has let out, the snapshot cannot be gone back to (R2); None where it can."""
     for process in newest.departed | newest.processes:
-        life, later = Life.of(process, manifest), Life.of(process, newest)
+        life, later = MembershipInterval.of(process, manifest), MembershipInterval.of(process, newest)
         assert later is not None, "it is in the newest"
         is_same = life is not None and life.joined == later.joined
         covered = life.sinks if life is not None and is_same else {}

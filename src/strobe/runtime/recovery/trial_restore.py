@@ -29,7 +29,7 @@ LoadSystem = Callable[[], System]
 """Returns the system with processes newly made: a trial changes them."""
 
 
-class Decoded(msgspec.Struct):
+class DecodedSnapshot(msgspec.Struct):
     """A snapshot as its system sees it, with what could not be made sense of."""
 
     states: dict[str, Any]
@@ -123,9 +123,9 @@ def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding("restore", name, problem)
 
 
-def decode(system: System, snapshot: Snapshot) -> Decoded:
+def decode(system: System, snapshot: Snapshot) -> DecodedSnapshot:
     """Decode every state and every message in flight that `system` has a process for."""
-    decoded = Decoded({}, [], [])
+    decoded = DecodedSnapshot({}, [], [])
     for name, fragment in snapshot.fragments.items():
         if name not in system.processes or fragment.state is None:
             continue

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from strobe.errors import MissingExtra
 from strobe.protocol import ChannelSpec, Fragment
 from strobe.runtime.settings import NodeSettings
-from strobe.traces.notes import Lead, Notes, Recorded, Sent, trace_name
+from strobe.traces.notes import Lead, Notes, RecordedNote, Sent, trace_name
 from strobe.user_code import summary_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Tracer:
     def recorded(self, snapshot: str, position: int) -> None:
         """The process has recorded for `snapshot`, after `position` events: one segment ends and another begins."""
         rest = self._take_back(position)
-        self._records.append(Recorded(position, snapshot))
+        self._records.append(RecordedNote(position, snapshot))
         self._last = position
         self._end_segment("snapshot")
         self._begin_segment(snapshot)
@@ -162,7 +162,7 @@ class Tracer:
         self._snapshot = snapshot
         self._leads: list[Lead] = []
         self._sends: list[Sent] = []
-        self._records: list[Recorded] = []
+        self._records: list[RecordedNote] = []
         self._lines = self._bytes = 0
         self._flaw = ""
 

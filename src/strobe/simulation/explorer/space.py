@@ -82,7 +82,7 @@ class Local(msgspec.Struct):
         return Seen(tuple(sorted(self.sent.items())), tuple(sorted(self.received.items())))
 
 
-class Step(msgspec.Struct, frozen=True):
+class LocalStep(msgspec.Struct, frozen=True):
     """What a process's reaction changes outside it: channel puts, orders and reports, fragments."""
 
     local: int
@@ -126,7 +126,7 @@ class Space:
         self.collections = Interned()
         self.fragments = Interned()
         self.handles = 0
-        self._steps: dict[tuple[int, Any], Step] = {}
+        self._steps: dict[tuple[int, Any], LocalStep] = {}
         self._moves: dict[tuple[int, int], tuple[tuple[Any, int, bool], ...]] = {}
         # By process, its state and the fragments handed over: whether it has recorded everything.
         self.recorded: dict[tuple[int, int, int], bool] = {}
@@ -289,7 +289,7 @@ class Space:
 
     # What it leads to
 
-    def _apply(self, state: Global, place: int, step: Step) -> Global:
+    def _apply(self, state: Global, place: int, step: LocalStep) -> Global:
         after = list(state)
         after[place] = step.local
         for channel, item in step.puts:
@@ -319,13 +319,13 @@ class Space:
         """Return what is on a channel in the one form that stands for all its orders, where it has none."""
         return tuple(sorted(queue)) if channel in self.unordered else queue
 
-    def _step(self, local: int, event: Any) -> Step:
+    def _step(self, local: int, event: Any) -> LocalStep:
         known = self._steps.get((local, event)) if self.merge else None
         if known is None:
             known = self._steps[local, event] = self._run(self.locals.values[local], event)
         return known
 
-    def _run(self, before: Local, event: Any) -> Step:
+    def _run(self, before: Local, event: Any) -> LocalStep:
         """Run one event through the real protocol class."""
         self.handles += 1
         local = msgspec.structs.replace(
@@ -350,7 +350,7 @@ class Space:
             if isinstance(event, FrameReceived) and not any(isinstance(effect, DeliverFrame) for effect in effects):
                 raise ProtocolViolation(local.machine.process, event.channel, "a frame taken is held back (C7)")
             outcome.carry_out(effects)
-        return Step(self.local_number(local), tuple(outcome.puts), tuple(outcome.orders), tuple(outcome.fragments))
+        return LocalStep(self.local_number(local), tuple(outcome.puts), tuple(outcome.orders), tuple(outcome.fragments))
 
     def local_number(self, local: Local) -> int:
         return self.locals.number(self._local_key(local) if self.merge else len(self.locals.values), local)

@@ -13,7 +13,7 @@ from strobe.causality.proof import Finding
 from strobe.spark.schema import columns as c
 
 
-class Answer(NamedTuple):
+class PredicateResult(NamedTuple):
     """The verdict on one check of one snapshot, the reason, and what is wrong."""
 
     verdict: str
@@ -21,28 +21,28 @@ class Answer(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-NOTHING_DECLARED = Answer(c.UNDECIDED, "no process declares anything")
+NOTHING_DECLARED = PredicateResult(c.UNDECIDED, "no process declares anything")
 
 
-def _deadlock(picture: Picture) -> Answer:
+def _deadlock(picture: Picture) -> PredicateResult:
     found = deadlock(picture)
     findings = (
         Finding(Predicate.DEADLOCK, one, f"waits for {listed(names)} in vain") for one, names in found.waits.items()
     )
-    return Answer(c.VIOLATED if found.holds else c.HOLDS, str(found), tuple(findings))
+    return PredicateResult(c.VIOLATED if found.holds else c.HOLDS, str(found), tuple(findings))
 
 
-def _termination(picture: Picture) -> Answer:
+def _termination(picture: Picture) -> PredicateResult:
     found = termination(picture)
-    return Answer(c.HOLDS if found.holds else c.UNDECIDED, str(found))
+    return PredicateResult(c.HOLDS if found.holds else c.UNDECIDED, str(found))
 
 
-def _garbage(picture: Picture) -> Answer:
+def _garbage(picture: Picture) -> PredicateResult:
     found = garbage(picture)
-    return Answer(c.UNDECIDED if found.holds else c.HOLDS, str(found))
+    return PredicateResult(c.UNDECIDED if found.holds else c.HOLDS, str(found))
 
 
-CHECKS: dict[str, Callable[[Picture], Answer]] = {
+CHECKS: dict[str, Callable[[Picture], PredicateResult]] = {
     Predicate.DEADLOCK: _deadlock,
     Predicate.TERMINATION: _termination,
     Predicate.GARBAGE: _garbage,

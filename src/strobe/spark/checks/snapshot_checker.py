@@ -27,7 +27,7 @@ from strobe.spark.checks.predicate_checks import CHECKS, NOTHING_DECLARED
 from strobe.spark.log.snapshot_reader import Damage, StoredBytes, Unavailable, place_and_problem
 from strobe.spark.schema import columns as c
 from strobe.storage.entries.log_file import entry_name
-from strobe.storage.inspection.fast_proof import plainly_holds
+from strobe.storage.inspection.fast_proof import fast_accepts
 from strobe.storage.inspection.verification import SIGNER_UNKNOWN
 
 VERDICT, VIOLATION, QUARANTINE, GONE = "verdict", "violation", "quarantine", "gone"
@@ -171,7 +171,7 @@ class Examiner:
         if damaged:
             self._refuse(rows, damaged)
             return None
-        plain = plainly_holds(manifest, frames.__getitem__)
+        plain = fast_accepts(manifest, frames.__getitem__)
         snapshot = None
         if not plain or self._examination.predicates:
             snapshot = self._stored.snapshot(rows.snapshot_id, manifest, rows.position, frames)

@@ -11,7 +11,7 @@ from strobe.protocol.values.fragment import Snapshot
 from strobe.protocol.values.log_entries import BlobRef, Commit, Manifest
 from strobe.storage.content.manifests import blobs_of_process, to_snapshot
 from strobe.storage.entries.log_file import entry_name
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.header import read_header
 from strobe.storage.log.follower import CommitReader, Follower
 
@@ -73,10 +73,10 @@ def place_and_problem(error: Exception, place: str) -> tuple[str, str]:
     return place, f"cannot be read: {str(error) if isinstance(error, StrobeError) else repr(error)}"
 
 
-def absence(place: Place, store_id: str) -> str | None:
-    """Say why the store whose header says `store_id` is not at `place`; None where it is."""
+def absence(backend: StorageBackend, store_id: str) -> str | None:
+    """Say why the store whose header says `store_id` is not at `backend`; None where it is."""
     try:
-        found = read_header(place).store
+        found = read_header(backend).store
     except StoreError as error:
         return error.problem
     return None if found == store_id else "is another store than the one that this began with"
@@ -87,18 +87,18 @@ class StoredBytes:
 
     def __init__(self, url: str, store_id: str) -> None:
         self._reader = CommitReader(url)
-        self._place = self._reader.place
+        self._backend = self._reader.backend
         self._store_id = store_id
         self._sound: set[BlobRef] = set()
         self._follower: Follower | None = None
 
     @property
     def url(self) -> str:
-        return self._place.url
+        return self._backend.url
 
     def address(self, name: str) -> str:
         """Return where the file `name` of the store is."""
-        return f"{self._place.url}/{name}"
+        return f"{self._backend.url}/{name}"
 
     def commit(self, position: int, snapshot_id: str | None = None) -> Commit | Damage:
         """Return the commit at `position`, which must be of `snapshot_id` if given, or what is wrong with it."""
@@ -143,7 +143,7 @@ class StoredBytes:
 
     def absence(self) -> str | None:
         """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""
-        return absence(self._place, self._store_id)
+        return absence(self._backend, self._store_id)
 
     def require_present(self) -> None:
         """Raise Unavailable where the store is not there, or is another."""
@@ -156,7 +156,7 @@ class StoredBytes:
         Raise StoreError where it does not even say that the snapshot was committed there.
         """
         if self._follower is None:
-            self._follower = Follower(self._place.url, self._store_id)
+            self._follower = Follower(self._backend.url, self._store_id)
         if not self._follower.is_removed(snapshot_id):
             self._follower.advance()
         self._follower.require_commit(snapshot_id, position)

@@ -29,7 +29,7 @@ from strobe.spark.schema import columns as c
 from strobe.spark.schema.output_schema import Row, variant
 
 
-class Step(enum.StrEnum):
+class BatchStep(enum.StrEnum):
     """What has just been done, in the order of a batch."""
 
     BEGUN = enum.auto()
@@ -41,11 +41,11 @@ class Step(enum.StrEnum):
     ALERTED = enum.auto()
 
 
-OnStep = Callable[[Step, int], None]
+OnStep = Callable[[BatchStep, int], None]
 """Called after each step with the number of the batch; what it raises ends the batch there."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class BatchPlan(msgspec.Struct, frozen=True):
     """All that judging needs to know; plain data, which goes wherever batches are judged."""
 
     to: str
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def judge(
-    plan: Plan,
+    plan: BatchPlan,
     commits: DataFrame,
     batch_id: int,
     on_step: OnStep | None = None,
@@ -71,13 +71,13 @@ def judge(
     outputs = Outputs(plan.to)
     try:
         if not _is_done(outputs, batch_id, commits):
-            step(Step.BEGUN, batch_id)
+            step(BatchStep.BEGUN, batch_id)
             _write(outputs, batch_id, _judged(plan, commits, batch_id, step, stopping), step)
         outputs.publish()
         _alert(plan, outputs, batch_id)
     except OSError as error:
         raise Unavailable(f"{outputs.to} cannot be written to: {error.strerror or error}") from error
-    step(Step.ALERTED, batch_id)
+    step(BatchStep.ALERTED, batch_id)
 
 
 def _is_done(outputs: Outputs, batch_id: int, commits: DataFrame) -> bool:
@@ -101,15 +101,15 @@ def _positions(found: Iterable[int]) -> str:
     return f"{len(ordered)} from {ordered[0]} to {ordered[-1]}" if ordered else "none"
 
 
-def _judged(plan: Plan, commits: DataFrame, batch_id: int, step: OnStep, stopping: Stopping) -> Judged:
+def _judged(plan: BatchPlan, commits: DataFrame, batch_id: int, step: OnStep, stopping: Stopping) -> Judged:
     found = commits.mapInArrow(examiner(plan.examination), from_arrow_schema(snapshot_checker.FOUND)).toArrow()
     _refuse_absent(found)
-    step(Step.EXAMINED, batch_id)
+    step(BatchStep.EXAMINED, batch_id)
     judged = _from_examination(found)
     if plan.invariants:
         stored = StoredBytes(plan.examination.url, plan.examination.store_id)
         evaluate(commits.sparkSession, stored, plan.invariants, judged, stopping, plan.invariant_timeout_s)
-    step(Step.EVALUATED, batch_id)
+    step(BatchStep.EVALUATED, batch_id)
     return judged
 
 
@@ -145,15 +145,15 @@ def _rows_of_kind(found: pa.Table, kind: str) -> Iterable[dict[str, Any]]:
 def _write(outputs: Outputs, batch_id: int, judged: Judged, step: OnStep) -> None:
     now = datetime.now(UTC)
     outputs.write(VIOLATIONS, batch_id, [{**row, c.DETAIL: variant(row[c.DETAIL])} for row in judged.violations])
-    step(Step.VIOLATIONS_WRITTEN, batch_id)
+    step(BatchStep.VIOLATIONS_WRITTEN, batch_id)
     outputs.write(QUARANTINE, batch_id, [{**row, c.FIRST_SEEN: now} for row in judged.quarantine])
-    step(Step.QUARANTINE_WRITTEN, batch_id)
+    step(BatchStep.QUARANTINE_WRITTEN, batch_id)
     verdicts = [{**row, c.CHECKED_AT: now, c.BATCH_ID: batch_id} for row in judged.verdicts]
     outputs.write(VERDICTS, batch_id, verdicts, judged.positions)
-    step(Step.VERDICTS_WRITTEN, batch_id)
+    step(BatchStep.VERDICTS_WRITTEN, batch_id)
 
 
-def _alert(plan: Plan, outputs: Outputs, batch_id: int) -> None:
+def _alert(plan: BatchPlan, outputs: Outputs, batch_id: int) -> None:
     """Send what the tables say of the batch, so that it is the same the second time."""
     if plan.alerts:
         store = plan.examination.store_id
@@ -176,5 +176,5 @@ def _of_quarantine(store: str, row: Row, batch_id: int) -> Alert:
     return Alert(alert_id(store, snapshot_id, uri), store, row[c.REASON], batch_id, snapshot_id, uri=uri)
 
 
-def _no_step(step: Step, batch_id: int) -> None:
+def _no_step(step: BatchStep, batch_id: int) -> None:
     pass

@@ -28,7 +28,7 @@ def offset_after(checkpoint: Path, batch_id: int) -> Offset:
         return {POSITION: 0}  # nothing is done yet, or nothing that can be read; Spark says so itself when it starts
 
 
-def mend(checkpoint: Path) -> None:
+def repair(checkpoint: Path) -> None:
     """Remove what is left without content at the end, and what is noted as done of batches that are not known then."""
     offsets, commits = checkpoint / OFFSETS, checkpoint / COMMITS
     for directory in (offsets, commits):

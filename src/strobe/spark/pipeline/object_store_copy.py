@@ -7,14 +7,14 @@ missing in the object store, because somebody was killed or it could not be reac
 from pathlib import Path
 
 from strobe.errors import StoreError, UsageError
-from strobe.storage.files.urls import place_at
+from strobe.storage.files.urls import backend_at
 
 
 class Published:
     """The copies at `url` of the tables under `root`; `tables` in the order in which a batch is written."""
 
     def __init__(self, url: str, root: Path, tables: tuple[str, ...], identity: str) -> None:
-        self._place = place_at(url)
+        self._place = backend_at(url)
         self._root = root
         self._tables = tables
         self._identity = identity
@@ -52,10 +52,10 @@ class Published:
 
     def _there(self, table: str) -> set[str]:
         """Return what is there of a table. It is asked for once: only this pipeline changes it."""
-        place = f"{self._place.url}/{table}"
-        if place not in _known:
-            _known[place] = set(self._place.names(table))
-        return _known[place]
+        backend = f"{self._place.url}/{table}"
+        if backend not in _known:
+            _known[backend] = set(self._place.names(table))
+        return _known[backend]
 
     def _publish(self, name: str) -> None:
         path = self._root / name

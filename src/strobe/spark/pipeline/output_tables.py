@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from strobe.errors import UNREADABLE, MissingComponent, UsageError
 from strobe.spark.log.offsets import POSITION, Offset
-from strobe.spark.pipeline.checkpoint import COMMITS, OFFSETS, last_batch, mend, offset_after
+from strobe.spark.pipeline.checkpoint import COMMITS, OFFSETS, last_batch, offset_after, repair
 from strobe.spark.pipeline.object_store_copy import Published
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.output_schema import Row, to_arrow
@@ -109,7 +109,7 @@ class Outputs:
         try:
             for leftover in (self.root / UNFINISHED).iterdir():
                 leftover.unlink(missing_ok=True)
-            mend(self.checkpoint)
+            repair(self.checkpoint)
             for table in TABLES:
                 if not (path := self.root / table / "columns.parquet").exists():
                     self._create(path, partial(pq.write_table, to_arrow(table, [])))

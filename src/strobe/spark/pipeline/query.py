@@ -24,15 +24,15 @@ from strobe.spark.log.snapshot_reader import marked, new_marker, unavailable_rea
 from strobe.spark.log.spark_errors import is_disk_full
 from strobe.spark.pipeline import commit_source as source
 from strobe.spark.pipeline.alerts import AlertHooks
-from strobe.spark.pipeline.batch import OnStep, Plan, judge
+from strobe.spark.pipeline.batch import BatchPlan, OnStep, judge
 from strobe.spark.pipeline.commit_source import CommitsSource
 from strobe.spark.pipeline.invariants import Invariant, check_invariants, problem_of
 from strobe.spark.pipeline.output_tables import Outputs
-from strobe.spark.session.shipping import Carried, carried, is_remote, is_shipped, require_on_workers
+from strobe.spark.session.shipping import ShipsPackages, carried, is_remote, is_shipped, require_on_workers
 from strobe.spark.tables.by_position import tasks_max
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.header import read_header
-from strobe.storage.files.urls import canonical_url, place_at
+from strobe.storage.files.urls import backend_at, canonical_url
 
 SNAPSHOTS_PER_BATCH = 2000
 LOOK_EVERY_S = 0.2
@@ -44,7 +44,7 @@ TRIES_ONCE = 5
 """With `once`, so many tries without any success are enough."""
 
 
-class CarriedCommits(Carried, CommitsSource):
+class CarriedCommits(ShipsPackages, CommitsSource):
     """The commits of a store where nothing of Strobe is installed."""
 
 
@@ -61,20 +61,20 @@ class Options(NamedTuple):
     """For an invariant each time it is asked about some snapshots; None: as long as it takes."""
 
 
-def identity_of(place: Place, *, once: bool) -> str | None:
-    """Return the identity of the store at `place`; None where there is none yet, unless it is wanted `once` and now.
+def identity_of(backend: StorageBackend, *, once: bool) -> str | None:
+    """Return the identity of the store at `backend`; None where there is none yet, unless it is wanted `once` and now.
 
     Raise StoreError where waiting for it is of no use.
     """
     try:
-        return read_header(place).store
+        return read_header(backend).store
     except StoreError as error:
-        if once or not isinstance(error, StoreMissing) or place.unusable(creating=True):
+        if once or not isinstance(error, StoreMissing) or backend.unusable(creating=True):
             raise
         return None
 
 
-class Watch:
+class PipelineObserver:
     """Told of what happens while a pipeline runs; says whether it should stop. This one says nothing."""
 
     def look(self) -> bool:
@@ -100,9 +100,9 @@ class Pipeline:
         self._head: LogHead | None = None
         self._look_again_s = 0.0
 
-    def run(self, *, once: bool = False, watch: Watch | None = None) -> None:
+    def run(self, *, once: bool = False, watch: PipelineObserver | None = None) -> None:
         """Judge what is committed, and with `once` no more than that; else until `watch` says so."""
-        watch = watch or Watch()
+        watch = watch or PipelineObserver()
         check_invariants(self.spark, self.options.invariants, self._examination("").checks)
         if self.options.signers is not None:
             require_on_workers(self.spark, "cryptography", "signatures are checked with")
@@ -121,11 +121,11 @@ class Pipeline:
         options = self.options
         return Examination(self.url, store_id, options.drift_window, options.signers, options.predicates)
 
-    def _wait_for_store(self, once: bool, watch: Watch) -> str | None:
+    def _wait_for_store(self, once: bool, watch: PipelineObserver) -> str | None:
         """Return the identity of the store, when there is one; None where `watch` wants to stop before."""
-        place = place_at(self.url)
+        backend = backend_at(self.url)
         told = False
-        while (store_id := identity_of(place, once=once)) is None:
+        while (store_id := identity_of(backend, once=once)) is None:
             if not told:
                 watch.trouble(f"store {self.url} does not exist yet; waiting for it")
             told = True
@@ -134,7 +134,7 @@ class Pipeline:
             time.sleep(LOOK_EVERY_S)
         return store_id
 
-    def _follow(self, store_id: str, once: bool, watch: Watch) -> bool:
+    def _follow(self, store_id: str, once: bool, watch: PipelineObserver) -> bool:
         """Run one query; return whether the pipeline is done, rather than in trouble."""
         self._stopping.clear()
         noted_before = self.outputs.last_noted()
@@ -158,7 +158,7 @@ class Pipeline:
             if query is not None:
                 self._stop(query, watch)
 
-    def _stop(self, query: Any, watch: Watch) -> None:
+    def _stop(self, query: Any, watch: PipelineObserver) -> None:
         # That cancels what runs, and what is cancelled must not be taken for an invariant that fails.
         self._stopping.set()
         try:
@@ -173,7 +173,7 @@ class Pipeline:
         """How many snapshots are known to be committed since those that were judged before this run."""
         return self._head.committed if self._head is not None else 0
 
-    def _look_at_log(self, store_id: str, watch: Watch) -> None:
+    def _look_at_log(self, store_id: str, watch: PipelineObserver) -> None:
         """Tell why the log cannot be read: to the stream, that is a store in which nothing is new."""
         if time.monotonic() < self._look_again_s:
             return
@@ -188,7 +188,7 @@ class Pipeline:
     def _start(self, store_id: str, once: bool) -> Any:
         options = self.options
         examination = self._examination(store_id)
-        plan = Plan(self.outputs.to, examination, options.invariants, options.alerts, options.invariant_timeout_s)
+        plan = BatchPlan(self.outputs.to, examination, options.invariants, options.alerts, options.invariant_timeout_s)
         on_step, marker = self.on_step, self._marker
 
         # Behind a Connect server, judging is in another process, which ends with the query.
@@ -214,7 +214,7 @@ class Pipeline:
         writer = commits.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
 
-    def _tell(self, error: PySparkException, once: bool, watch: Watch) -> None:
+    def _tell(self, error: PySparkException, once: bool, watch: PipelineObserver) -> None:
         """Say what went wrong; raise it where trying again is of no use."""
         known = unavailable_reason(error, self._marker)
         if known is None and is_disk_full(error):
@@ -224,7 +224,7 @@ class Pipeline:
             raise MissingComponent(f"the pipeline cannot go on: {reason}") from error
         watch.trouble(f"{reason}; trying again")
 
-    def _pause(self, watch: Watch) -> bool:
+    def _pause(self, watch: PipelineObserver) -> bool:
         until_s = time.monotonic() + PAUSES_S[min(self._failures, len(PAUSES_S)) - 1]
         while time.monotonic() < until_s:
             if watch.look():

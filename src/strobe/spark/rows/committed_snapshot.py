@@ -12,7 +12,7 @@ from strobe.protocol.values.frames import InFlight
 from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import BlobRef, Manifest, ProcessRecord, Section
 from strobe.protocol.values.view import View
-from strobe.spark.rows.frontier_arrays import End, Ends
+from strobe.spark.rows.frontier_arrays import End, FrontierArrays
 from strobe.spark.rows.view_columns import view_columns
 from strobe.storage.content.blobs import blob_name
 from strobe.storage.content.frames_blob import RECORD, unpack_frames
@@ -36,7 +36,7 @@ _frame_counts = OncePerObject(_count_frames)
 _no_frames = OncePerObject(_unpack_nothing)
 
 
-class Recorded:
+class ProcessPart:
     """What one process has recorded, and what it says of itself; `in_flight` counts frames."""
 
     __slots__ = ("by", "in_flight", "received", "sent", "snapshot", "view")
@@ -71,15 +71,15 @@ class CommittedSnapshot(Protocol):
     @property
     def in_flight_bytes(self) -> int: ...
     @property
-    def sent(self) -> Ends:
+    def sent(self) -> FrontierArrays:
         """What the senders of the channels recorded."""
 
     @property
-    def received(self) -> Ends:
+    def received(self) -> FrontierArrays:
         """What the receivers of the channels recorded."""
 
     @property
-    def recorded(self) -> dict[str, Recorded]:
+    def recorded(self) -> dict[str, ProcessPart]:
         """What each process recorded, by the process that the snapshot says it is of."""
 
     def positions(self) -> Iterator[tuple[str, int]]:
@@ -104,17 +104,19 @@ class _WithEnds:
     view: View
 
     @cached_property
-    def recorded(self) -> dict[str, Recorded]:
+    def recorded(self) -> dict[str, ProcessPart]:
         raise NotImplementedError
 
     @cached_property
-    def sent(self) -> Ends:
-        return Ends({process: part.sent for process, part in self.recorded.items()}, view_columns[self.view].senders)
+    def sent(self) -> FrontierArrays:
+        return FrontierArrays(
+            {process: part.sent for process, part in self.recorded.items()}, view_columns[self.view].senders
+        )
 
     @cached_property
-    def received(self) -> Ends:
+    def received(self) -> FrontierArrays:
         parts = {process: part.received for process, part in self.recorded.items()}
-        return Ends(parts, view_columns[self.view].receivers)
+        return FrontierArrays(parts, view_columns[self.view].receivers)
 
 
 class StoredSnapshot(_WithEnds):
@@ -143,9 +145,9 @@ class StoredSnapshot(_WithEnds):
         return sum(section.bytes - RECORD.size * section.frames for section in sections)
 
     @cached_property
-    def recorded(self) -> dict[str, Recorded]:
+    def recorded(self) -> dict[str, ProcessPart]:
         return {
-            process: Recorded(
+            process: ProcessPart(
                 process, self.id, self.view.number, record.sent, record.received, _frame_counts[record.in_flight]
             )
             for process, record in self.manifest.processes.items()
@@ -198,9 +200,9 @@ class SnapshotInMemory(_WithEnds):
         self._snapshot, self._fragments = snapshot, snapshot.fragments
 
     @cached_property
-    def recorded(self) -> dict[str, Recorded]:
+    def recorded(self) -> dict[str, ProcessPart]:
         return {
-            process: Recorded(
+            process: ProcessPart(
                 fragment.process,
                 str(fragment.snapshot),
                 fragment.view,

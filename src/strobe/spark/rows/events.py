@@ -19,7 +19,7 @@ from strobe.spark.schema import columns as c
 from strobe.spark.schema.arrow import arrow_schema
 from strobe.storage.files.header import read_header
 from strobe.storage.files.layout import HEADER, RUN
-from strobe.storage.files.urls import is_object_url, place_at
+from strobe.storage.files.urls import backend_at, is_object_url
 
 BATCH_LINES_MAX = 20_000
 _KINDS = ("send", "receive", "internal", "record")
@@ -34,7 +34,7 @@ def traces_at(url: str | Path) -> list[Path]:
     An object store has none in it: those of the programs that use it are on their machines, and are given by path.
     """
     if is_object_url(url):
-        read_header(place_at(url))  # it says so where there is no store
+        read_header(backend_at(url))  # it says so where there is no store
         return []
     path = Path(url)
     of_store = (path / HEADER).exists()

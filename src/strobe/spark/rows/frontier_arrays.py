@@ -37,7 +37,7 @@ Wanted = list[tuple[str, str]]
 """The channels of a view, each with the process at one side of it."""
 
 
-class Names:
+class RecordedChannels:
     """Which processes recorded which channels, and where those lie that are `wanted`: -1 where they do not."""
 
     def __init__(self, parts: Parts, wanted: Wanted) -> None:
@@ -67,7 +67,7 @@ class Names:
         return self._layout.read(encoded)
 
 
-class Ends:
+class FrontierArrays:
     """The ends in `parts`, one process after the other: their `counts`, and their hashes."""
 
     def __init__(self, parts: Parts, wanted: Wanted) -> None:
@@ -96,16 +96,16 @@ class Ends:
         return [] if self._table is None else list(self._table)
 
 
-_known: dict[int, Names] = {}
+_known: dict[int, RecordedChannels] = {}
 
 
-def _names(parts: Parts, wanted: Wanted) -> Names:
+def _names(parts: Parts, wanted: Wanted) -> RecordedChannels:
     known = _known.get(id(wanted))
     if known is not None and known.wanted is wanted and known.are_of(parts):
         return known
     if len(_known) >= _KNOWN_MAX:
         _known.clear()
-    found = _known[id(wanted)] = Names(parts, wanted)
+    found = _known[id(wanted)] = RecordedChannels(parts, wanted)
     return found
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strobe.spark.rows.committed_snapshot import CommittedSnapshot
-from strobe.spark.rows.frontier_arrays import End, Ends, Names, hash_bytes
+from strobe.spark.rows.frontier_arrays import End, FrontierArrays, RecordedChannels, hash_bytes
 from strobe.spark.rows.view_columns import ViewColumns, view_columns
 from strobe.spark.schema.arrow import Chunks, Rows
 
@@ -31,7 +31,7 @@ def frontier_details(snapshot: CommittedSnapshot) -> Rows:
     if view.senders:
         in_flight = {name: part.in_flight for name, part in snapshot.recorded.items()}
         frames = list(chain.from_iterable(part.values() for part in in_flight.values()))
-        in_order = _numbers(np.array(frames, np.int64), Names(in_flight, view.receivers))
+        in_order = _numbers(np.array(frames, np.int64), RecordedChannels(in_flight, view.receivers))
         details = [in_order, view.source, view.target, view.incarnation, view.hash, view.unused_hash]
         yield _frontiers(snapshot, view) + details, 0
 
@@ -43,13 +43,13 @@ def _frontiers(snapshot: CommittedSnapshot, view: ViewColumns) -> Chunks:
     return columns
 
 
-def _numbers(numbers: npt.NDArray[Any], names: Names) -> pa.Array:
+def _numbers(numbers: npt.NDArray[Any], names: RecordedChannels) -> pa.Array:
     if names.all_there:
         return pa.array(numbers[names.places], pa.int64())
     return pa.array(_in_order(numbers.tolist(), names), pa.int64())
 
 
-def _hashes(ends: Ends) -> pa.Array:
+def _hashes(ends: FrontierArrays) -> pa.Array:
     table = ends.hash_table() if ends.names.all_there else None
     if table is None:
         return pa.array(_in_order(ends.hashes(), ends.names), pa.binary())
@@ -58,7 +58,7 @@ def _hashes(ends: Ends) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(table), [None, pa.py_buffer(offsets), pa.py_buffer(table)])
 
 
-def _in_order(values: list[Any], names: Names) -> list[Any]:
+def _in_order(values: list[Any], names: RecordedChannels) -> list[Any]:
     return [None if place < 0 else values[place] for place in names.places]
 
 

@@ -76,7 +76,7 @@ def require_on_workers(spark: SparkSession, package: str, purpose: str) -> None:
         raise MissingComponent(f"the Python of the workers has no {package!r}, which {purpose}; install it there")
 
 
-class Carried:
+class ShipsPackages:
     """What makes a data source bring its packages along: the process that plans a stream is not given them."""
 
     def __reduce__(self) -> tuple[Any, ...]:

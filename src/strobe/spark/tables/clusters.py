@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from strobe.errors import MissingExtra, TransportError, UsageError
 from strobe.spark.session.embedded import STREAMING, local_session, start
 from strobe.spark.session.java import require_java
-from strobe.spark.session.shipping import Carried, ship
+from strobe.spark.session.shipping import ShipsPackages, ship
 from strobe.spark.tables.data_source import StrobeSource
 
 MASTER_PORT, CONNECT_PORT = 7077, 15002
@@ -27,7 +27,7 @@ REACH_TIMEOUT_S = 10.0
 SHUFFLE_PARTITIONS = 16
 
 
-class CarriedSource(Carried, StrobeSource):
+class CarriedSource(ShipsPackages, StrobeSource):
     """`format("strobe")` where nothing of Strobe is installed."""
 
 

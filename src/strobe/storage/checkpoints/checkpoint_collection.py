@@ -17,42 +17,42 @@ from strobe.storage.checkpoints.checkpoint_files import (
     newest_first,
     usable,
 )
-from strobe.storage.checkpoints.commit_segments import COMMITS, DETAILS, Segment, segment_end, segment_name
-from strobe.storage.files.backend import Place
+from strobe.storage.checkpoints.commit_segments import COMMITS, DETAILS, CommitSegment, segment_end, segment_name
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import CHECKPOINTS
 
 KEPT = 2
 
 
-def kept(place: Place, header: str) -> list[Loaded]:
+def kept(backend: StorageBackend, header: str) -> list[Loaded]:
     """Return the newest two checkpoints that are whole in every file, newest first; fewer: there are no more."""
     found: list[Loaded] = []
-    for loaded in usable(place, header, partial(manifest_at, place), []):
+    for loaded in usable(backend, header, partial(manifest_at, backend), []):
         is_another = not found or loaded.checkpoint.position < found[0].checkpoint.position
-        if is_another and _is_whole(place, loaded.checkpoint):
+        if is_another and _is_whole(backend, loaded.checkpoint):
             found.append(loaded)
         if len(found) == KEPT:
             break
     return found
 
 
-def superfluous(place: Place, header: str) -> list[str]:
+def superfluous(backend: StorageBackend, header: str) -> list[str]:
     """Return the names of checkpoints and segments that nobody needs any more."""
-    if len(newest_first(place)) <= KEPT:
+    if len(newest_first(backend)) <= KEPT:
         return []
-    found = kept(place, header)
+    found = kept(backend, header)
     if len(found) < KEPT:
         return []
     needed = {name for loaded in found for name in _segments(loaded.checkpoint)}
-    return list(_older(place, found[-1].checkpoint.position, needed))
+    return list(_older(backend, found[-1].checkpoint.position, needed))
 
 
-def _is_whole(place: Place, checkpoint: Checkpoint) -> bool:
+def _is_whole(backend: StorageBackend, checkpoint: Checkpoint) -> bool:
     """Tell whether also the segments are whole that only say what was removed."""
     try:
         for ref in checkpoint.segments:
             if not ref.live:
-                Segment(place, ref, partial(manifest_at, place))
+                CommitSegment(backend, ref, partial(manifest_at, backend))
     except StoreCorrupt:
         return False
     return True
@@ -64,8 +64,8 @@ def _segments(checkpoint: Checkpoint) -> Iterator[str]:
         yield segment_name(ref.start, ref.end, ref.details, DETAILS)
 
 
-def _older(place: Place, position: int, needed: set[str]) -> Iterator[str]:
-    for name in place.names(CHECKPOINTS):
+def _older(backend: StorageBackend, position: int, needed: set[str]) -> Iterator[str]:
+    for name in backend.names(CHECKPOINTS):
         at, end = checkpoint_position(name), segment_end(name)
         full = f"{CHECKPOINTS}/{name}"
         if (at is not None and at < position) or (end is not None and end <= position and full not in needed):

@@ -18,12 +18,12 @@ from strobe.names import Name
 from strobe.protocol.coordinator.memory import Memory, check_memory
 from strobe.protocol.values.bounds import Count, Digest, ViewNumber
 from strobe.protocol.values.log_entries import Commit, Departure, EntryRef, Manifest
-from strobe.storage.checkpoints.commit_segments import Segment, SegmentRef, logger
+from strobe.storage.checkpoints.commit_segments import CommitSegment, SegmentRef, logger
 from strobe.storage.checkpoints.folded_log import Folded
 from strobe.storage.checkpoints.segment_ranges import check_stretches
 from strobe.storage.entries.log_file import decode_entry, entry_name
 from strobe.storage.entries.log_state import ReadManifest
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import UNSEALED, check_seal, seal
 from strobe.storage.files.layout import CHECKPOINTS
 
@@ -76,7 +76,7 @@ class Loaded(msgspec.Struct, frozen=True):
     """A checkpoint that is whole, with the segments that have commits which are not removed."""
 
     checkpoint: Checkpoint
-    segments: list[Segment]
+    segments: list[CommitSegment]
 
 
 def checkpoint_name(position: int, digest: str) -> str:
@@ -98,73 +98,73 @@ def encode_checkpoint(checkpoint: Checkpoint) -> tuple[str, bytes]:
     return checkpoint_name(checkpoint.position, digest), raw
 
 
-def read_checkpoint(place: Place, name: str, header: str) -> Checkpoint:
+def read_checkpoint(backend: StorageBackend, name: str, header: str) -> Checkpoint:
     """Return the checkpoint `name`; raise StoreCorrupt if it is damaged, or of another store."""
-    raw = place.read(name)
+    raw = backend.read(name)
     if raw is None:
-        raise StoreCorrupt(place.url, name, "is missing")
-    digest = check_seal(raw, place.url, name)
+        raise StoreCorrupt(backend.url, name, "is missing")
+    digest = check_seal(raw, backend.url, name)
     try:
         checkpoint = _decoder.decode(raw)
         checkpoint.check()
     except (*UNREADABLE, ValueError, UsageError) as error:
-        raise StoreCorrupt(place.url, name, f"its checksum holds, but it cannot be read ({error})") from error
+        raise StoreCorrupt(backend.url, name, f"its checksum holds, but it cannot be read ({error})") from error
     if name != checkpoint_name(checkpoint.position, digest):
-        raise StoreCorrupt(place.url, name, "was renamed")
+        raise StoreCorrupt(backend.url, name, "was renamed")
     if checkpoint.header != header:
-        raise StoreCorrupt(place.url, name, "is of another store")
+        raise StoreCorrupt(backend.url, name, "is of another store")
     return checkpoint
 
 
-def read_commit(place: Place, position: int) -> tuple[Commit, str]:
+def read_commit(backend: StorageBackend, position: int) -> tuple[Commit, str]:
     """Return the commit at `position`, verified by itself, and its checksum."""
     name = entry_name(position)
-    raw = place.read(name)
+    raw = backend.read(name)
     if raw is None:
-        raise StoreCorrupt(place.url, name, "is missing; restore it from a copy of the store")
-    entry, checksum, _ = decode_entry(raw, place.url, position, None)
+        raise StoreCorrupt(backend.url, name, "is missing; restore it from a copy of the store")
+    entry, checksum, _ = decode_entry(raw, backend.url, position, None)
     if not isinstance(entry, Commit):
-        raise StoreCorrupt(place.url, name, "is no commit: it was replaced")
+        raise StoreCorrupt(backend.url, name, "is no commit: it was replaced")
     return entry, checksum
 
 
-def manifest_at(place: Place, position: int) -> Manifest:
+def manifest_at(backend: StorageBackend, position: int) -> Manifest:
     """Return what the commit at `position` says."""
-    return read_commit(place, position)[0].manifest
+    return read_commit(backend, position)[0].manifest
 
 
-def newest_first(place: Place) -> list[str]:
+def newest_first(backend: StorageBackend) -> list[str]:
     """Return the names of the checkpoints that are there."""
-    names = place.names(CHECKPOINTS)
+    names = backend.names(CHECKPOINTS)
     return [f"{CHECKPOINTS}/{name}" for name in reversed(names) if checkpoint_position(name) is not None]
 
 
-def usable(place: Place, header: str, read_manifest: ReadManifest, problems: list[str]) -> Iterator[Loaded]:
+def usable(backend: StorageBackend, header: str, read_manifest: ReadManifest, problems: list[str]) -> Iterator[Loaded]:
     """Yield the checkpoints that are whole and fit the log, newest first; `problems` gets why others do not.
 
     A collector may remove those that were listed, after newer ones were written. So the names are listed again until
     there are no others.
     """
     seen: set[str] = set()
-    while names := [name for name in newest_first(place) if name not in seen]:
+    while names := [name for name in newest_first(backend) if name not in seen]:
         seen.update(names)
         for name in names:
             try:
-                loaded = load(place, read_checkpoint(place, name, header), name, read_manifest)
+                loaded = load(backend, read_checkpoint(backend, name, header), name, read_manifest)
             except StoreCorrupt as error:
                 problems.append(error.problem)
-                if place.size(name) is not None:  # else a collector has removed it since it was listed
-                    logger.warning("store %s: a checkpoint cannot be used: %s", place.url, error.problem)
+                if backend.size(name) is not None:  # else a collector has removed it since it was listed
+                    logger.warning("store %s: a checkpoint cannot be used: %s", backend.url, error.problem)
             else:
                 yield loaded
 
 
-def load(place: Place, checkpoint: Checkpoint, name: str, read_manifest: ReadManifest) -> Loaded:
+def load(backend: StorageBackend, checkpoint: Checkpoint, name: str, read_manifest: ReadManifest) -> Loaded:
     """Return the checkpoint with its segments; raise StoreCorrupt if one is damaged, or the log is another."""
-    _check_fit(place, checkpoint, name)
+    _check_fit(backend, checkpoint, name)
     removed = checkpoint.fold.removed_ids()
     committed: set[str] = set()
-    segments = [Segment(place, ref, read_manifest) for ref in checkpoint.segments if ref.live]
+    segments = [CommitSegment(backend, ref, read_manifest) for ref in checkpoint.segments if ref.live]
     for segment in segments:
         segment.remove(removed)
         committed.update(segment.commits.snapshots)
@@ -174,14 +174,14 @@ def load(place: Place, checkpoint: Checkpoint, name: str, read_manifest: ReadMan
             raise ValueError("a snapshot is complete twice")
         checkpoint.fold.check_commits(committed)
     except ValueError as error:
-        raise StoreCorrupt(place.url, name, f"its checksum holds, but it cannot be read ({error})") from error
+        raise StoreCorrupt(backend.url, name, f"its checksum holds, but it cannot be read ({error})") from error
     return Loaded(checkpoint, segments)
 
 
-def _check_fit(place: Place, checkpoint: Checkpoint, name: str) -> None:
+def _check_fit(backend: StorageBackend, checkpoint: Checkpoint, name: str) -> None:
     before = entry_name(checkpoint.position - 1)
-    raw = place.read(before)
+    raw = backend.read(before)
     if raw is None:
-        raise StoreCorrupt(place.url, name, f"is beyond the end of the log: {before} is missing")
-    if check_seal(raw, place.url, before) != checkpoint.previous:
-        raise StoreCorrupt(place.url, name, f"does not follow {before}: one of the two was replaced")
+        raise StoreCorrupt(backend.url, name, f"is beyond the end of the log: {before} is missing")
+    if check_seal(raw, backend.url, before) != checkpoint.previous:
+        raise StoreCorrupt(backend.url, name, f"does not follow {before}: one of the two was replaced")

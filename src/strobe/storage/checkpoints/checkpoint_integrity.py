@@ -13,10 +13,10 @@ from strobe.storage.checkpoints.checkpoint_files import (
     newest_first,
     read_checkpoint,
 )
-from strobe.storage.checkpoints.checkpoint_writer import Checkpointer, Taken
-from strobe.storage.checkpoints.commit_segments import Segment, check_details, segment_digest
+from strobe.storage.checkpoints.checkpoint_writer import Checkpointer, LogPosition
+from strobe.storage.checkpoints.commit_segments import CommitSegment, check_details, segment_digest
 from strobe.storage.entries.log_state import LogState
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import CHECKPOINTS
 
 Found = Callable[[str, StoreError], None]
@@ -29,8 +29,8 @@ class Recomputed:
     Entries that were removed are not needed if it begins with a checkpoint that stands for them, `start`.
     """
 
-    def __init__(self, place: Place, header: str, found: Found, start: Loaded | None = None) -> None:
-        self._place = place
+    def __init__(self, backend: StorageBackend, header: str, found: Found, start: Loaded | None = None) -> None:
+        self._backend = backend
         self._found = found
         self._wanted: dict[int, list[tuple[str, Checkpoint]]] = {}
         self._makers: dict[int, Checkpointer] = {}
@@ -38,16 +38,16 @@ class Recomputed:
         for segment in start.segments if start is not None else ():
             columns = segment.commits
             self._commits |= zip(columns.positions, (one.hex() for one in columns.checksums), strict=True)
-        for name, checkpoint in _sound(place, header, found):
+        for name, checkpoint in _sound(backend, header, found):
             every = checkpoint.every
             if start is not None and every != start.checkpoint.every:
                 continue  # it has other segments
             self._wanted.setdefault(checkpoint.position, []).append((name, checkpoint))
             if every not in self._makers:
-                self._makers[every] = Checkpointer(place, header, _unread, self._ref, every)
+                self._makers[every] = Checkpointer(backend, header, _unread, self._ref, every)
                 self._makers[every].begin(start, 0)
 
-    def take(self, position: int, entry: ReadEntry, taken: Taken, state: LogState) -> None:
+    def take(self, position: int, entry: ReadEntry, taken: LogPosition, state: LogState) -> None:
         """Have `state` take in the next entry, and look at the checkpoints after it."""
         if isinstance(entry, Commit) and self._makers:
             self._commits[position] = taken.checksum
@@ -59,39 +59,39 @@ class Recomputed:
             maker = self._makers[checkpoint.every]
             if maker.make(maker.freeze(position + 1, taken, state)).name != name:
                 problem = "is not what the entries before it come to; remove it, and another one will be written"
-                self._found(name, StoreCorrupt(self._place.url, name, problem))
+                self._found(name, StoreCorrupt(self._backend.url, name, problem))
 
     def _ref(self, position: int) -> EntryRef:
         return EntryRef(position, self._commits[position])
 
 
-def _sound(place: Place, header: str, found: Found) -> Iterator[tuple[str, Checkpoint]]:
+def _sound(backend: StorageBackend, header: str, found: Found) -> Iterator[tuple[str, Checkpoint]]:
     """Yield the checkpoints that are whole; report what is wrong with others, unless they have just been removed."""
-    for name in newest_first(place):
+    for name in newest_first(backend):
         try:
-            checkpoint = read_checkpoint(place, name, header)
+            checkpoint = read_checkpoint(backend, name, header)
             for ref in checkpoint.segments:
-                check_details(Segment(place, ref, _unread))
+                check_details(CommitSegment(backend, ref, _unread))
         except StoreCorrupt as error:
-            if place.size(name) is not None:
+            if backend.size(name) is not None:
                 found(error.place, error)
         else:
             yield name, checkpoint
 
 
-def unreferenced_damage(place: Place, found: Found) -> None:
+def unreferenced_damage(backend: StorageBackend, found: Found) -> None:
     """Report the segments whose bytes are not as they were written, whether or not a checkpoint names them."""
-    for name in place.names(CHECKPOINTS):
+    for name in backend.names(CHECKPOINTS):
         digest = segment_digest(name)
-        raw = place.read(f"{CHECKPOINTS}/{name}") if digest is not None else None
+        raw = backend.read(f"{CHECKPOINTS}/{name}") if digest is not None else None
         if raw is not None and blake3(raw).hexdigest() != digest:
             full = f"{CHECKPOINTS}/{name}"
-            found(full, StoreCorrupt(place.url, full, "its bytes do not match its checksum"))
+            found(full, StoreCorrupt(backend.url, full, "its bytes do not match its checksum"))
 
 
-def unknown_names(place: Place) -> Iterator[str]:
+def unknown_names(backend: StorageBackend) -> Iterator[str]:
     """Yield what lies among the checkpoints and is none of their files."""
-    for name in place.names(CHECKPOINTS):
+    for name in backend.names(CHECKPOINTS):
         if checkpoint_position(name) is None and segment_digest(name) is None:
             yield f"{CHECKPOINTS}/{name}"
 

@@ -17,13 +17,13 @@ from strobe.protocol.coordinator.memory import Memory, reading_brain, recall, re
 from strobe.protocol.coordinator.messages import EntryLogged
 from strobe.protocol.values.log_entries import Commit, EntryRef, EpochStart, ReadEntry, Remove
 from strobe.storage.checkpoints.checkpoint_files import Checkpoint, Loaded, Origin, encode_checkpoint
-from strobe.storage.checkpoints.commit_segments import Row, Segment, SegmentRef, encode_segment
+from strobe.storage.checkpoints.commit_segments import CommitRow, CommitSegment, SegmentRef, encode_segment
 from strobe.storage.checkpoints.folded_log import Folded, fold
 from strobe.storage.checkpoints.removed_entries import is_superseded
 from strobe.storage.checkpoints.segment_ranges import stretches
 from strobe.storage.entries.ended_ids import EndedIds
 from strobe.storage.entries.log_state import LogState, ReadManifest
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import UNSEALED
 from strobe.storage.files.commit_steps import CHECKPOINT_STEPS, CommitStep
 from strobe.storage.files.layout import CHECKPOINTS
@@ -42,7 +42,7 @@ class Coming(msgspec.Struct, frozen=True):
     removes: bool
 
 
-class Taken(msgspec.Struct, frozen=True):
+class LogPosition(msgspec.Struct, frozen=True):
     """What the log has after an entry: the checksum of that, and the term."""
 
     checksum: str
@@ -53,7 +53,7 @@ class Pending(msgspec.Struct, frozen=True):
     """A checkpoint that is to be written: what the entries before `position` come to."""
 
     position: int
-    previous: Taken
+    previous: LogPosition
     fold: Folded
     memory: Memory
     origin: Origin | None
@@ -74,12 +74,12 @@ class Checkpointer:
     """What checkpoints of the log at `place` are made of. `header` is the checksum of strobe.json."""
 
     def __init__(
-        self, place: Place, header: str, read_manifest: ReadManifest, ref: Reference, every: int = EVERY
+        self, backend: StorageBackend, header: str, read_manifest: ReadManifest, ref: Reference, every: int = EVERY
     ) -> None:
         self.every = every
         self.pending: Pending | None = None
         self._not_before = 0
-        self._place = place
+        self._backend = backend
         self._header = header
         self._read_manifest = read_manifest
         self._ref = ref
@@ -87,7 +87,7 @@ class Checkpointer:
         self._origin: Origin | None = None
         # The segments that are written, by their ends; the commits after them; and what was removed since.
         self._segments: dict[tuple[int, int], SegmentRef] = {}
-        self._rows: list[Row] = []
+        self._rows: list[CommitRow] = []
         self._removed_at: dict[str, int] = {}
 
     def begin(self, loaded: Loaded | None, end: int) -> None:
@@ -105,7 +105,7 @@ class Checkpointer:
         removes = isinstance(entry, Remove) and entry.snapshot in state.committed and entry.snapshot not in state.pinned
         return Coming(entry, origin_of(entry, state, self._ref), removes)
 
-    def take(self, position: int, coming: Coming, taken: Taken, state: LogState) -> None:
+    def take(self, position: int, coming: Coming, taken: LogPosition, state: LogState) -> None:
         """The entry at `position` was taken in by `state`."""
         entry, origin = coming.entry, coming.origin
         if isinstance(entry, EpochStart) and entry.epoch > self._brain.epoch:
@@ -115,7 +115,7 @@ class Checkpointer:
         if isinstance(entry, Commit):
             complete = state.committed.get(entry.snapshot)
             if complete is not None and complete.position == position:
-                self._rows.append(Row.of(position, entry.snapshot, taken.checksum, entry.at_us, entry.manifest))
+                self._rows.append(CommitRow.of(position, entry.snapshot, taken.checksum, entry.at_us, entry.manifest))
         elif isinstance(entry, Remove) and coming.removes:
             self._removed_at[entry.snapshot] = position
         # After an entry that was fenced off, the chain begins again: there is nothing to begin with.
@@ -125,18 +125,18 @@ class Checkpointer:
 
     def write(self) -> str | None:
         """Write the checkpoint that is pending, if one is, and return its name. StoreError: it could not be written."""
-        if self.pending is not None and is_superseded(self._place, self.pending.position):
+        if self.pending is not None and is_superseded(self._backend, self.pending.position):
             self.pending = None  # newer ones are there, and this one might be removed with the entries before it
         if self.pending is None:
             return None
         made = self.make(self.pending)
-        self._place.make_directory(CHECKPOINTS)
+        self._backend.make_directory(CHECKPOINTS)
         for name, raw in made.segments.items():
-            self._place.create(name, [raw], CHECKPOINT_STEPS)
-        self._place.sync_directory(CHECKPOINTS)
-        self._place.create(made.name, [made.document], CHECKPOINT_STEPS)
-        self._place.sync_directory(CHECKPOINTS)
-        self._place.step(CommitStep.CHECKPOINT_DURABLE, made.name)
+            self._backend.create(name, [raw], CHECKPOINT_STEPS)
+        self._backend.sync_directory(CHECKPOINTS)
+        self._backend.create(made.name, [made.document], CHECKPOINT_STEPS)
+        self._backend.sync_directory(CHECKPOINTS)
+        self._backend.step(CommitStep.CHECKPOINT_DURABLE, made.name)
         self._written(self.pending.position, made.refs)
         return made.name
 
@@ -166,7 +166,7 @@ class Checkpointer:
         )
         return Made(segments, *encode_checkpoint(checkpoint), tuple(refs))
 
-    def freeze(self, position: int, previous: Taken, state: LogState) -> Pending:
+    def freeze(self, position: int, previous: LogPosition, state: LogState) -> Pending:
         """Return what a checkpoint at `position` is made of, now that the entry before it was taken in."""
         return Pending(
             position,
@@ -184,17 +184,17 @@ class Checkpointer:
         self._rows = [row for row in self._rows if row.position >= position]
         self._removed_at = {name: at for name, at in self._removed_at.items() if at >= position}
 
-    def _gather(self, start: int, end: int, pending: Pending) -> Iterator[Row]:
+    def _gather(self, start: int, end: int, pending: Pending) -> Iterator[CommitRow]:
         """Yield the commits of a stretch, in order, as they are to be kept after it."""
         for ref in sorted(self._segments.values(), key=lambda ref: ref.start):
             if start <= ref.start and ref.end <= end:
-                for row in Segment(self._place, ref, self._read_manifest).rows():
+                for row in CommitSegment(self._backend, ref, self._read_manifest).rows():
                     yield self._kept(row, end, pending)
         for row in self._rows:
             if start <= row.position < end:
                 yield self._kept(row, end, pending)
 
-    def _kept(self, row: Row, end: int, pending: Pending) -> Row:
+    def _kept(self, row: CommitRow, end: int, pending: Pending) -> CommitRow:
         removed = row.snapshot in pending.removed and self._removed_at.get(row.snapshot, -1) < end
         return row.without_details() if removed else row
 

@@ -25,7 +25,7 @@ from strobe.protocol.values.log_entries import Manifest
 from strobe.storage.content.manifests import blobs_of
 from strobe.storage.content.summaries import Summary, summarize, total
 from strobe.storage.entries.log_state import ReadManifest, blob_key, blob_keys
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import CHECKPOINTS
 
 COMMITS, DETAILS = "commits", "details"
@@ -49,7 +49,7 @@ class SegmentRef(msgspec.Struct, frozen=True):
     details: Digest
 
 
-class Row(msgspec.Struct, frozen=True):
+class CommitRow(msgspec.Struct, frozen=True):
     """A commit that took effect. One that was removed has neither blobs nor a summary any more."""
 
     position: int
@@ -62,7 +62,7 @@ class Row(msgspec.Struct, frozen=True):
     summary: Summary | None = None
 
     @classmethod
-    def of(cls, position: int, snapshot: str, checksum: str, at_us: int, manifest: Manifest) -> "Row":
+    def of(cls, position: int, snapshot: str, checksum: str, at_us: int, manifest: Manifest) -> "CommitRow":
         refs = list(blobs_of(manifest))
         return cls(
             position,
@@ -75,8 +75,8 @@ class Row(msgspec.Struct, frozen=True):
             summarize(manifest),
         )
 
-    def without_details(self) -> "Row":
-        return Row(self.position, self.snapshot)
+    def without_details(self) -> "CommitRow":
+        return CommitRow(self.position, self.snapshot)
 
 
 class CommitColumns(msgspec.Struct, frozen=True, array_like=True):
@@ -145,7 +145,9 @@ def segment_digest(name: str) -> str | None:
     return match[3] if match else None
 
 
-def encode_segment(start: int, end: int, live_at: int, rows: Sequence[Row]) -> tuple[SegmentRef, dict[str, bytes]]:
+def encode_segment(
+    start: int, end: int, live_at: int, rows: Sequence[CommitRow]
+) -> tuple[SegmentRef, dict[str, bytes]]:
     """Return a segment of which `live_at` commits are not removed at the checkpoint, and its two files, by name."""
     live = [row for row in rows if row.summary is not None]
     removed = [row for row in rows if row.summary is None]
@@ -169,23 +171,23 @@ def encode_segment(start: int, end: int, live_at: int, rows: Sequence[Row]) -> t
     return ref, {segment_name(start, end, digests[kind], kind): raw for kind, raw in encoded.items()}
 
 
-def _blobs_once(rows: Sequence[Row]) -> Iterator[Blobs | None]:
+def _blobs_once(rows: Sequence[CommitRow]) -> Iterator[Blobs | None]:
     before: Blobs | None = None
     for row in rows:
         yield None if row.blobs == before else row.blobs
         before = row.blobs
 
 
-class Segment:
+class CommitSegment:
     """A segment that was read. It is for one thread at a time."""
 
-    def __init__(self, place: Place, ref: SegmentRef, read_manifest: ReadManifest) -> None:
+    def __init__(self, backend: StorageBackend, ref: SegmentRef, read_manifest: ReadManifest) -> None:
         self.ref = ref
-        self._place = place
+        self._backend = backend
         self._read_manifest = read_manifest
         self.removed_since: list[str] = []
         self.name = segment_name(ref.start, ref.end, ref.commits, COMMITS)
-        self.commits: CommitColumns = _read(place, self.name, ref.commits, _decode_commits, ref)
+        self.commits: CommitColumns = _read(backend, self.name, ref.commits, _decode_commits, ref)
 
     def remove(self, removed: Container[str]) -> None:
         """Note which commits were removed since; StoreCorrupt: the checkpoint says another number of them."""
@@ -193,7 +195,7 @@ class Segment:
         if ref.live < len(commits.positions):
             self.removed_since = [snapshot for snapshot in commits.snapshots if snapshot in removed]
         if ref.live != len(commits.positions) - len(self.removed_since):
-            raise StoreCorrupt(self._place.url, self.name, "has another number of commits than the checkpoint says")
+            raise StoreCorrupt(self._backend.url, self.name, "has another number of commits than the checkpoint says")
 
     def blobs(self, position: int) -> str:
         """Return the keys of the blobs of the commit at `position`, one in a line."""
@@ -207,16 +209,16 @@ class Segment:
     def checksum(self, position: int) -> str:
         return self.commits.checksums[self._at(position)].hex()
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[CommitRow]:
         """Yield all commits, in order. StoreError: its details cannot be read."""
         details = self._read_details()
         columns = self.commits
-        found = [Row(position, snapshot) for position, snapshot in self.removed()]
+        found = [CommitRow(position, snapshot) for position, snapshot in self.removed()]
         blobs: Blobs = ()
         for at, (own, summary) in enumerate(zip(details.blobs, details.summaries, strict=True)):
             blobs = blobs if own is None else own
             found.append(
-                Row(
+                CommitRow(
                     columns.positions[at],
                     columns.snapshots[at],
                     columns.checksums[at],
@@ -259,7 +261,7 @@ class Segment:
     def _read_details(self) -> DetailColumns:
         ref = self.ref
         name = segment_name(ref.start, ref.end, ref.details, DETAILS)
-        return _read(self._place, name, ref.details, _decode_details, self.commits)
+        return _read(self._backend, name, ref.details, _decode_details, self.commits)
 
     def _at(self, position: int) -> int:
         return bisect_left(self.commits.positions, position)
@@ -287,19 +289,21 @@ def _check_lengths(length: int, *columns: Sized) -> None:
         raise ValueError("its columns are not of one length")
 
 
-def _read(place: Place, name: str, digest: str, decode: Callable[[bytes, Whose], Columns], whose: Whose) -> Columns:
-    raw = place.read(name)
+def _read(
+    backend: StorageBackend, name: str, digest: str, decode: Callable[[bytes, Whose], Columns], whose: Whose
+) -> Columns:
+    raw = backend.read(name)
     if raw is None:
-        raise StoreCorrupt(place.url, name, "is missing")
+        raise StoreCorrupt(backend.url, name, "is missing")
     if blake3(raw).hexdigest() != digest:
-        raise StoreCorrupt(place.url, name, "its bytes do not match its checksum")
+        raise StoreCorrupt(backend.url, name, "its bytes do not match its checksum")
     try:
         return decode(raw, whose)
     except (*UNREADABLE, ValueError) as error:
-        raise StoreCorrupt(place.url, name, f"cannot be read ({error})") from error
+        raise StoreCorrupt(backend.url, name, f"cannot be read ({error})") from error
 
 
-def check_details(segment: Segment) -> None:
+def check_details(segment: CommitSegment) -> None:
     """Raise StoreError if the details of a segment are not as they were written."""
     for _ in segment.rows():
         pass

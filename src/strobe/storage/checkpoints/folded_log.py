@@ -10,8 +10,8 @@ from strobe.protocol.values.bounds import Count, PrintedId
 from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import Begin, EpochStart, Term
 from strobe.protocol.values.view import View
-from strobe.storage.checkpoints.commit_segments import Segment
-from strobe.storage.entries.ended_ids import EndedIds, Run
+from strobe.storage.checkpoints.commit_segments import CommitSegment
+from strobe.storage.entries.ended_ids import EndedIds, IdRange
 from strobe.storage.entries.log_state import Committed, LogState, Opened
 
 
@@ -113,7 +113,7 @@ def fold(state: LogState) -> Folded:
     )
 
 
-def unfold(folded: Folded, segments: Iterable[Segment], position: int, state: LogState) -> None:
+def unfold(folded: Folded, segments: Iterable[CommitSegment], position: int, state: LogState) -> None:
     """Bring `state`, which has read nothing yet, to where it is after the entries before `position`."""
     assert state.next_position == 0, "only a new state can begin at a checkpoint"
     state.next_position = position
@@ -132,7 +132,7 @@ def unfold(folded: Folded, segments: Iterable[Segment], position: int, state: Lo
     }
 
 
-def _take_segment(segment: Segment, state: LogState) -> None:
+def _take_segment(segment: CommitSegment, state: LogState) -> None:
     columns, same = segment.commits, (repeat(state.manifests), repeat(""), repeat(segment))
     committed = map(Committed, columns.positions, columns.started_us, columns.at_us, *same)
     state.committed.update(zip(columns.snapshots, committed, strict=True))
@@ -150,5 +150,5 @@ def _runs(ended: EndedIds, reasons: dict[str, int]) -> tuple[EndedRun, ...]:
 def _ended(runs: Iterable[EndedRun], reasons: tuple[str, ...]) -> EndedIds:
     ended = EndedIds()
     for run in runs:
-        ended.add_run(run.epoch, run.initiator, Run(run.first, run.last, reasons[run.reason]))
+        ended.add_run(run.epoch, run.initiator, IdRange(run.first, run.last, reasons[run.reason]))
     return ended

@@ -31,7 +31,7 @@ from strobe.errors import StoreError
 from strobe.storage.checkpoints.checkpoint_collection import KEPT, kept
 from strobe.storage.checkpoints.checkpoint_files import Loaded, checkpoint_position, manifest_at, newest_first, usable
 from strobe.storage.entries.log_file import decode_entry, entry_name, entry_position
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import stated_checksum
 from strobe.storage.files.layout import CHECKPOINTS, LOG
 
@@ -50,70 +50,70 @@ class Required(msgspec.Struct, frozen=True):
     loaded: Loaded | None = None
 
 
-def is_superseded(place: Place, position: int) -> bool:
+def is_superseded(backend: StorageBackend, position: int) -> bool:
     """Tell whether entry `position` may have been removed by now, by the names of the checkpoints alone."""
-    found = {at for name in place.names(CHECKPOINTS) if (at := checkpoint_position(name)) is not None}
+    found = {at for name in backend.names(CHECKPOINTS) if (at := checkpoint_position(name)) is not None}
     # Somebody may have removed a damaged one: the one that is left then counts by itself.
     newest = sorted(found)[-KEPT:]
     return bool(newest) and position < newest[0]
 
 
-def fresher(place: Place, header: str, position: int) -> Loaded | None:
+def fresher(backend: StorageBackend, header: str, position: int) -> Loaded | None:
     """Return a checkpoint beyond `position` if the log must be read on from there: entries before may be removed."""
-    if not is_superseded(place, position):
+    if not is_superseded(backend, position):
         return None
-    loaded = next(usable(place, header, partial(manifest_at, place), []), None)
+    loaded = next(usable(backend, header, partial(manifest_at, backend), []), None)
     return loaded if loaded is not None and loaded.checkpoint.position > position else None
 
 
-def is_untouched(place: Place) -> bool:
+def is_untouched(backend: StorageBackend) -> bool:
     """Tell whether nothing was removed from the log yet: entry 0 is there, and is the one that entry 1 follows.
 
     A writer that was stopped before it could begin the log may have created another entry 0.
     """
-    first, second = place.read(entry_name(0)), place.read(entry_name(1))
+    first, second = backend.read(entry_name(0)), backend.read(entry_name(1))
     if first is None or second is None:
         return False
     try:
-        decode_entry(second, place.url, 1, stated_checksum(first))
+        decode_entry(second, backend.url, 1, stated_checksum(first))
     except StoreError:
         return False
     return True
 
 
-def how_far_removed(place: Place) -> Hashable:
+def how_far_removed(backend: StorageBackend) -> Hashable:
     """Return what differs when entries may have been removed since; one that was found missing may be one of them."""
-    return tuple(newest_first(place)), is_untouched(place)
+    return tuple(newest_first(backend)), is_untouched(backend)
 
 
-def required(place: Place, header: str) -> Required:
+def required(backend: StorageBackend, header: str) -> Required:
     """Return which entries must be there. Others were removed on purpose if they are missing."""
-    if is_untouched(place):
+    if is_untouched(backend):
         return Required()
-    found = kept(place, header)
+    found = kept(backend, header)
     return _required_by(found[-1]) if found else Required()
 
 
-def superfluous_entries(place: Place, header: str) -> dict[str, int]:
+def superfluous_entries(backend: StorageBackend, header: str) -> dict[str, int]:
     """Return the entries that nobody needs any more, with their sizes; entry 0 first."""
-    found = kept(place, header)
+    found = kept(backend, header)
     if len(found) < KEPT:
         return {}
     wanted = _required_by(found[-1])
     doomed: dict[str, int] = {}
-    for name, size in sorted(place.sizes(LOG).items()):
+    for name, size in sorted(backend.sizes(LOG).items()):
         position = entry_position(name)
         if position is not None and position < wanted.start and position not in wanted.needed:
             doomed[entry_name(position)] = size
     return doomed
 
 
-def remove_entries(place: Place, doomed: Collection[str]) -> None:
+def remove_entries(backend: StorageBackend, doomed: Collection[str]) -> None:
     """Remove these entries. StoreError: some may be left; the next collection removes them."""
     if entry_name(0) in doomed:
-        place.remove([entry_name(0)])
-        place.sync_directory(LOG)
-    place.remove(name for name in doomed if name != entry_name(0))
+        backend.remove([entry_name(0)])
+        backend.sync_directory(LOG)
+    backend.remove(name for name in doomed if name != entry_name(0))
 
 
 def _required_by(loaded: Loaded) -> Required:

@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from strobe.errors import StoreCorrupt
 from strobe.protocol.values.log_entries import BlobRef
-from strobe.storage.files.backend import MAPPED_BYTES_MIN, Piece, Place
+from strobe.storage.files.backend import MAPPED_BYTES_MIN, Piece, StorageBackend
 from strobe.storage.files.commit_steps import BLOB_STEPS, CommitStep
 from strobe.storage.files.layout import BLOBS, UNFINISHED
 
@@ -55,8 +55,8 @@ def digest_of(pieces: Sequence[Piece]) -> str:
 class Blobs:
     """The blobs of one store."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, backend: StorageBackend) -> None:
+        self._backend = backend
 
     def write(self, begin: int, pieces: Sequence[Piece], reusable: Mapping[str, BlobRef]) -> BlobRef:
         """Store `pieces` as one blob of the snapshot that began at `begin`; call `sync` when all are written."""
@@ -66,30 +66,30 @@ class Blobs:
         ref = BlobRef(digest_of(pieces), size, begin)
         shared = reusable.get(ref.blake3)
         # A parent's blob that is gone or cut short is not built upon.
-        if shared is not None and self._place.size(blob_name(shared)) == size:
+        if shared is not None and self._backend.size(blob_name(shared)) == size:
             return shared
-        self._place.make_directory(blob_directory(begin))
+        self._backend.make_directory(blob_directory(begin))
         if not self._create(blob_name(ref), _chunks(pieces)):
             self.check_size(ref)  # another process has the same bytes, or this is a second try
         return ref
 
     def _create(self, name: str, chunks: Iterable[Piece]) -> bool:
-        with self._place.faults(name, "write"), closing(self._place.open_unfinished()) as file:
-            self._place.step(BLOB_STEPS.opened, name)
+        with self._backend.faults(name, "write"), closing(self._backend.open_unfinished()) as file:
+            self._backend.step(BLOB_STEPS.opened, name)
             for chunk in chunks:
                 file.write(chunk)
             return file.finish(name, BLOB_STEPS)
 
     def open(self, begin: int) -> "BlobWriter":
         """Begin a blob of the snapshot that began at `begin`, to be written as its bytes come."""
-        return BlobWriter(self._place, begin)
+        return BlobWriter(self._backend, begin)
 
     def sync(self, begin: int) -> None:
         """Make the names of the blobs durable that the snapshot begun at `begin` has written."""
         directory = blob_directory(begin)
-        if self._place.size(directory) is not None:
-            self._place.sync_directory(directory)
-        self._place.step(CommitStep.BLOBS_DURABLE, directory)
+        if self._backend.size(directory) is not None:
+            self._backend.sync_directory(directory)
+        self._backend.step(CommitStep.BLOBS_DURABLE, directory)
 
     def read(self, ref: BlobRef, *, checksum: bool = True) -> memoryview:
         """Return the verified bytes of a blob; large ones are mapped, and cost memory only where they are touched."""
@@ -97,27 +97,27 @@ class Blobs:
         raw: Piece | None
         if ref.bytes < MAPPED_BYTES_MIN:
             # In one go: where the store is far away, asking for its size first would take as long again.
-            raw = self._place.read(name, ref.bytes)
+            raw = self._backend.read(name, ref.bytes)
         else:
             self.check_size(ref)
-            raw = self._place.view(name, ref.bytes)
+            raw = self._backend.view(name, ref.bytes)
         if raw is None or len(raw) != ref.bytes:  # a large one may have been collected since
-            self._require_size(ref, None if raw is None else max(len(raw), self._place.size(name) or 0))
+            self._require_size(ref, None if raw is None else max(len(raw), self._backend.size(name) or 0))
         view = memoryview(raw or b"")
         if checksum and digest_of([view]) != ref.blake3:
-            raise StoreCorrupt(self._place.url, name, "its bytes do not match its name; restore it from a copy")
+            raise StoreCorrupt(self._backend.url, name, "its bytes do not match its name; restore it from a copy")
         return view
 
     def check_size(self, ref: BlobRef) -> None:
         """Raise StoreCorrupt where the file is missing, or is shorter or longer than the blob."""
-        self._require_size(ref, self._place.size(blob_name(ref)))
+        self._require_size(ref, self._backend.size(blob_name(ref)))
 
     def _require_size(self, ref: BlobRef, size: int | None) -> None:
         if size is None:
-            raise StoreCorrupt(self._place.url, blob_name(ref), "is missing; restore it from a copy of the store")
+            raise StoreCorrupt(self._backend.url, blob_name(ref), "is missing; restore it from a copy of the store")
         if size != ref.bytes:
             problem = f"has {size} bytes instead of {ref.bytes}; restore it from a copy of the store"
-            raise StoreCorrupt(self._place.url, blob_name(ref), problem)
+            raise StoreCorrupt(self._backend.url, blob_name(ref), problem)
 
 
 class BlobWriter:
@@ -127,15 +127,15 @@ class BlobWriter:
     It ends by `finish` or `abandon`. A process that dies leaves a file in tmp/ that any collector removes.
     """
 
-    def __init__(self, place: Place, begin: int) -> None:
-        self._place = place
+    def __init__(self, backend: StorageBackend, begin: int) -> None:
+        self._backend = backend
         self._begin = begin
         self._digest = blake3()
         self.bytes = 0
         self._appended = 0
-        with place.faults(UNFINISHED, "write"):
-            self._file = place.open_unfinished()
-        place.step(BLOB_STEPS.opened, self._file.name)
+        with backend.faults(UNFINISHED, "write"):
+            self._file = backend.open_unfinished()
+        backend.step(BLOB_STEPS.opened, self._file.name)
 
     def write(self, piece: Piece) -> None:
         """Add some bytes."""
@@ -149,7 +149,7 @@ class BlobWriter:
 
     def append(self, piece: Piece) -> None:
         """Write bytes that were counted in, in the same order."""
-        with self._place.faults(blob_directory(self._begin), "write"):
+        with self._backend.faults(blob_directory(self._begin), "write"):
             self._file.write(piece)
         self._appended += len(piece)
 
@@ -158,11 +158,11 @@ class BlobWriter:
         assert self._appended == self.bytes, "all that was counted in was appended"
         ref = BlobRef(self._digest.hexdigest(), self.bytes, self._begin)
         try:
-            self._place.make_directory(blob_directory(self._begin))
-            with self._place.faults(blob_name(ref), "write"):
+            self._backend.make_directory(blob_directory(self._begin))
+            with self._backend.faults(blob_name(ref), "write"):
                 created = self._file.finish(blob_name(ref), BLOB_STEPS)
             if not created:
-                Blobs(self._place).check_size(ref)
+                Blobs(self._backend).check_size(ref)
             return ref
         finally:
             self._file.close()

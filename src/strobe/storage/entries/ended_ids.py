@@ -13,7 +13,7 @@ from strobe.errors import UsageError
 from strobe.protocol.values.ids import SnapshotId
 
 
-class Run(msgspec.Struct, frozen=True):
+class IdRange(msgspec.Struct, frozen=True):
     """The counters `first` .. `last` of one initiator in one epoch."""
 
     first: int
@@ -25,7 +25,7 @@ class EndedIds(Mapping[str, str]):
     """From printed ids to reasons. It is only ever added to."""
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[int, str], list[Run]] = {}
+        self._runs: dict[tuple[int, str], list[IdRange]] = {}
         self._count = 0
 
     def add(self, snapshot: str, reason: str) -> None:
@@ -39,16 +39,16 @@ class EndedIds(Mapping[str, str]):
             start, first, reason = at - 1, runs[at - 1].first, runs[at - 1].reason
         if at < len(runs) and runs[at].first == last + 1 and runs[at].reason == reason:
             end, last = at + 1, runs[at].last
-        runs[start:end] = [Run(first, last, reason)]
+        runs[start:end] = [IdRange(first, last, reason)]
         self._count += 1
 
-    def runs(self) -> Iterator[tuple[int, str, Run]]:
+    def runs(self) -> Iterator[tuple[int, str, IdRange]]:
         """Yield every run with its epoch and initiator."""
         for (epoch, initiator), runs in self._runs.items():
             for run in runs:
                 yield epoch, initiator, run
 
-    def add_run(self, epoch: int, initiator: str, run: Run) -> None:
+    def add_run(self, epoch: int, initiator: str, run: IdRange) -> None:
         """Take in a run of `runs`, in the same order."""
         self._runs.setdefault((epoch, initiator), []).append(run)
         self._count += run.last - run.first + 1
@@ -79,5 +79,5 @@ class EndedIds(Mapping[str, str]):
         return self._count
 
 
-def _first(run: Run) -> int:
+def _first(run: IdRange) -> int:
     return run.first

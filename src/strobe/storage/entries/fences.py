@@ -13,7 +13,7 @@ from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
 from strobe.protocol.values.log_entries import Fence
 from strobe.storage.entries.gaps import Gap, near, positions
 from strobe.storage.entries.log_file import decode_entry, entry_name
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 
 WAY_OUT = "`strobe store repair STORE` shows what can be done"
 _FENCE = b'"entry":{"type":"fence",'
@@ -36,8 +36,8 @@ def with_way_out(error: Error) -> Error:
 class Fences:
     """The fences of a log, looked for only when an entry is no good."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, backend: StorageBackend) -> None:
+        self._backend = backend
         self._known: set[tuple[int, str]] = set()
         self._searched = 0
 
@@ -63,22 +63,22 @@ class Fences:
 
     def _search(self, start: int) -> None:
         """Look at every entry from `start` on; each by itself, for there may be others that are no good."""
-        if start <= self._searched and self._place.size(entry_name(self._searched)) is None:
+        if start <= self._searched and self._backend.size(entry_name(self._searched)) is None:
             return  # a fence comes at the end of the log, and that has no more entries than before
         self._searched = max(start, self._searched)
-        for position in near(positions(self._place), self._searched):
-            fence = _fence_at(self._place, position)
+        for position in near(positions(self._backend), self._searched):
+            fence = _fence_at(self._backend, position)
             if fence is not None and fence.position < position:
                 self._known.add((fence.position, fence.blake3))
             self._searched = position + 1
 
 
-def _fence_at(place: Place, position: int) -> Fence | None:
+def _fence_at(backend: StorageBackend, position: int) -> Fence | None:
     try:
-        raw = place.read(entry_name(position))
+        raw = backend.read(entry_name(position))
         if raw is None or _FENCE not in raw[:400]:
             return None
-        entry = decode_entry(raw, place.url, position, None).entry
+        entry = decode_entry(raw, backend.url, position, None).entry
     except (StoreCorrupt, StoreFormatError):
         return None
     return entry if isinstance(entry, Fence) else None

@@ -11,7 +11,7 @@ from bisect import bisect_left
 import msgspec
 
 from strobe.storage.entries.log_file import entry_name, entry_position
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import LOG
 
 GAP_MAX = 1000
@@ -47,21 +47,21 @@ class Gap(msgspec.Struct, frozen=True):
         )
 
 
-def positions(place: Place) -> list[int]:
+def positions(backend: StorageBackend) -> list[int]:
     """Return the positions of the entries that are there, in order, by the names alone."""
-    return [found for name in place.names(LOG) if (found := entry_position(name)) is not None]
+    return [found for name in backend.names(LOG) if (found := entry_position(name)) is not None]
 
 
-def gap_at(place: Place, position: int) -> Gap | None:
+def gap_at(backend: StorageBackend, position: int) -> Gap | None:
     """Return the run of missing entries that begins at `position`; None: that is there, or the log ends before it.
 
     Entries may be created while names are listed. So a gap is one whose first entry is still missing afterwards.
     """
-    names = place.names(LOG)
+    names = backend.names(LOG)
     # They have 20 digits, so they are in the order of their positions: only those from there on are looked at.
     later = (entry_position(name) for name in names[bisect_left(names, f"{position:020d}") :])
     following = next((found for found in later if found is not None), None)
-    if following in (None, position) or place.size(entry_name(position)) is not None:
+    if following in (None, position) or backend.size(entry_name(position)) is not None:
         return None
     assert following is not None
     return Gap(position, following)

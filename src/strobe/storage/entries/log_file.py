@@ -78,7 +78,7 @@ class _DocumentOutline(msgspec.Struct, frozen=True, kw_only=True):
     entry: Begin | _CommitOutline | Abort | ViewChange | EpochStart | Pin | Remove | Release | Term | Fence
 
 
-class Decoded(NamedTuple):
+class DecodedEntry(NamedTuple):
     """An entry, the checksum of its file, and the highest term that its writer had read."""
 
     entry: ReadEntry
@@ -115,17 +115,17 @@ def encode_entry(entry: Entry, position: int, previous: str, term: int = 0) -> t
     raise UsageError(f"log entry {position} cannot be written as JSON without changing it: {entry}")
 
 
-def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> Decoded:
+def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> DecodedEntry:
     """Return the entry; `previous` None leaves the chain unchecked."""
     document, checksum = decode_document(_decoder.decode, raw, url, position, previous)
-    return Decoded(document.entry, checksum, document.term)
+    return DecodedEntry(document.entry, checksum, document.term)
 
 
-def decode_outline(raw: bytes, url: str, position: int, previous: str | None) -> Decoded:
+def decode_outline(raw: bytes, url: str, position: int, previous: str | None) -> DecodedEntry:
     """Do as `decode_entry` does, but leave out of a commit all that the log does not decide by: most of its bytes."""
     document, checksum = decode_document(_find_outline, raw, url, position, previous)
     entry = document.entry
-    return Decoded(entry.commit() if isinstance(entry, _CommitOutline) else entry, checksum, document.term)
+    return DecodedEntry(entry.commit() if isinstance(entry, _CommitOutline) else entry, checksum, document.term)
 
 
 def _find_outline(raw: bytes) -> _DocumentOutline:

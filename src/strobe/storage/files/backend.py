@@ -42,7 +42,7 @@ class Unfinished(ABC):
         """Leave nothing behind but what was finished."""
 
 
-class Place(ABC):
+class StorageBackend(ABC):
     """The files of one store.
 
     Once a store was opened here, `guard` raises StoreMissing while that store is not here: its directory was moved away

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from strobe.errors import StoreCorrupt, StoreError
 from strobe.private_files import NotRegularError, directory_mode, open_regular, require_directory
-from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Piece, Place, Unfinished
+from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Piece, StorageBackend, Unfinished
 from strobe.storage.files.commit_steps import FileSteps, OnStep
 from strobe.storage.files.layout import DIRECTORIES, HEADER, MAKE_IT, UNFINISHED
 
@@ -41,7 +41,7 @@ _NOT_HERE = (FileNotFoundError, NotADirectoryError)
 """How a file cannot be found while its store is away."""
 
 
-class Disk(Place):
+class Disk(StorageBackend):
     """The directory of one store."""
 
     def __init__(self, root: Path, on_step: OnStep | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import msgspec
 
 from strobe.errors import UNREADABLE, StoreAway, StoreCorrupt, StoreFormatError, StoreMissing
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import UNSEALED, check_seal, seal
 from strobe.storage.files.layout import ASIDE, DIRECTORIES, HEADER, LOG, MAKE_IT, RUN
 
@@ -31,55 +31,55 @@ class _AnyHeader(msgspec.Struct):
     version: int = 0
 
 
-def create_header(place: Place, identity: str | None = None) -> bool:
+def create_header(backend: StorageBackend, identity: str | None = None) -> bool:
     """Make the directories of a store and then its header, or return False where there is one."""
-    _refuse_foreign(place)
-    place.make_directory("")
+    _refuse_foreign(backend)
+    backend.make_directory("")
     for directory in DIRECTORIES:
-        place.make_directory(directory)
-    place.check_exclusive()  # before the header: where that is, nobody tries it again
+        backend.make_directory(directory)
+    backend.check_exclusive()  # before the header: where that is, nobody tries it again
     header = Header(UNSEALED, FORMAT, VERSION, identity or secrets.token_hex(16))
     raw, _ = seal(msgspec.json.encode(header) + b"\n")
-    created = place.create(HEADER, [raw])
-    place.sync_directory("")
+    created = backend.create(HEADER, [raw])
+    backend.sync_directory("")
     return created
 
 
-def may_create(place: Place) -> bool:
-    """Tell whether a store could be made at `place`, as far as can be seen: nothing else lies there."""
+def may_create(backend: StorageBackend) -> bool:
+    """Tell whether a store could be made at `backend`, as far as can be seen: nothing else lies there."""
     try:
-        _refuse_foreign(place)
+        _refuse_foreign(backend)
     except (StoreFormatError, StoreCorrupt):
         return False
-    return HEADER not in place.names("")
+    return HEADER not in backend.names("")
 
 
-def read_header(place: Place, identity: str = "") -> Header:
+def read_header(backend: StorageBackend, identity: str = "") -> Header:
     """Return the header, of the store `identity` if that is given; its checksum is what entry 0 of the log follows."""
     if not identity:
-        return _read_header(place)
+        return _read_header(backend)
     try:
-        header = _read_header(place)
+        header = _read_header(backend)
     except StoreMissing as error:
-        raise StoreAway(place.url, identity, error.problem.partition(";")[0]) from error
+        raise StoreAway(backend.url, identity, error.problem.partition(";")[0]) from error
     if header.store != identity:
-        raise StoreAway(place.url, identity, f"holds another store, with the identity {header.store}")
+        raise StoreAway(backend.url, identity, f"holds another store, with the identity {header.store}")
     return header
 
 
-def _read_header(place: Place) -> Header:
-    problem = place.unusable(creating=False)
+def _read_header(backend: StorageBackend) -> Header:
+    problem = backend.unusable(creating=False)
     if problem is not None:
-        raise StoreMissing(place.url, problem)
-    raw = place.read(HEADER)
+        raise StoreMissing(backend.url, problem)
+    raw = backend.read(HEADER)
     if raw is None:
-        raise _absent(place)
-    _refuse_other_version(raw, place.url)
-    check_seal(raw, place.url, HEADER)
+        raise _absent(backend)
+    _refuse_other_version(raw, backend.url)
+    check_seal(raw, backend.url, HEADER)
     try:
         return msgspec.json.decode(raw, type=Header)
     except UNREADABLE as error:
-        raise StoreFormatError(place.url, f"{HEADER}: its checksum holds, but it cannot be read ({error})") from error
+        raise StoreFormatError(backend.url, f"{HEADER}: its checksum holds, but it cannot be read ({error})") from error
 
 
 def _refuse_other_version(raw: bytes, url: str) -> None:
@@ -95,11 +95,11 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
         )
 
 
-class Guard:
+class StoreGuard:
     """Sees to it that the store `identity`, which was opened at `place`, still lies there."""
 
-    def __init__(self, place: Place, identity: str) -> None:
-        self._place = place.unguarded()
+    def __init__(self, backend: StorageBackend, identity: str) -> None:
+        self._backend = backend.unguarded()
         self._identity = identity
         # Of the header when it was last read.
         self._seen: Hashable | None = None
@@ -108,35 +108,38 @@ class Guard:
     def check(self) -> None:
         """Raise StoreMissing if the store is not here. As long as its header is the same file, that is not read."""
         now_s = time.monotonic()
-        if now_s - self._looked_s < self._place.guarded_s:
+        if now_s - self._looked_s < self._backend.guarded_s:
             return
-        found = self._place.fingerprint(HEADER)
+        found = self._backend.fingerprint(HEADER)
         if found is None or found != self._seen:
-            read_header(self._place, self._identity)
+            read_header(self._backend, self._identity)
             self._seen = found
         self._looked_s = now_s
 
 
-def _absent(place: Place) -> StoreMissing | StoreCorrupt:
-    if _has_lost_header(place):
-        return StoreCorrupt(place.url, HEADER, "is missing, though there is a log; restore it from a copy of the store")
-    return StoreMissing(place.url, f"holds no store (no {HEADER}); check the path, or {MAKE_IT}")
+def _absent(backend: StorageBackend) -> StoreMissing | StoreCorrupt:
+    if _has_lost_header(backend):
+        return StoreCorrupt(
+            backend.url, HEADER, "is missing, though there is a log; restore it from a copy of the store"
+        )
+    return StoreMissing(backend.url, f"holds no store (no {HEADER}); check the path, or {MAKE_IT}")
 
 
-def _has_lost_header(place: Place) -> bool:
+def _has_lost_header(backend: StorageBackend) -> bool:
     # In this order: whoever creates the store meanwhile makes its header before the first entry.
-    return bool(place.names(LOG)) and HEADER not in place.names("")
+    return bool(backend.names(LOG)) and HEADER not in backend.names("")
 
 
-def _refuse_foreign(place: Place) -> None:
+def _refuse_foreign(backend: StorageBackend) -> None:
     """Refuse a directory with other things in it, but not what an interrupted creation has left."""
-    problem = place.unusable(creating=True)
+    problem = backend.unusable(creating=True)
     if problem is not None:
-        raise StoreFormatError(place.url, problem)
-    foreign = [name for name in place.names("") if name not in (*DIRECTORIES, HEADER, ASIDE, RUN)]
+        raise StoreFormatError(backend.url, problem)
+    foreign = [name for name in backend.names("") if name not in (*DIRECTORIES, HEADER, ASIDE, RUN)]
     if foreign:
         raise StoreFormatError(
-            place.url, f"is no store and is not empty (it holds {', '.join(foreign[:3])}); give a directory of its own"
+            backend.url,
+            f"is no store and is not empty (it holds {', '.join(foreign[:3])}); give a directory of its own",
         )
-    if _has_lost_header(place):
-        raise _absent(place)
+    if _has_lost_header(backend):
+        raise _absent(backend)

@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import IO, TYPE_CHECKING, cast
 
 from strobe.errors import MissingExtra, StoreError
-from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Piece, Place, Unfinished
+from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Piece, StorageBackend, Unfinished
 from strobe.storage.files.commit_steps import FileSteps, OnStep
 from strobe.storage.files.layout import UNFINISHED
 from strobe.storage.files.object_store_errors import explain, is_bucket_missing
@@ -47,7 +47,7 @@ WRITER = "strobewriter"
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 
 
-class Objects(Place):
+class Objects(StorageBackend):
     """The objects of one store, under a canonical URL (urls.py)."""
 
     guarded_s = 1.0

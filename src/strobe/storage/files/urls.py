@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from strobe.errors import UsageError
 from strobe.private_files import make_directories, make_own
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.commit_steps import OnStep
 from strobe.storage.files.disk import Disk
 from strobe.storage.files.header import read_header
@@ -30,7 +30,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _ACCOUNT = re.compile(r"[^@:]+@[A-Za-z0-9.-]+")
 
 
-def place_at(url: str | Path, on_step: OnStep | None = None) -> Place:
+def backend_at(url: str | Path, on_step: OnStep | None = None) -> StorageBackend:
     """Return where the store at `url` is, whether there is one or not."""
     return Objects(canonical_url(url), on_step) if is_object_url(url) else Disk(locate(url), on_step)
 

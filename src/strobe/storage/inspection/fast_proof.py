@@ -1,7 +1,7 @@
 """The proof of a stored snapshot (P1): quickly where it plainly holds, else by its definition, `causality.proof`.
 
 Nearly every snapshot holds, and to say so takes no objects for fragments and frames: each channel's hash is extended by
-its records as they lie in the frames blob. `plainly_holds` says yes only where the definition must say so as well. In
+its records as they lie in the frames blob. `fast_accepts` says yes only where the definition must say so as well. In
 any doubt, whatever the reason, it says no, which means nothing: the definition decides then, and names what is wrong.
 What is unordered, or was consumed in part at a breakpoint, is left to the definition too.
 """
@@ -39,7 +39,7 @@ def prove(snapshot_id: str, manifest: Manifest, read: ReadBlob) -> Verdict:
 
     What cannot be put together raises as `to_snapshot` does.
     """
-    if plainly_holds(manifest, read):
+    if fast_accepts(manifest, read):
         frames = sum(section.frames for record in manifest.processes.values() for section in record.in_flight.values())
         return Verdict(str(SnapshotId.parse(snapshot_id)), (), len(manifest.view.channels), frames)
     return verify(to_snapshot(snapshot_id, manifest, read))
@@ -61,7 +61,7 @@ def prove_stored(store: Store, snapshot: str, manifest: Manifest) -> Verdict:
         raise SnapshotCorrupt(snapshot, error.problem) from error
 
 
-def plainly_holds(manifest: Manifest, read: ReadBlob) -> bool:
+def fast_accepts(manifest: Manifest, read: ReadBlob) -> bool:
     """Tell whether the proof holds beyond doubt; only blobs of frames are read. False says nothing."""
     ends = _ends_of_view[manifest.view]
     if ends is None or manifest.retries is not None or ends.keys() != manifest.processes.keys():

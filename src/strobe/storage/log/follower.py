@@ -20,7 +20,7 @@ import msgspec
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
 from strobe.protocol.values.log_entries import Begin, BlobRef, Commit, Fence
 from strobe.storage.checkpoints.checkpoint_files import Checkpoint, Loaded, manifest_at, usable
-from strobe.storage.checkpoints.commit_segments import Segment, logger
+from strobe.storage.checkpoints.commit_segments import CommitSegment, logger
 from strobe.storage.checkpoints.folded_log import unfold
 from strobe.storage.checkpoints.removed_entries import fresher, is_superseded, is_untouched
 from strobe.storage.content.blobs import Blobs
@@ -33,7 +33,7 @@ from strobe.storage.entries.log_state import LogState
 from strobe.storage.files.checksummed_json import check_seal, stated_checksum
 from strobe.storage.files.header import read_header
 from strobe.storage.files.layout import HEADER
-from strobe.storage.files.urls import place_at
+from strobe.storage.files.urls import backend_at
 from strobe.storage.log.log_end import last_position, probed_end, require_begun
 from strobe.storage.log.terms import Terms
 
@@ -72,15 +72,17 @@ class CommitReader:
     """
 
     def __init__(self, url: str | Path, *, encoded_ends: bool = False) -> None:
-        self.place = place_at(url)
-        self.blobs = Blobs(self.place)
+        self.backend = backend_at(url)
+        self.blobs = Blobs(self.backend)
         self._decoder = CommitDecoder(encoded_ends=encoded_ends)
 
     def read_raw(self, position: int) -> bytes:
         """Return the bytes of the entry at `position` as they are; raise StoreError where it is missing."""
-        raw = self.place.read(entry_name(position))
+        raw = self.backend.read(entry_name(position))
         if raw is None:
-            raise StoreCorrupt(self.place.url, entry_name(position), "is missing; restore it from a copy of the store")
+            raise StoreCorrupt(
+                self.backend.url, entry_name(position), "is missing; restore it from a copy of the store"
+            )
         return raw
 
     def read_commit(self, position: int) -> Commit:
@@ -89,14 +91,14 @@ class CommitReader:
         It shares what it has in common with others that were read before, and is not to be changed.
         """
         raw = self.read_raw(position)
-        return self._decoder.decode(raw, self.place.url, position)
+        return self._decoder.decode(raw, self.backend.url, position)
 
     def read_commit_of(self, snapshot_id: str, position: int) -> Commit:
         """Return the commit of `snapshot_id` at `position`, as `read_commit` does; raise StoreError for another's."""
         commit = self.read_commit(position)
         if commit.snapshot != snapshot_id:
             raise StoreCorrupt(
-                self.place.url,
+                self.backend.url,
                 entry_name(position),
                 f"is the commit of {commit.snapshot}, and not that of {snapshot_id}",
             )
@@ -115,16 +117,16 @@ class Follower:
     """
 
     def __init__(self, url: str | Path, store_id: str | None = None, *, checkpoints: bool = True) -> None:
-        self.place = place_at(url)
-        self.url = self.place.url
-        header = read_header(self.place)
+        self.backend = backend_at(url)
+        self.url = self.backend.url
+        header = read_header(self.backend)
         if store_id is not None and header.store != store_id:
             raise StoreError(self.url, _ANOTHER)
         self._header = header.blake3
         self._before: str | None = self._header
         self._state = LogState()
         self._terms = Terms()
-        self._fences = Fences(self.place)
+        self._fences = Fences(self.backend)
         self._followed: list[Followed] = []
         self._damaged: set[int] = set()
         self._listed = False
@@ -133,7 +135,7 @@ class Follower:
         self._base = 0
         self._may_skip = checkpoints
         if checkpoints:
-            loaded = next(usable(self.place, self._header, partial(manifest_at, self.place), []), None)
+            loaded = next(usable(self.backend, self._header, partial(manifest_at, self.backend), []), None)
             if loaded is not None:
                 self._begin(loaded)
 
@@ -176,7 +178,7 @@ class Follower:
 
     def _catch_up(self, start: int) -> bool:
         """Begin with a later checkpoint if entries from `start` on may have been removed before they were read."""
-        loaded = fresher(self.place, self._header, start) if self._may_skip else None
+        loaded = fresher(self.backend, self._header, start) if self._may_skip else None
         if loaded is not None:
             self._begin(loaded)
         return loaded is not None
@@ -186,13 +188,13 @@ class Follower:
         while self._read_next() or self._pass_gap():
             pass
         if not self.end:
-            require_begun(self.place)
+            require_begun(self.backend)
 
     def _read_next(self) -> bool:
         """Take in the next entry; return False if there is none."""
         name = entry_name(self.end)
         try:
-            raw = self.place.read(name)
+            raw = self.backend.read(name)
         except StoreCorrupt as error:
             if error.place != name:
                 raise  # the log's directory itself
@@ -206,7 +208,7 @@ class Follower:
         """Go on behind a run of missing entries, and tell whether there is one. StoreCorrupt: it is a long one."""
         if not self._is_hole(self.end):
             return False
-        gap = gap_at(self.place, self.end) or Gap(self.end, self.end + 1)
+        gap = gap_at(self.backend, self.end) or Gap(self.end, self.end + 1)
         if gap.is_long:
             raise StoreCorrupt(self.url, entry_name(gap.first), gap.problem)
         for run in self._fences.uncovered(gap):
@@ -223,7 +225,7 @@ class Follower:
         """
         if start < self._base:
             self._read_below()
-        return self._followed[self._place(start) : self._place(end)]
+        return self._followed[self._index_of(start) : self._index_of(end)]
 
     def _read_below(self) -> None:
         """Take in the commits that a checkpoint stands for, also those that were removed since."""
@@ -232,7 +234,7 @@ class Follower:
         try:
             below = self._stored(self._unread)
         except StoreCorrupt as error:
-            if self.place.size(entry_name(0)) is None:
+            if self.backend.size(entry_name(0)) is None:
                 raise
             logger.warning("%s; the entries of the log are read instead", error)
             whole = Follower(self.url, checkpoints=False)
@@ -245,7 +247,7 @@ class Follower:
         """Return the commits that a checkpoint stands for."""
         below: list[Followed] = []
         for ref in checkpoint.segments:
-            segment = Segment(self.place, ref, partial(manifest_at, self.place))
+            segment = CommitSegment(self.backend, ref, partial(manifest_at, self.backend))
             columns = segment.commits
             live = zip(columns.positions, columns.snapshots, columns.bytes, strict=True)
             below += [Followed(position, snapshot, bytes=size) for position, snapshot, size in live]
@@ -261,10 +263,10 @@ class Follower:
             return self._before
         if position == 0:
             return self._header
-        if is_superseded(self.place, position - 1) and not is_untouched(self.place):
+        if is_superseded(self.backend, position - 1) and not is_untouched(self.backend):
             return None  # what lies there may be of a writer that did not know that it was removed
         name = entry_name(position - 1)
-        raw = self.place.read(name)
+        raw = self.backend.read(name)
         self._require_same_store()
         with suppress(StoreCorrupt):
             return check_seal(raw or b"", self.url, name)
@@ -313,11 +315,11 @@ class Follower:
 
         Its outline was good, and the rest of it cannot be read.
         """
-        place = self._place(position)
+        place = self._index_of(position)
         found = self._followed[place] if place < len(self._followed) else None
         if found is None or found.position != position or found.snapshot_id is None:
             return False
-        raw = self.place.read(found.name)
+        raw = self.backend.read(found.name)
         try:
             decode_entry(raw or b"", self.url, position, None)
         except (StoreCorrupt, StoreFormatError):
@@ -362,27 +364,27 @@ class Follower:
 
     def _is_hole(self, position: int) -> bool:
         """Tell whether an entry is missing while later ones exist, and were not just created after we looked."""
-        if not self._reaches_beyond(position) or self.place.size(entry_name(position)) is not None:
+        if not self._reaches_beyond(position) or self.backend.size(entry_name(position)) is not None:
             return False
         self._require_same_store()
         return True
 
     def _reaches_beyond(self, position: int) -> bool:
-        if self.place.size(entry_name(position + 1)) is not None:
+        if self.backend.size(entry_name(position + 1)) is not None:
             return True
         if self._listed:
             return False
-        end = probed_end(self.place, position) if self._base else last_position(self.place) + 1
+        end = probed_end(self.backend, position) if self._base else last_position(self.backend) + 1
         return end > position + 1
 
     def _require_same_store(self) -> None:
         """Raise where the store has vanished or is another one: an absent log looks like one that has ended."""
-        if self.place.size(HEADER) is None:
+        if self.backend.size(HEADER) is None:
             raise StoreError(self.url, "has gone; bring it back, and reading goes on where it was")
-        if read_header(self.place).blake3 != self._header:
+        if read_header(self.backend).blake3 != self._header:
             raise StoreError(self.url, _ANOTHER)
         if self.end and self._before is not None:
-            raw = self.place.read(entry_name(self.end - 1))
+            raw = self.backend.read(entry_name(self.end - 1))
             if raw is None or stated_checksum(raw) != self._before:
                 problem = "is missing" if raw is None else "was replaced"
                 raise StoreError(
@@ -391,5 +393,5 @@ class Follower:
                     "bring the newer one back, or begin anew",
                 )
 
-    def _place(self, position: int) -> int:
+    def _index_of(self, position: int) -> int:
         return bisect_left(self._followed, position, key=lambda followed: followed.position)

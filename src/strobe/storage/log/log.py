@@ -28,12 +28,12 @@ from strobe.errors import (
 )
 from strobe.protocol.values.log_entries import Entry, EntryRef, ReadEntry, Void
 from strobe.storage.checkpoints.checkpoint_files import Checkpoint
-from strobe.storage.checkpoints.checkpoint_writer import Taken
+from strobe.storage.checkpoints.checkpoint_writer import LogPosition
 from strobe.storage.checkpoints.removed_entries import fresher, is_superseded
 from strobe.storage.entries.fences import Fences, with_way_out
 from strobe.storage.entries.gaps import Gap, gap_at
-from strobe.storage.entries.log_file import Decoded, decode_entry, encode_entry, entry_name
-from strobe.storage.files.backend import Place
+from strobe.storage.entries.log_file import DecodedEntry, decode_entry, encode_entry, entry_name
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import DIGITS, UNSEALED, stated_checksum
 from strobe.storage.files.commit_steps import ENTRY_STEPS, CommitStep
 from strobe.storage.files.layout import LOG
@@ -50,12 +50,12 @@ class Log:
     Only repairs read a log like that.
     """
 
-    def __init__(self, place: Place, header_checksum: str, *, lenient: bool = False) -> None:
-        self._place = place
+    def __init__(self, backend: StorageBackend, header_checksum: str, *, lenient: bool = False) -> None:
+        self._backend = backend
         self._header_checksum = header_checksum
         self._checksums = _Checksums()
         self._terms = Terms()
-        self._fences = Fences(place)
+        self._fences = Fences(backend)
         self._lenient = lenient
         self.invalid: dict[int, StoreError] = {}
         # The last run of missing entries that was met.
@@ -78,7 +78,7 @@ class Log:
     def require_lead(self) -> None:
         """Raise TakenOver if this is the log of a coordinator, and a higher term than its own was read."""
         if self._led is not None and self.term > self._led:
-            raise TakenOver(self._place.url, self._led, self.term, self._terms.coordinator)
+            raise TakenOver(self._backend.url, self._led, self.term, self._terms.coordinator)
 
     @property
     def is_led(self) -> bool:
@@ -110,11 +110,11 @@ class Log:
                 yield position, entry
             position += 1
         if position == 0 and not self._lenient:
-            require_begun(self._place)
+            require_begun(self._backend)
         # What was looked for once is checked once; from here on, looking one entry ahead is enough.
         self._is_read = True
 
-    def _next(self, position: int, new: int) -> Decoded | None:
+    def _next(self, position: int, new: int) -> DecodedEntry | None:
         """Return what is at `position`, or None at the end of the log; nothing from `new` on was read before."""
         try:
             decoded = self._decoded(position)
@@ -128,20 +128,20 @@ class Log:
 
     def _is_to_look(self) -> bool:
         """Tell whether to look at the checkpoints though nothing new was read: in an object store, not each time."""
-        return time.monotonic() - self._looked_s >= self._place.guarded_s
+        return time.monotonic() - self._looked_s >= self._backend.guarded_s
 
     def _require_current(self, position: int) -> None:
         """Raise LeftBehind or TakenOver if what lies from `position` on may not be the log any more."""
         self._looked_s = time.monotonic()
-        if fresher(self._place, self._header_checksum, position) is not None:
+        if fresher(self._backend, self._header_checksum, position) is not None:
             raise self._left_behind(position)
 
     def _require_same(self, position: int) -> None:
         """Raise LogReplaced if a coordinator finds entry `position`, and another one before it than it has read."""
         if self._led is None or not position or position != len(self._checksums) or self._previous(position) is None:
             return
-        name, url = entry_name(position - 1), self._place.url
-        raw, following = self._place.read(name), self._place.read(entry_name(position))
+        name, url = entry_name(position - 1), self._backend.url
+        raw, following = self._backend.read(name), self._backend.read(entry_name(position))
         with suppress(StoreCorrupt, StoreFormatError):
             if raw is None or following is None:
                 return
@@ -156,28 +156,28 @@ class Log:
             with suppress(StoreError, LeftBehind):
                 now = self._from_newest()
                 if now.term > self._led:
-                    return TakenOver(self._place.url, self._led, now.term, now._terms.coordinator)
-        return LeftBehind(self._place.url, position)
+                    return TakenOver(self._backend.url, self._led, now.term, now._terms.coordinator)
+        return LeftBehind(self._backend.url, position)
 
     def _from_newest(self) -> "Log":
         """Return the log as it is for one that begins now."""
-        log = Log(self._place, self._header_checksum)
-        loaded = fresher(self._place, self._header_checksum, 0)
+        log = Log(self._backend, self._header_checksum)
+        loaded = fresher(self._backend, self._header_checksum, 0)
         if loaded is not None:
             log.resume(loaded.checkpoint)
         for _ in log.read(log.base):
             pass
         return log
 
-    def _decoded(self, position: int) -> Decoded | None:
+    def _decoded(self, position: int) -> DecodedEntry | None:
         """Return what is at `position`, or None at the end of the log. An entry that was fenced off is a `Void`."""
         raw: bytes | None = None
         try:
             raw = self._present(position)
             if raw is None:
                 return None
-            decoded = decode_entry(raw, self._place.url, position, self._previous(position))
-            self._terms.require(position, decoded, self._place.url)
+            decoded = decode_entry(raw, self._backend.url, position, self._previous(position))
+            self._terms.require(position, decoded, self._backend.url)
             return decoded
         except (StoreCorrupt, StoreFormatError) as error:
             if isinstance(error, StoreCorrupt) and error.place != entry_name(position):
@@ -185,7 +185,7 @@ class Log:
             if not (self._lenient or self._fences.covers(position, raw)):
                 raise with_way_out(error) from error
             self.invalid[position] = error
-            return Decoded(Void(f"it was fenced off: {error.problem}"), UNSEALED, self.term)
+            return DecodedEntry(Void(f"it was fenced off: {error.problem}"), UNSEALED, self.term)
 
     def append(self, entry: Entry, position: int) -> None:
         """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
@@ -195,15 +195,15 @@ class Log:
         self._require_end(position)
         self._sync_predecessors(position)
         raw, checksum = encode_entry(entry, position, self._before(position), self.term)
-        decoded = Decoded(entry, checksum, self.term)
+        decoded = DecodedEntry(entry, checksum, self.term)
         if (problem := self._terms.problem(position, decoded)) is not None:
             raise UsageError(f"log entry {position} cannot be written: {problem}")
-        if not self._place.create(entry_name(position), [raw], ENTRY_STEPS):
-            raise LogConflict(self._place.url, position)
-        self._place.sync_directory(LOG)
-        self._place.step(CommitStep.ENTRY_DURABLE, entry_name(position))
+        if not self._backend.create(entry_name(position), [raw], ENTRY_STEPS):
+            raise LogConflict(self._backend.url, position)
+        self._backend.sync_directory(LOG)
+        self._backend.step(CommitStep.ENTRY_DURABLE, entry_name(position))
         # Only now: looked at before, it could be removed between the look and the creation (removed_entries.py).
-        if is_superseded(self._place, position):
+        if is_superseded(self._backend, position):
             raise self._left_behind(position)
         self._checksums.append(checksum)
         self._terms.take(position, decoded)
@@ -224,25 +224,25 @@ class Log:
         """Return what an entry that was read is known by."""
         return EntryRef(position, self._checksums[position])
 
-    def taken(self, position: int) -> Taken:
+    def taken(self, position: int) -> LogPosition:
         """Return what a checkpoint begins with that comes after an entry that was read."""
-        return Taken(self._checksums[position], self._terms.before(position + 1))
+        return LogPosition(self._checksums[position], self._terms.before(position + 1))
 
     def _read_below(self, start: int) -> Iterator[tuple[int, ReadEntry]]:
         """Yield the entries that a checkpoint stands for; raise StoreCorrupt at one that was removed since."""
         previous = self._header_checksum if start == 0 else None
         terms = Terms()
         for position in range(start, self.base):
-            raw = self._place.read(entry_name(position))
+            raw = self._backend.read(entry_name(position))
             if raw is None:
                 problem = f"is missing; the log can be read from the checkpoint at {self.base} on"
-                raise StoreCorrupt(self._place.url, entry_name(position), problem)
-            decoded = decode_entry(raw, self._place.url, position, previous)
+                raise StoreCorrupt(self._backend.url, entry_name(position), problem)
+            decoded = decode_entry(raw, self._backend.url, position, previous)
             previous = decoded.checksum
             yield position, terms.take(position, decoded)
         if previous != self._before(self.base):
             problem = f"does not fit the checkpoint at {self.base}: it was replaced"
-            raise StoreCorrupt(self._place.url, entry_name(self.base - 1), problem)
+            raise StoreCorrupt(self._backend.url, entry_name(self.base - 1), problem)
 
     def _before(self, position: int) -> str:
         return self._checksums[position - 1] if position else self._header_checksum
@@ -256,63 +256,63 @@ class Log:
         if position == len(self._checksums):
             self._checksums.append(checksum)
         elif self._checksums[position] != checksum:
-            raise StoreCorrupt(self._place.url, entry_name(position), "was replaced after it had been read")
+            raise StoreCorrupt(self._backend.url, entry_name(position), "was replaced after it had been read")
 
     def _present(self, position: int) -> bytes | None:
         """Return the bytes of an entry, or None at the end of the log; a hole in it is not its end."""
-        raw = self._place.read(entry_name(position))
+        raw = self._backend.read(entry_name(position))
         if raw is None and self._reaches_beyond(position):
             # Another writer may have created both meanwhile: a hole is one that is still there at the second look.
-            raw = self._place.read(entry_name(position))
+            raw = self._backend.read(entry_name(position))
             if raw is None:
                 self.gap = self._gap_at(position)
                 if not (self._lenient and self.gap.is_long):
-                    raise StoreCorrupt(self._place.url, entry_name(position), self.gap.problem)
+                    raise StoreCorrupt(self._backend.url, entry_name(position), self.gap.problem)
         return raw
 
     def _gap_at(self, position: int) -> Gap:
         """Return the run of missing entries that `position` is in. A run is listed once."""
         if self.gap is not None and position in range(self.gap.first, self.gap.end):
             return Gap(position, self.gap.end)
-        return gap_at(self._place, position) or Gap(position, position + 1)
+        return gap_at(self._backend, position) or Gap(position, position + 1)
 
     def _reaches_beyond(self, position: int) -> bool:
-        if position < len(self._checksums) or self._place.size(entry_name(position + 1)) is not None:
+        if position < len(self._checksums) or self._backend.size(entry_name(position + 1)) is not None:
             return True
         if self.gap is not None and position in range(self.gap.first, self.gap.end):
             return True
         if self._is_read:
             return False
-        end = probed_end(self._place, position) if self.base else last_position(self._place) + 1
+        end = probed_end(self._backend, position) if self.base else last_position(self._backend) + 1
         return end > position + 1
 
     def _list_once(self) -> None:
         """Before anything is written, make sure that the log goes no further than it seems to, and never did."""
         if not self._is_listed:
             end = len(self._checksums)
-            require_newest(self._place, end)
-            if self.base and (gap := gap_at(self._place, end)) is not None:
-                raise StoreCorrupt(self._place.url, entry_name(end), gap.problem)
+            require_newest(self._backend, end)
+            if self.base and (gap := gap_at(self._backend, end)) is not None:
+                raise StoreCorrupt(self._backend.url, entry_name(end), gap.problem)
             self._is_listed = True
 
     def _check_predecessor(self, position: int) -> None:
         """Chain only to what is there: a log cut short behind our back must not be continued as if it were whole."""
         if position and self._previous(position) is not None:
-            raw = self._place.read(entry_name(position - 1))
+            raw = self._backend.read(entry_name(position - 1))
             if raw is None or stated_checksum(raw) != self._before(position):
                 problem = "is missing" if raw is None else "was replaced"
                 problem = f"{problem} after it had been read, as in an older copy of the store; put the newer one back"
-                raise StoreCorrupt(self._place.url, entry_name(position - 1), problem)
+                raise StoreCorrupt(self._backend.url, entry_name(position - 1), problem)
 
     def _sync_predecessors(self, position: int) -> None:
         """Make durable what others wrote: their entries must not reach the disk after ours."""
         if position > self._durable:
-            self._place.sync_directory(LOG)
+            self._backend.sync_directory(LOG)
         elif position == 0:
-            self._place.sync_directory("")
+            self._backend.sync_directory("")
 
     def _conflict(self, position: int) -> LogConflict:
-        conflict = LogConflict(self._place.url, position)
+        conflict = LogConflict(self._backend.url, position)
         if position > len(self._checksums):
             end = len(self._checksums)
             conflict.problem = f"log entry {position} cannot be written, the log ends before entry {end}; read it again"

@@ -18,7 +18,7 @@ from strobe.storage.checkpoints.removed_entries import is_superseded
 from strobe.storage.content.blobs import blob_directory, directory_begin
 from strobe.storage.entries.gaps import near, positions
 from strobe.storage.entries.log_file import entry_name
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import check_seal
 from strobe.storage.files.layout import BLOBS, CHECKPOINTS, DIRECTORIES, LOG
 
@@ -33,67 +33,69 @@ class Leftover(msgspec.Struct, frozen=True):
     place: str
 
 
-def last_position(place: Place) -> int:
+def last_position(backend: StorageBackend) -> int:
     """Return the highest position of an entry that is there, by the names alone; -1: there is none."""
-    return max(positions(place), default=-1)
+    return max(positions(backend), default=-1)
 
 
-def probed_end(place: Place, start: int) -> int:
+def probed_end(backend: StorageBackend, start: int) -> int:
     """Return a position after an entry beyond `start`, found without listing all names; `start`: none was found.
 
     Entries are looked for twice as far away each time. So a log without a gap is found to go at least half as far from
     there as it does, and a gap is noticed unless it is longer than all that follows it.
     """
     steps = (start + (1 << step) for step in range(_PROBES))
-    return max((position + 1 for position in steps if place.size(entry_name(position)) is not None), default=start)
+    return max((position + 1 for position in steps if backend.size(entry_name(position)) is not None), default=start)
 
 
-def leftovers(place: Place, end: int) -> list[Leftover]:
+def leftovers(backend: StorageBackend, end: int) -> list[Leftover]:
     """Return what shows that a log which was read up to `end` has lost its newest entries, oldest first; none: nothing.
 
     Another writer may have appended since the log was read. So the names of the entries are listed again, after those
     of blobs and checkpoints: whatever is listed there had its entry by then. A file beyond a long gap is no entry.
     """
-    found = [one for one in _written_after_entries(place) if one.position >= end]
+    found = [one for one in _written_after_entries(backend) if one.position >= end]
     if found:
-        end = max([end, *(position + 1 for position in near(positions(place), end))])
+        end = max([end, *(position + 1 for position in near(positions(backend), end))])
     return sorted((one for one in found if one.position >= end), key=lambda one: (one.position, one.place))
 
 
-def require_newest(place: Place, end: int) -> None:
+def require_newest(backend: StorageBackend, end: int) -> None:
     """Raise StoreCorrupt if the log, which was read up to `end`, has lost its newest entries."""
-    found = leftovers(place, end)
+    found = leftovers(backend, end)
     if found:
-        raise StoreCorrupt(place.url, entry_name(end), _missing_problem(end, found))
+        raise StoreCorrupt(backend.url, entry_name(end), _missing_problem(end, found))
 
 
-def require_entry(place: Place, identity: str, entry: EntryRef) -> None:
+def require_entry(backend: StorageBackend, identity: str, entry: EntryRef) -> None:
     """Raise StoreAway if the log lacks this entry, which it had before: an older copy of the store is in its place.
 
     Blobs and checkpoints show nothing here: nodes may have written to the copy by now.
     """
     name = entry_name(entry.position)
-    raw = place.read(name)
-    if raw is None and not is_superseded(place, entry.position):
+    raw = backend.read(name)
+    if raw is None and not is_superseded(backend, entry.position):
         found = f"holds an older copy of that store, or has lost entries of its log: {name} was there before"
-        raise StoreAway(place.url, identity, found)
+        raise StoreAway(backend.url, identity, found)
     with suppress(StoreCorrupt):  # a damaged one is reported when the log is read
-        if raw is not None and check_seal(raw, place.url, name) != entry.blake3:
-            raise StoreAway(place.url, identity, f"holds another copy of that store, in which {name} is another entry")
+        if raw is not None and check_seal(raw, backend.url, name) != entry.blake3:
+            raise StoreAway(
+                backend.url, identity, f"holds another copy of that store, in which {name} is another entry"
+            )
 
 
-def require_begun(place: Place) -> None:
+def require_begun(backend: StorageBackend) -> None:
     """Raise StoreCorrupt if a log without entries has had some, or if its directory is missing.
 
     A copy of a new store may have none of its directories: some tools copy files only.
     """
-    require_newest(place, 0)
-    if place.lacks_directory(LOG) and not all(map(place.lacks_directory, DIRECTORIES)):
+    require_newest(backend, 0)
+    if backend.lacks_directory(LOG) and not all(map(backend.lacks_directory, DIRECTORIES)):
         problem = (
             "is missing, and with it all entries of the log; restore it from a copy of the store, or, if nothing was "
             "ever written to this store, make the directory again"
         )
-        raise StoreCorrupt(place.url, LOG, problem)
+        raise StoreCorrupt(backend.url, LOG, problem)
 
 
 def _missing_problem(end: int, found: list[Leftover]) -> str:
@@ -108,12 +110,12 @@ def _missing_problem(end: int, found: list[Leftover]) -> str:
     )
 
 
-def _written_after_entries(place: Place) -> Iterator[Leftover]:
-    for name in place.names(BLOBS):
+def _written_after_entries(backend: StorageBackend) -> Iterator[Leftover]:
+    for name in backend.names(BLOBS):
         begin = directory_begin(name)
         if begin is not None:
             yield Leftover(begin, blob_directory(begin))
-    for name in place.names(CHECKPOINTS):
+    for name in backend.names(CHECKPOINTS):
         position = checkpoint_position(name)
         if position is not None:
             yield Leftover(position - 1, f"{CHECKPOINTS}/{name}")

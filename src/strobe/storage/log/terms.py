@@ -14,7 +14,7 @@ from bisect import bisect_left
 from strobe.errors import EntryUnreadable
 from strobe.protocol.values.log_entries import EpochStart, ReadEntry, Term, ViewChange, Void
 from strobe.storage.checkpoints.checkpoint_files import Checkpoint
-from strobe.storage.entries.log_file import Decoded, entry_name
+from strobe.storage.entries.log_file import DecodedEntry, entry_name
 
 LEAP_MAX = 1000
 
@@ -42,13 +42,13 @@ class Terms:
         """The highest term so far."""
         return self._terms.current
 
-    def require(self, position: int, decoded: Decoded, url: str) -> None:
+    def require(self, position: int, decoded: DecodedEntry, url: str) -> None:
         """Raise EntryUnreadable if the entry at `position` counts further than a writer of it would."""
         problem = self.problem(position, decoded)
         if problem is not None:
             raise EntryUnreadable(url, f"{entry_name(position)}: its checksum holds, but {problem}")
 
-    def problem(self, position: int, decoded: Decoded) -> str | None:
+    def problem(self, position: int, decoded: DecodedEntry) -> str | None:
         """Return which number of the entry that comes at `position` cannot be, if one cannot."""
         entry, before = decoded.entry, self.before(position)
         if decoded.term < before:
@@ -64,7 +64,7 @@ class Terms:
             return f"it has view {view} after view {last}"
         return None
 
-    def take(self, position: int, decoded: Decoded) -> ReadEntry:
+    def take(self, position: int, decoded: DecodedEntry) -> ReadEntry:
         """Return the entry at `position`, which was read for the first time or again, or that it has no effect."""
         before = self.before(position)
         entry = decoded.entry

@@ -54,19 +54,19 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
     with _noting(failures):
         if not dry_run:
             store.write_checkpoint()
-        doomed += superfluous(store.place, store.header.blake3)
+        doomed += superfluous(store.backend, store.header.blake3)
     removed: dict[str, int] = {}
-    for name in (f"{UNFINISHED}/{name}" for name in store.place.names(UNFINISHED)):
+    for name in (f"{UNFINISHED}/{name}" for name in store.backend.names(UNFINISHED)):
         with _noting(failures):
-            size = store.place.remove_abandoned(name, dry_run)
+            size = store.backend.remove_abandoned(name, dry_run)
             if size is not None:
                 removed[name] = size
-    removed |= {name: store.place.size(name) or 0 for name in doomed}
+    removed |= {name: store.backend.size(name) or 0 for name in doomed}
     if not dry_run:
         with _noting(failures):
-            store.place.remove(doomed)
+            store.backend.remove(doomed)
         for begin in listed:
-            store.place.remove_empty_directory(blob_directory(begin))
+            store.backend.remove_empty_directory(blob_directory(begin))
     with _noting(failures):
         removed |= _sweep_entries(store, dry_run)
     if failures:
@@ -76,13 +76,13 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
 
 def _sweep_entries(store: Store, dry_run: bool) -> dict[str, int]:
     """Remove entries that checkpoints stand for, at most so many at once; return them with their sizes."""
-    checkpoints = newest_first(store.place)
+    checkpoints = newest_first(store.backend)
     if checkpoints == store.swept:
         return {}  # listing the log takes long
-    doomed = superfluous_entries(store.place, store.header.blake3)
+    doomed = superfluous_entries(store.backend, store.header.blake3)
     going = dict(islice(doomed.items(), ENTRIES_AT_ONCE))
     if not dry_run:
-        remove_entries(store.place, going)
+        remove_entries(store.backend, going)
         if len(going) == len(doomed):
             store.swept = checkpoints
     return going
@@ -99,9 +99,9 @@ def _noting(failures: list[StoreError]) -> Iterator[None]:
 
 def _listed_blobs(store: Store) -> dict[int, list[str]]:
     """Return the names of all blobs, by the position of the begin of the snapshot that wrote them."""
-    begins = (directory_begin(name) for name in store.place.names(BLOBS))
+    begins = (directory_begin(name) for name in store.backend.names(BLOBS))
     return {
-        begin: [name for name in store.place.names(blob_directory(begin)) if is_digest(name)]
+        begin: [name for name in store.backend.names(blob_directory(begin)) if is_digest(name)]
         for begin in begins
         if begin is not None
     }

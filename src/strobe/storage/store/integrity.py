@@ -18,7 +18,7 @@ from strobe.errors import StoreCorrupt, StoreError
 from strobe.protocol.values.log_entries import BlobRef, ReadEntry, Void
 from strobe.storage.checkpoints.checkpoint_files import manifest_at
 from strobe.storage.checkpoints.checkpoint_integrity import Recomputed, unknown_names, unreferenced_damage
-from strobe.storage.checkpoints.checkpoint_writer import Taken
+from strobe.storage.checkpoints.checkpoint_writer import LogPosition
 from strobe.storage.checkpoints.folded_log import unfold
 from strobe.storage.checkpoints.removed_entries import Required, how_far_removed, required
 from strobe.storage.content.blobs import Blobs, blob_directory, blob_name, directory_begin, is_digest
@@ -27,7 +27,7 @@ from strobe.storage.entries.fences import Fences
 from strobe.storage.entries.gaps import Gap, positions
 from strobe.storage.entries.log_file import decode_entry, entry_name, entry_position
 from strobe.storage.entries.log_state import LogState
-from strobe.storage.files.backend import Place
+from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import UNSEALED
 from strobe.storage.files.header import read_header
 from strobe.storage.files.layout import ASIDE, BLOBS, DIRECTORIES, HEADER, LOG, RUN
@@ -45,56 +45,58 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.place}: {self.problem}"
 
 
-def verify_bytes(place: Place) -> list[Problem]:
+def verify_bytes(backend: StorageBackend) -> list[Problem]:
     """Return every problem found; none when every byte is as it was written."""
     problems: list[Problem] = []
     header: str | None = None
     try:
-        header = read_header(place).blake3
+        header = read_header(backend).blake3
     except StoreError as error:
         problems.append(_problem(HEADER, error))
-    blobs = list(_blob_refs(place))
-    base, state = _check_log(place, header, problems)
-    damaged = _damaged_blobs(place, blobs, state)
+    blobs = list(_blob_refs(backend))
+    base, state = _check_log(backend, header, problems)
+    damaged = _damaged_blobs(backend, blobs, state)
     if damaged:
         # What retention has removed meanwhile is not damaged: the log as it is now says what is still needed.
-        damaged = _without_removed(place, damaged, _check_log(place, header, [])[1] or state)
+        damaged = _without_removed(backend, damaged, _check_log(backend, header, [])[1] or state)
     problems += damaged
-    problems += _leftovers(place, base)
-    unreferenced_damage(place, partial(_note, problems))
-    problems += [Problem(name, "is not a file of the store; move it elsewhere") for name in _unknown_names(place)]
+    problems += _leftovers(backend, base)
+    unreferenced_damage(backend, partial(_note, problems))
+    problems += [Problem(name, "is not a file of the store; move it elsewhere") for name in _unknown_names(backend)]
     return problems
 
 
-def _check_log(place: Place, header: str | None, problems: list[Problem]) -> tuple[int, LogState | None]:
+def _check_log(backend: StorageBackend, header: str | None, problems: list[Problem]) -> tuple[int, LogState | None]:
     """Add what is wrong with log and checkpoints to `problems`.
 
     Return the position of the checkpoint that readers need, or 0, and the state, or None if it cannot be known.
     """
     while True:
-        before, found = how_far_removed(place), list[Problem]()
-        result = _check_log_once(place, header, found)
-        if not found or how_far_removed(place) == before:  # else entries may have been removed meanwhile
+        before, found = how_far_removed(backend), list[Problem]()
+        result = _check_log_once(backend, header, found)
+        if not found or how_far_removed(backend) == before:  # else entries may have been removed meanwhile
             problems += found
             return result
 
 
-def _check_log_once(place: Place, header: str | None, problems: list[Problem]) -> tuple[int, LogState | None]:
-    listed = positions(place)
+def _check_log_once(
+    backend: StorageBackend, header: str | None, problems: list[Problem]
+) -> tuple[int, LogState | None]:
+    listed = positions(backend)
     if header is None:
-        return 0, _LogCheck(place, None, problems, LogState()).go_on(listed)
+        return 0, _LogCheck(backend, None, problems, LogState()).go_on(listed)
     note = partial(_note, problems)
-    wanted = required(place, header)
+    wanted = required(backend, header)
     if wanted.loaded is None:
-        return 0, _LogCheck(place, header, problems, LogState(), Recomputed(place, header, note)).go_on(listed)
+        return 0, _LogCheck(backend, header, problems, LogState(), Recomputed(backend, header, note)).go_on(listed)
     checkpoint = wanted.loaded.checkpoint
-    state = LogState(partial(manifest_at, place))
+    state = LogState(partial(manifest_at, backend))
     unfold(checkpoint.fold, wanted.loaded.segments, checkpoint.position, state)
-    recomputed: Recomputed | None = Recomputed(place, header, note, wanted.loaded)
-    damaged = list(_damaged_below(place, listed[: bisect_left(listed, wanted.start)], wanted))
+    recomputed: Recomputed | None = Recomputed(backend, header, note, wanted.loaded)
+    damaged = list(_damaged_below(backend, listed[: bisect_left(listed, wanted.start)], wanted))
     problems += damaged
     recomputed = None if damaged else recomputed  # it may read the commits among them
-    check = _LogCheck(place, checkpoint.previous, problems, state, recomputed, Terms.after(checkpoint))
+    check = _LogCheck(backend, checkpoint.previous, problems, state, recomputed, Terms.after(checkpoint))
     return checkpoint.position, check.go_on(listed)
 
 
@@ -103,20 +105,20 @@ class _LogCheck:
 
     def __init__(
         self,
-        place: Place,
+        backend: StorageBackend,
         previous: str | None,
         problems: list[Problem],
         state: LogState,
         recomputed: Recomputed | None = None,
         terms: Terms | None = None,
     ) -> None:
-        self._place = place
+        self._backend = backend
         self._previous = previous
         self._problems = problems
         self._state = state
         self._recomputed = recomputed
         self._terms = terms or Terms()
-        self._fences = Fences(place)
+        self._fences = Fences(backend)
         self._damaged = previous is None
 
     def go_on(self, listed: list[int]) -> LogState | None:
@@ -135,7 +137,7 @@ class _LogCheck:
         uncovered = self._fences.uncovered(gap)
         for run in uncovered:
             name = entry_name(run.first)
-            self._problems.append(_problem(name, StoreCorrupt(self._place.url, name, run.problem)))
+            self._problems.append(_problem(name, StoreCorrupt(self._backend.url, name, run.problem)))
             self._damaged = True
         if not gap.is_long:
             for position in range(gap.first, gap.end):
@@ -145,10 +147,10 @@ class _LogCheck:
     def _check(self, position: int) -> None:
         raw: bytes | None = None
         try:
-            raw = self._place.read(entry_name(position))
-            found = _required(self._place, position, raw)
-            decoded = decode_entry(found, self._place.url, position, self._previous)
-            self._terms.require(position, decoded, self._place.url)
+            raw = self._backend.read(entry_name(position))
+            found = _required(self._backend, position, raw)
+            decoded = decode_entry(found, self._backend.url, position, self._previous)
+            self._terms.require(position, decoded, self._backend.url)
         except StoreError as error:
             # The next entry is checked by itself: it is not to blame for what it follows.
             self._previous = None
@@ -167,19 +169,19 @@ class _LogCheck:
         if self._recomputed is None:
             self._state.apply(position, entry)
         else:
-            self._recomputed.take(position, entry, Taken(checksum, self._terms.current), self._state)
+            self._recomputed.take(position, entry, LogPosition(checksum, self._terms.current), self._state)
 
 
-def _damaged_below(place: Place, listed: list[int], wanted: Required) -> Iterator[Problem]:
+def _damaged_below(backend: StorageBackend, listed: list[int], wanted: Required) -> Iterator[Problem]:
     """Check the entries before a checkpoint that are still there; those that are needed must be."""
-    fences = Fences(place)
+    fences = Fences(backend)
     for position in sorted({*listed, *wanted.needed}):
         raw: bytes | None = None
         try:
-            raw = place.read(entry_name(position))
+            raw = backend.read(entry_name(position))
             if raw is None and position not in wanted.needed:
                 continue  # a collector has removed it since it was listed
-            decoded = decode_entry(_required(place, position, raw), place.url, position, None)
+            decoded = decode_entry(_required(backend, position, raw), backend.url, position, None)
         except StoreError as error:
             if not fences.covers(position, raw):
                 yield _problem(entry_name(position), error)
@@ -188,20 +190,20 @@ def _damaged_below(place: Place, listed: list[int], wanted: Required) -> Iterato
             yield Problem(entry_name(position), "is another entry than the checkpoint was made from: it was replaced")
 
 
-def _required(place: Place, position: int, raw: bytes | None) -> bytes:
+def _required(backend: StorageBackend, position: int, raw: bytes | None) -> bytes:
     if raw is None:
-        raise StoreCorrupt(place.url, entry_name(position), "is missing, though later entries exist")
+        raise StoreCorrupt(backend.url, entry_name(position), "is missing, though later entries exist")
     return raw
 
 
-def _damaged_blobs(place: Place, found: list[BlobRef], state: LogState | None) -> list[Problem]:
+def _damaged_blobs(backend: StorageBackend, found: list[BlobRef], state: LogState | None) -> list[Problem]:
     """Check those that are there, and, where the log is whole, that those that are needed are there."""
     needed = _needed(state)
     everything = {blob_name(ref): ref for ref in found} | needed
-    blobs = Blobs(place)
+    blobs = Blobs(backend)
     damaged: list[Problem] = []
     for name, ref in sorted(everything.items()):
-        if name not in needed and place.size(name) is None:
+        if name not in needed and backend.size(name) is None:
             continue  # collected since it was listed
         try:
             blobs.read(ref)
@@ -210,9 +212,9 @@ def _damaged_blobs(place: Place, found: list[BlobRef], state: LogState | None) -
     return damaged
 
 
-def _without_removed(place: Place, damaged: list[Problem], state: LogState | None) -> list[Problem]:
+def _without_removed(backend: StorageBackend, damaged: list[Problem], state: LogState | None) -> list[Problem]:
     needed = _needed(state)
-    return [problem for problem in damaged if problem.place in needed or place.size(problem.place) is not None]
+    return [problem for problem in damaged if problem.place in needed or backend.size(problem.place) is not None]
 
 
 def _needed(state: LogState | None) -> dict[str, BlobRef]:
@@ -223,31 +225,31 @@ def _needed(state: LogState | None) -> dict[str, BlobRef]:
     return needed
 
 
-def _leftovers(place: Place, base: int) -> Iterator[Problem]:
-    for one in leftovers(place, base):
+def _leftovers(backend: StorageBackend, base: int) -> Iterator[Problem]:
+    for one in leftovers(backend, base):
         problem = f"is beyond the end of the log: it follows log entry {one.position}; the newest entries are lost"
         yield Problem(one.place, problem)
 
 
-def _blob_refs(place: Place) -> Iterator[BlobRef]:
+def _blob_refs(backend: StorageBackend) -> Iterator[BlobRef]:
     """Every blob that is there, with the size that it has."""
-    for directory in place.names(BLOBS):
+    for directory in backend.names(BLOBS):
         begin = directory_begin(directory)
-        if begin is not None and place.is_directory(blob_directory(begin)):
-            refs = (BlobRef(name, 0, begin) for name in place.names(blob_directory(begin)) if is_digest(name))
+        if begin is not None and backend.is_directory(blob_directory(begin)):
+            refs = (BlobRef(name, 0, begin) for name in backend.names(blob_directory(begin)) if is_digest(name))
             for ref in refs:
-                yield BlobRef(ref.blake3, place.size(blob_name(ref)) or 0, begin)
+                yield BlobRef(ref.blake3, backend.size(blob_name(ref)) or 0, begin)
 
 
-def _unknown_names(place: Place) -> Iterator[str]:
-    yield from (name for name in place.names("") if name not in (HEADER, *DIRECTORIES, ASIDE, RUN))
-    yield from (f"{LOG}/{name}" for name in place.names(LOG) if entry_position(name) is None)
-    yield from unknown_names(place)
-    for name in place.names(BLOBS):
+def _unknown_names(backend: StorageBackend) -> Iterator[str]:
+    yield from (name for name in backend.names("") if name not in (HEADER, *DIRECTORIES, ASIDE, RUN))
+    yield from (f"{LOG}/{name}" for name in backend.names(LOG) if entry_position(name) is None)
+    yield from unknown_names(backend)
+    for name in backend.names(BLOBS):
         directory = f"{BLOBS}/{name}"
-        if directory_begin(name) is not None and place.is_directory(directory):
-            yield from (f"{directory}/{blob}" for blob in place.names(directory) if not is_digest(blob))
-        elif name in place.names(BLOBS):  # else a collector has emptied and removed it since
+        if directory_begin(name) is not None and backend.is_directory(directory):
+            yield from (f"{directory}/{blob}" for blob in backend.names(directory) if not is_digest(blob))
+        elif name in backend.names(BLOBS):  # else a collector has emptied and removed it since
             yield directory
 
 

@@ -20,7 +20,7 @@ from strobe.storage.entries.fences import Fences, found_bytes
 from strobe.storage.entries.gaps import GAP_MAX, Gap, gap_at, positions
 from strobe.storage.entries.log_file import decode_entry, entry_name
 from strobe.storage.entries.log_state import LogState
-from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Place
+from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, StorageBackend
 from strobe.storage.files.header import read_header
 from strobe.storage.files.layout import ASIDE, DIRECTORIES, LOG
 from strobe.storage.log.log import Log
@@ -42,7 +42,7 @@ _LOST = {
 UNKNOWN = "not known: the entry cannot be read"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LogFinding(msgspec.Struct, frozen=True):
     """An entry that is no good, or several that are missing: those from `position` to `last`.
 
     `lost` says what the log does without; `fenced`: that was decided already.
@@ -65,64 +65,64 @@ class Examined(msgspec.Struct, frozen=True):
     """
 
     entries: int
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
     base: int = 0
     absent: int = 0
     missing: str = ""
     gap: Gap | None = None
 
     @property
-    def open(self) -> tuple[Finding, ...]:
+    def open(self) -> tuple[LogFinding, ...]:
         """What nobody has decided on yet."""
         return tuple(finding for finding in self.findings if not finding.fenced)
 
 
-def examine(place: Place) -> Examined:
+def examine(backend: StorageBackend) -> Examined:
     """Check the seal, the chain, the values and the effect of every entry; StoreError if there is no log to look at."""
     for directory in DIRECTORIES:
-        place.is_directory(f"{directory}/-")  # raises if the directory is a symbolic link
+        backend.is_directory(f"{directory}/-")  # raises if the directory is a symbolic link
     while True:
-        before = how_far_removed(place)
-        examined = _examine(place)
-        if not examined.open or how_far_removed(place) == before:  # else entries may have been removed meanwhile
+        before = how_far_removed(backend)
+        examined = _examine(backend)
+        if not examined.open or how_far_removed(backend) == before:  # else entries may have been removed meanwhile
             return examined
 
 
-def _examine(place: Place) -> Examined:
-    log, state = _lenient(place)
-    listed = positions(place)
+def _examine(backend: StorageBackend) -> Examined:
+    log, state = _lenient(backend)
+    listed = positions(backend)
     below = listed[: bisect_left(listed, log.base)]
-    invalid = dict(_invalid_below(place, read_header(place).blake3, below, log.base))
+    invalid = dict(_invalid_below(backend, read_header(backend).blake3, below, log.base))
     for position, entry in log.read(log.base):
         state.apply(position, entry)
-    findings = _findings(place, invalid | log.invalid)
-    gap = gap_at(place, state.next_position)
+    findings = _findings(backend, invalid | log.invalid)
+    gap = gap_at(backend, state.next_position)
     if gap is not None:
-        findings.append(Finding(gap.first, gap.end - 1, entry_name(gap.first), gap.problem, UNKNOWN, False))
+        findings.append(LogFinding(gap.first, gap.end - 1, entry_name(gap.first), gap.problem, UNKNOWN, False))
     entries = len(below) + state.next_position - log.base
-    missing = _missing(place, state.next_position)
+    missing = _missing(backend, state.next_position)
     return Examined(entries, tuple(findings), log.base, log.base - len(below), missing, gap)
 
 
-def _missing(place: Place, end: int) -> str:
+def _missing(backend: StorageBackend, end: int) -> str:
     """Return what is wrong with a log that ends before `end`, if that is known to be too soon."""
     try:
-        require_newest(place, end)
+        require_newest(backend, end)
         if end == 0:
-            require_begun(place)
+            require_begun(backend)
     except StoreCorrupt as error:
         return error.problem.removeprefix(f"{entry_name(end)}: ")
     return ""
 
 
-def _findings(place: Place, invalid: dict[int, StoreError]) -> list[Finding]:
+def _findings(backend: StorageBackend, invalid: dict[int, StoreError]) -> list[LogFinding]:
     """Return what is wrong with these entries; missing ones that follow each other are one finding."""
-    fences = Fences(place)
-    findings: list[Finding] = []
+    fences = Fences(backend)
+    findings: list[LogFinding] = []
     absent = -1  # the last one that is missing
     for position, error in sorted(invalid.items()):
-        found = _finding(place, fences, position, error)
-        if place.size(found.place) is None:
+        found = _finding(backend, fences, position, error)
+        if backend.size(found.place) is None:
             if findings and absent == position - 1 and findings[-1].fenced == found.fenced:
                 found = _with_next(findings.pop(), position)
             absent = position
@@ -130,14 +130,16 @@ def _findings(place: Place, invalid: dict[int, StoreError]) -> list[Finding]:
     return findings
 
 
-def _with_next(run: Finding, position: int) -> Finding:
+def _with_next(run: LogFinding, position: int) -> LogFinding:
     problem = Gap(run.position, position + 1).problem
     return msgspec.structs.replace(run, last=position, problem=problem)
 
 
-def _invalid_below(place: Place, header: str, listed: list[int], base: int) -> Iterator[tuple[int, StoreError]]:
+def _invalid_below(
+    backend: StorageBackend, header: str, listed: list[int], base: int
+) -> Iterator[tuple[int, StoreError]]:
     """Yield what is wrong with the entries before the checkpoint at `base`. Some may have been removed."""
-    wanted = required(place, header)
+    wanted = required(backend, header)
     terms = Terms.after(wanted.loaded.checkpoint) if wanted.loaded is not None else Terms()
     must = {*range(wanted.start, base), *wanted.needed}
     before, checksum = wanted.start - 1, wanted.needed.get(wanted.start - 1, header)
@@ -146,50 +148,50 @@ def _invalid_below(place: Place, header: str, listed: list[int], base: int) -> I
         previous = checksum if position == before + 1 and position >= wanted.start else None
         before, checksum = position, None
         try:
-            raw = place.read(entry_name(position))
+            raw = backend.read(entry_name(position))
             if raw is not None:
-                decoded = decode_entry(raw, place.url, position, previous)
+                decoded = decode_entry(raw, backend.url, position, previous)
                 checksum = decoded.checksum
                 if position >= wanted.start:
-                    terms.require(position, decoded, place.url)
+                    terms.require(position, decoded, backend.url)
                     terms.take(position, decoded)
             elif position in must:
-                raise StoreCorrupt(place.url, entry_name(position), Gap(position, position + 1).problem)
+                raise StoreCorrupt(backend.url, entry_name(position), Gap(position, position + 1).problem)
         except (StoreCorrupt, StoreFormatError) as error:
             yield position, error
 
 
-def fence_off(place: Place, position: int, reason: str, at_us: int) -> Finding:
+def fence_off(backend: StorageBackend, position: int, reason: str, at_us: int) -> LogFinding:
     """Append the entry by which the one at `position` has no effect; UsageError if that is a good one.
 
     If several are missing in a row, each of them gets an entry.
     """
-    log, _ = _lenient(place)
+    log, _ = _lenient(backend)
     end = log.base + sum(1 for _ in log.read(log.base))
     if position < log.base:
         raise UsageError(f"entry {position} needs no fence: readers start at the checkpoint at {log.base}")
-    if (gap := gap_at(place, end)) is not None:
+    if (gap := gap_at(backend, end)) is not None:
         raise UsageError(f"nothing can be appended to the log: {gap.problem}")
     if position >= end:
         raise UsageError(f"there is no entry {position}: the log has {end} entries")
     if position not in log.invalid:
         raise UsageError(f"{entry_name(position)} is valid, and stays in effect; only a bad entry can be fenced off")
-    found = _findings(place, log.invalid)
+    found = _findings(backend, log.invalid)
     finding = next(one for one in found if one.position <= position <= one.last)
     if finding.fenced:
         raise UsageError(f"{entry_name(position)} was fenced off already")
     for offset, one in enumerate(range(finding.position, finding.last + 1)):
-        raw = found_bytes(_read(place, one))
+        raw = found_bytes(_read(backend, one))
         log.append(Fence(one, raw, shortened(reason, TEXT_MAX), at_us), end + offset)
     return finding
 
 
-def set_aside(place: Place, position: int) -> list[str]:
+def set_aside(backend: StorageBackend, position: int) -> list[str]:
     """Move entry `position` and all after it out of the log, into `ASIDE`, and return their new names.
 
     UsageError: they are part of the log, or may be. What lies beyond a long gap is not: nobody has ever read it there.
     """
-    examined = examine(place)
+    examined = examine(backend)
     gap = examined.gap
     if gap is None or position < gap.end:
         raise UsageError(
@@ -200,29 +202,29 @@ def set_aside(place: Place, position: int) -> list[str]:
         raise UsageError(
             f"entries before {entry_name(gap.end)} are lost, so it may be part of the log: {examined.missing}"
         )
-    listed = positions(place)
-    return [_move(place, entry_name(one)) for one in listed[bisect_left(listed, position) :]]
+    listed = positions(backend)
+    return [_move(backend, entry_name(one)) for one in listed[bisect_left(listed, position) :]]
 
 
-def _move(place: Place, name: str) -> str:
+def _move(backend: StorageBackend, name: str) -> str:
     """Give a file of the log another name, under which it is no part of the store."""
-    raw = place.read(name) or b""
+    raw = backend.read(name) or b""
     if len(raw) > DOCUMENT_BYTES_MAX:
         raise UsageError(f"{name} is longer than any entry; move it elsewhere yourself")
     aside = f"{ASIDE}/{name.rpartition('/')[2]}-{found_bytes(raw)}"
-    place.make_directory(ASIDE)
-    place.create(aside, [raw])
-    place.sync_directory(ASIDE)
-    place.remove([name])
-    place.sync_directory(LOG)
+    backend.make_directory(ASIDE)
+    backend.create(aside, [raw])
+    backend.sync_directory(ASIDE)
+    backend.remove([name])
+    backend.sync_directory(LOG)
     return aside
 
 
-def _lenient(place: Place) -> tuple[Log, LogState]:
+def _lenient(backend: StorageBackend) -> tuple[Log, LogState]:
     """Return the log from the newest checkpoint on, and what it means there: readers start there."""
-    header = read_header(place).blake3
-    log, state = Log(place, header, lenient=True), LogState()
-    loaded = next(usable(place, header, partial(manifest_at, place), []), None)
+    header = read_header(backend).blake3
+    log, state = Log(backend, header, lenient=True), LogState()
+    loaded = next(usable(backend, header, partial(manifest_at, backend), []), None)
     if loaded is not None:
         checkpoint = loaded.checkpoint
         unfold(checkpoint.fold, loaded.segments, checkpoint.position, state)
@@ -230,17 +232,17 @@ def _lenient(place: Place) -> tuple[Log, LogState]:
     return log, state
 
 
-def _finding(place: Place, fences: Fences, position: int, error: StoreError) -> Finding:
-    raw = _read(place, position)
+def _finding(backend: StorageBackend, fences: Fences, position: int, error: StoreError) -> LogFinding:
+    raw = _read(backend, position)
     name = entry_name(position)
-    return Finding(
+    return LogFinding(
         position, position, name, error.problem.removeprefix(f"{name}: "), _lost(raw), fences.covers(position, raw)
     )
 
 
-def _read(place: Place, position: int) -> bytes | None:
+def _read(backend: StorageBackend, position: int) -> bytes | None:
     try:
-        return place.read(entry_name(position))
+        return backend.read(entry_name(position))
     except StoreCorrupt:  # no regular file: there are no bytes that could be an entry
         return None
 

@@ -32,7 +32,7 @@ class Protection(msgspec.Struct, frozen=True):
     way_out: str
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RetentionPlan(msgspec.Struct, frozen=True):
     """What retention would keep, with the reasons, and what it would remove, oldest first."""
 
     kept: dict[str, tuple[str, ...]]
@@ -40,14 +40,14 @@ class Plan(msgspec.Struct, frozen=True):
     at_us: int
 
 
-class Applied(msgspec.Struct, frozen=True):
+class RetentionResult(msgspec.Struct, frozen=True):
     """What was removed, or would be: snapshots, and the files that nothing keeps any more."""
 
     removed: tuple[str, ...]
     collected: Collected
 
 
-def plan(state: LogState, keep_last: int, keep_hourly: int, keep_daily: int, now_us: int) -> Plan:
+def plan(state: LogState, keep_last: int, keep_hourly: int, keep_daily: int, now_us: int) -> RetentionPlan:
     """Return what these numbers keep and remove of what the log has; zeros in all of them keep everything."""
     for name, number in (("last", keep_last), ("hourly", keep_hourly), ("daily", keep_daily)):
         if number < 0:
@@ -66,7 +66,7 @@ def plan(state: LogState, keep_last: int, keep_hourly: int, keep_daily: int, now
     for reason, names in rules:
         for name in names:
             kept[name].append(reason)
-    return Plan(
+    return RetentionPlan(
         {name: tuple(kept[name]) for name in state.committed if kept[name]},
         tuple(name for name in state.committed if not kept[name]),
         now_us,
@@ -84,15 +84,15 @@ def protections(state: LogState, snapshot: str) -> Iterator[Protection]:
         yield Protection("restored", problem)
 
 
-def apply(store: Store, planned: Plan, dry_run: bool = False) -> Applied:
+def apply(store: Store, planned: RetentionPlan, dry_run: bool = False) -> RetentionResult:
     """Log the removals that still hold, and sweep; a dry run says what would go, file by file, and touches nothing."""
     if dry_run:
         state = store.state()
         going = tuple(name for name in planned.removed if _may_go(state, name))
         entries = [Remove(name, REASON, planned.at_us) for name in going]
-        return Applied(going, collect(store, dry_run=True, foreseen=state.foresee(entries)))
+        return RetentionResult(going, collect(store, dry_run=True, foreseen=state.foresee(entries)))
     removed = tuple(name for name in planned.removed if remove(store, name, REASON, planned.at_us))
-    return Applied(removed, collect(store))
+    return RetentionResult(removed, collect(store))
 
 
 def remove(store: Store, snapshot: str, reason: str, at_us: int) -> bool:

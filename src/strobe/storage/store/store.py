@@ -26,11 +26,11 @@ from strobe.storage.content.manifests import blobs_of, to_manifest, to_snapshot
 from strobe.storage.entries.gaps import positions
 from strobe.storage.entries.log_file import decode_entry, entry_name
 from strobe.storage.entries.log_state import LogState, Opened
-from strobe.storage.files.backend import Piece, Place
+from strobe.storage.files.backend import Piece, StorageBackend
 from strobe.storage.files.commit_steps import OnStep
-from strobe.storage.files.header import Guard, create_header, read_header
+from strobe.storage.files.header import StoreGuard, create_header, read_header
 from strobe.storage.files.layout import HEADER
-from strobe.storage.files.urls import place_at
+from strobe.storage.files.urls import backend_at
 from strobe.storage.log.log import Log
 from strobe.storage.log.log_end import last_position, probed_end
 from strobe.storage.store.integrity import Problem, verify_bytes
@@ -49,21 +49,21 @@ class Store:
 
     def __init__(
         self,
-        place: Place,
+        backend: StorageBackend,
         manifests_kept: int | None = None,
         identity: str = "",
         *,
         checkpoint_every: int | None = None,
     ) -> None:
-        header = read_header(place, identity)
-        place.guard = Guard(place, header.store).check
-        self.place = place
-        self.url = place.url
+        header = read_header(backend, identity)
+        backend.guard = StoreGuard(backend, header.store).check
+        self.backend = backend
+        self.url = backend.url
         self.header = header
-        self.blobs = Blobs(place)
+        self.blobs = Blobs(backend)
         self.swept: list[str] = []
         """The checkpoints that there were when everything that they make superfluous was last removed from here."""
-        self._log = Log(place, header.blake3)
+        self._log = Log(backend, header.blake3)
         self._manifests_kept = manifests_kept
         self._state = LogState(self.read_manifest, manifests_kept)
         self._checkpoint_every = checkpoint_every
@@ -74,15 +74,17 @@ class Store:
     def _new_checkpointer(self) -> Checkpointer | None:
         if self._checkpoint_every is None:
             return None
-        return Checkpointer(self.place, self.header.blake3, self.read_manifest, self.entry_ref, self._checkpoint_every)
+        return Checkpointer(
+            self.backend, self.header.blake3, self.read_manifest, self.entry_ref, self._checkpoint_every
+        )
 
     @classmethod
     def create(cls, url: str | Path, *, identity: str | None = None, on_step: OnStep | None = None) -> "Store":
         """Make a store in a directory that does not exist or is empty; `identity` is its name if not a random one."""
-        place = place_at(url, on_step)
-        if not create_header(place, identity):
-            raise UsageError(f"{place.url} is a store already; open it, or give another directory")
-        return cls(place)
+        backend = backend_at(url, on_step)
+        if not create_header(backend, identity):
+            raise UsageError(f"{backend.url} is a store already; open it, or give another directory")
+        return cls(backend)
 
     @classmethod
     def open(
@@ -95,7 +97,7 @@ class Store:
         checkpoint_every: int | None = None,
     ) -> "Store":
         """Open the store at `url`; StoreMissing where there is none, or not the one with this `identity`."""
-        return cls(place_at(url, on_step), manifests_kept, identity, checkpoint_every=checkpoint_every)
+        return cls(backend_at(url, on_step), manifests_kept, identity, checkpoint_every=checkpoint_every)
 
     @classmethod
     def open_or_create(cls, url: str | Path) -> "Store":
@@ -104,23 +106,23 @@ class Store:
         For a first start, when somebody asks for it. Done at each start, it would make another store wherever the one
         that there is cannot be seen just now.
         """
-        place = place_at(url)
-        if place.fingerprint(HEADER) is None:
-            create_header(place)
-        return cls(place)
+        backend = backend_at(url)
+        if backend.fingerprint(HEADER) is None:
+            create_header(backend)
+        return cls(backend)
 
     def require(self) -> None:
         """Raise StoreMissing while this store is not where it was opened."""
-        self.place.guard()
+        self.backend.guard()
 
     @property
     def on_step(self) -> OnStep | None:
         """What is called after each step of a commit; it may be set at any time."""
-        return self.place.on_step
+        return self.backend.on_step
 
     @on_step.setter
     def on_step(self, on_step: OnStep | None) -> None:
-        self.place.on_step = on_step
+        self.backend.on_step = on_step
 
     @property
     def term(self) -> int:
@@ -140,7 +142,7 @@ class Store:
         if not self._is_begun:
             problems: list[str] = []
             with _without_garbage_collection():
-                found = usable(self.place, self.header.blake3, self.read_manifest, problems)
+                found = usable(self.backend, self.header.blake3, self.read_manifest, problems)
                 self._begin(next(found, None), problems)
             self._is_begun = True
         return self._resumed
@@ -150,14 +152,16 @@ class Store:
             checkpoint = loaded.checkpoint
             unfold(checkpoint.fold, loaded.segments, checkpoint.position, self._state)
             self._log.resume(checkpoint)
-        elif problems and self.place.size(entry_name(0)) is None:
+        elif problems and self.backend.size(entry_name(0)) is None:
             problem = (
                 f"is missing, and no checkpoint can be used ({problems[0]}); restore them from a copy of the store"
             )
             raise StoreCorrupt(self.url, entry_name(0), problem)
         if self._checkpointer is not None:
             base = loaded.checkpoint.position if loaded is not None else 0
-            self._checkpointer.begin(loaded, probed_end(self.place, base) if base else last_position(self.place) + 1)
+            self._checkpointer.begin(
+                loaded, probed_end(self.backend, base) if base else last_position(self.backend) + 1
+            )
         self._resumed = loaded
 
     def write_checkpoint(self) -> str | None:
@@ -183,16 +187,16 @@ class Store:
 
     def positions(self) -> list[int]:
         """Return the positions of the entries that are there: some below a checkpoint may have been removed."""
-        return positions(self.place)
+        return positions(self.backend)
 
     def read_entry(self, position: int) -> ReadEntry | None:
         """Return the entry at `position`, verified by itself; None: it is not there."""
-        raw = self.place.read(entry_name(position))
+        raw = self.backend.read(entry_name(position))
         return decode_entry(raw, self.url, position, None).entry if raw is not None else None
 
     def read_manifest(self, position: int) -> Manifest:
         """Return what the commit at `position` says, verified by itself; any thread may ask."""
-        return manifest_at(self.place, position)
+        return manifest_at(self.backend, position)
 
     def read_commit(self, ref: EntryRef) -> Commit:
         """Return the commit that `ref` says, however long the log is.
@@ -200,7 +204,7 @@ class Store:
         It is the very entry that whoever gave the reference has read: by its checksum, that is as good as having read
         the log from its beginning. Nobody else can tell whether it took effect, or was removed since.
         """
-        commit, checksum = read_commit(self.place, ref.position)
+        commit, checksum = read_commit(self.backend, ref.position)
         if checksum != ref.blake3:
             problem = "is another entry than the coordinator has read: it was replaced, or this is another store"
             raise StoreCorrupt(self.url, entry_name(ref.position), problem)
@@ -240,7 +244,7 @@ class Store:
         """Begin again with the newest checkpoint: entries that come next were removed. A coordinator cannot."""
         if self._log.is_led:
             raise error
-        self._log = Log(self.place, self.header.blake3)
+        self._log = Log(self.backend, self.header.blake3)
         vars(self._state).update(vars(LogState(self.read_manifest, self._manifests_kept)))
         self._checkpointer = self._new_checkpointer()
         self._is_begun = False
@@ -302,7 +306,7 @@ class Store:
 
     def verify_bytes(self) -> Problems:
         """Check every byte of every file, referenced or not, and return what is wrong, file by file."""
-        return verify_bytes(self.place)
+        return verify_bytes(self.backend)
 
     def _take_in(self, position: int, entry: ReadEntry) -> None:
         """Whoever reads or writes the log brings the state up to date: no entry is read twice for that."""

@@ -3,14 +3,14 @@
 from strobe.traces.clock_logs.checking import ClockLogInvalid, Impossible, find_impossible
 from strobe.traces.clock_logs.exporting import to_log
 from strobe.traces.clock_logs.importing import import_log, to_trace
-from strobe.traces.clock_logs.parsing import DEFAULT_PARSER, Execution, Logged, read_log
+from strobe.traces.clock_logs.parsing import DEFAULT_PARSER, ClockEvent, Execution, read_log
 
 __all__ = [
     "DEFAULT_PARSER",
+    "ClockEvent",
     "ClockLogInvalid",
     "Execution",
     "Impossible",
-    "Logged",
     "find_impossible",
     "import_log",
     "read_log",

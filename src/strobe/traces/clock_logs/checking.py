@@ -20,7 +20,7 @@ import msgspec
 
 from strobe.errors import UsageError
 from strobe.traces.clock_logs.events import ByHost, Clock, Event
-from strobe.traces.clock_logs.parsing import Execution, Logged
+from strobe.traces.clock_logs.parsing import ClockEvent, Execution
 from strobe.traces.clock_logs.rules import Rules
 from strobe.traces.clock_logs.soundness import find_sound
 
@@ -94,7 +94,7 @@ def check(events: list[Event], wrong: list[Impossible]) -> list[Impossible]:
     return sorted(found)
 
 
-def _read(logged: Logged) -> tuple[str, Clock]:
+def _read(logged: ClockEvent) -> tuple[str, Clock]:
     """Return what is wrong with a clock by itself, or nothing, and the clock without its zeros."""
     try:
         clock = _decode(logged.clock)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from strobe.traces.clock_logs.parsing import Logged
+from strobe.traces.clock_logs.parsing import ClockEvent
 
 Clock = dict[str, int]
 
@@ -10,7 +10,7 @@ Clock = dict[str, int]
 class Event(msgspec.Struct, frozen=True):
     """An event of a log, its clock read. `tick` is its number at its host, `total` how many events it knows of."""
 
-    logged: Logged
+    logged: ClockEvent
     clock: Clock
     tick: int
     total: int

@@ -20,7 +20,7 @@ _REQUIRED = ("host", "clock", "event")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?\Z")
 
 
-class Logged(msgspec.Struct, frozen=True):
+class ClockEvent(msgspec.Struct, frozen=True):
     """One event as the log has it. `clock` is text, not yet looked at; `line` is where that stands."""
 
     line: int
@@ -35,7 +35,7 @@ class Execution(msgspec.Struct, frozen=True):
 
     label: str
     line: int
-    events: tuple[Logged, ...]
+    events: tuple[ClockEvent, ...]
 
 
 def read_log(
@@ -141,14 +141,14 @@ class _Lines:
 
 def _events(
     text: str, begin: int, end: int, expression: Expression, lines: _Lines, reached: Callable[[int], None]
-) -> Iterator[Logged]:
+) -> Iterator[ClockEvent]:
     others = [group for group in expression.groups if group not in _REQUIRED]
     # A piece is looked at by itself, so that `^` matches at its beginning wherever that is in a line, as in ShiViz.
     for found in expression.find(text[begin:end], lambda place: reached(lines.at(begin + place))):
         line = lines.at(begin + found.start("clock" if found["clock"] is not None else 0))
         reached(line)
         fields = {group: _value(found[group]) for group in others if found[group] is not None}
-        yield Logged(line, found["host"] or "", found["clock"] or "", found["event"] or "", fields)
+        yield ClockEvent(line, found["host"] or "", found["clock"] or "", found["event"] or "", fields)
 
 
 def _value(text: str) -> object:

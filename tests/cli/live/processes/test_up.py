@@ -26,7 +26,7 @@ from strobe.cli.live.child import Child, Gone
 from strobe.cli.live.child_log import ChildLog
 from strobe.cli.live.supervisor import ChildFailed, Supervisor, _with_options
 from strobe.cli.live.up import coordinator_options
-from strobe.cli.live.up_display import Watch, _picture
+from strobe.cli.live.up_display import UpDisplay, _picture
 from strobe.cli.live.up_session import Session
 from strobe.cli.shell.signals import interruptible
 from strobe.errors import LogReplaced, TransportError
@@ -34,7 +34,7 @@ from strobe.protocol.values.log_entries import EntryRef
 from strobe.runtime.api.client import Client
 from strobe.runtime.api.discovery import Discovered
 from strobe.runtime.messages.api_documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Status
-from strobe.runtime.messages.verdicts import ConditionStatus, Verdict
+from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
 from strobe.storage import Store
 
 
@@ -259,7 +259,7 @@ def test_what_was_before_this_run_is_not_told_as_if_it_happened_now(capsys):
     rollbacks = [
         RollbackReport(epoch, at_us, None, f"reason {epoch}", None, {}) for epoch, at_us in ((2, 60), (3, 160))
     ]
-    watch = Watch()
+    watch = UpDisplay()
     watch.show(status_of(started_us=100, finished=[old], rollbacks=rollbacks[:1]))
     watch.show(status_of(started_us=200, finished=[old, new], rollbacks=rollbacks))
     told = capsys.readouterr().err
@@ -329,8 +329,8 @@ def test_names_are_shown_as_they_are_also_with_brackets():
 
 
 def test_quiet_shows_nothing(capsys):
-    with Watch(quiet=True) as watch:
-        watch.tell("something")
+    with UpDisplay(quiet=True) as watch:
+        watch.show_event("something")
         watch.show(status_of())
     assert capsys.readouterr() == ("", "")
 
@@ -566,9 +566,13 @@ def condition(latest, **changes):
 
 
 CONDITIONS = {
-    "conserved ✓ 800 (judged 40 of 43)": condition(Verdict("holds", "800", "800"), holds=40, skipped=2, undecided=1),
-    "conserved ✗ 790 ≠ 800 (judged 1 of 1)": condition(Verdict("violated", "800", "790"), violated=1),
-    "conserved error: KeyError: 'z' (judged 0 of 1)": condition(Verdict("error", problem="KeyError: 'z'"), error=1),
+    "conserved ✓ 800 (judged 40 of 43)": condition(
+        ConditionVerdict("holds", "800", "800"), holds=40, skipped=2, undecided=1
+    ),
+    "conserved ✗ 790 ≠ 800 (judged 1 of 1)": condition(ConditionVerdict("violated", "800", "790"), violated=1),
+    "conserved error: KeyError: 'z' (judged 0 of 1)": condition(
+        ConditionVerdict("error", problem="KeyError: 'z'"), error=1
+    ),
     "conserved: not judged yet (judged 0 of 0)": condition(None),
 }
 
@@ -582,9 +586,9 @@ def test_E12_the_table_has_the_newest_verdict_and_how_many_were_judged(line):
 
 
 def test_E12_each_other_verdict_is_told_once(capsys):
-    watch = Watch()
+    watch = UpDisplay()
     for found in ("800", "800", "790", "780", "800"):
-        verdict = Verdict("holds" if found == "800" else "violated", "800", found)
+        verdict = ConditionVerdict("holds" if found == "800" else "violated", "800", found)
         watch.show(status_of(conditions=[condition(verdict)]))
     assert capsys.readouterr().err.splitlines() == [
         "snapshot s7: conserved ✓ 800",

@@ -17,12 +17,12 @@ from strobe.cli.live.up_display import condition_summary
 from strobe.cli.live.up_session import Session
 from strobe.errors import TransportError
 from strobe.runtime.api.client import RequestRefused
-from strobe.runtime.messages.api_documents import Taken, Trouble
-from strobe.runtime.messages.verdicts import ConditionStatus, Verdict
+from strobe.runtime.messages.api_documents import TakeResult, Trouble
+from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
 from strobe.storage import Store
 
-COMMITTED = Taken("000001-00000001-x", "committed", "")
-ABORTED = Taken("000001-00000001-x", "aborted", "b did not answer")
+COMMITTED = TakeResult("000001-00000001-x", "committed", "")
+ABORTED = TakeResult("000001-00000001-x", "aborted", "b did not answer")
 
 
 def answering(*answers):
@@ -313,7 +313,7 @@ def test_a_coordinator_that_ended_with_a_halt_while_all_was_stopped_has_its_repo
     assert str(supervisor.failure) == REPORT
 
 
-HOLDS, VIOLATED = Verdict("holds", "8", "8"), Verdict("violated", "8", "7")
+HOLDS, VIOLATED = ConditionVerdict("holds", "8", "8"), ConditionVerdict("violated", "8", "7")
 
 
 def test_one_snapshot_is_not_written_as_several():

@@ -19,10 +19,10 @@ from tests.runtime.fake_nodes import PATIENCE_S, Running, both_alive, committed,
 from strobe.errors import StoreError, TransportError, UsageError
 from strobe.names import RULE
 from strobe.protocol.coordinator.messages import CannotRestore, SnapshotWanted, TellView
-from strobe.protocol.coordinator.rollback import Goal
+from strobe.protocol.coordinator.rollback import RollbackTarget
 from strobe.runtime.api.client import Client, RequestRefused
 from strobe.runtime.api.discovery import Discovered, announce, discover
-from strobe.runtime.api.routes import Guard, _status_of
+from strobe.runtime.api.routes import RequestGuard, _status_of
 from strobe.runtime.messages.control import ChannelReport, Heartbeat, SnapshotBegun, Stop
 
 
@@ -149,7 +149,7 @@ def test_every_answer_is_what_its_description_says(tmp_path: Path) -> None:
         assert (last.code, "stop the system instead" in last.document["error"]) == (409, True)
         stopping = await check("POST", "/v1/stop", "/v1/stop", {"reason": "enough"})
         assert stopping.code == 202
-        assert (await a.hear(Stop)).reason == "enough"
+        assert (await a.handle(Stop)).reason == "enough"
         await asyncio.gather(a.close(), b.close())
         assert await coordinator.coordinator.ended == 0
 
@@ -194,7 +194,7 @@ def test_host_names_are_ours_in_capitals_or_not(monkeypatch: pytest.MonkeyPatch,
 
         for name in (b"Build-01:7480", b"build-01", b"LOCALHOST:1", host.encode(), host.lower().encode(), b"evil"):
             scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", name)]}
-            await Guard(answer, host)(scope, ignore, ignore)
+            await RequestGuard(answer, host)(scope, ignore, ignore)
 
     asked: list[bytes] = []
     asyncio.run(scenario())
@@ -222,9 +222,11 @@ def test_who_waits_when_all_is_stopped_is_told_why(tmp_path: Path) -> None:
             asyncio.create_task(asking("POST", "/v1/snapshots", {"initiators": ["a", "b"], "timeout_s": 20})),
         ]
         await coordinator.until(lambda: len(coordinator.coordinator.requests.takes) == 3)
-        await b.hear(SnapshotBegun)
-        coordinator.coordinator.requests.restore(Goal("somewhere", False)).done.add_done_callback(restored.append)
-        a.say(CannotRestore("a", 1, "its restore raises"))
+        await b.handle(SnapshotBegun)
+        coordinator.coordinator.requests.restore(RollbackTarget("somewhere", False)).done.add_done_callback(
+            restored.append
+        )
+        a.send(CannotRestore("a", 1, "its restore raises"))
         for answer in await asyncio.gather(*waiting):
             assert (answer.code, answer.document["error"].partition(": ")[0]) == (409, "all is stopped")
             assert "its restore raises" in answer.document["error"]
@@ -304,9 +306,9 @@ def test_metrics_have_what_each_process_and_channel_holds_and_has_counted(tmp_pa
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         a, b = await both_alive(coordinator)
         forth = ChannelReport(11, backlog_bytes=12, waiting_s=1.25, reconnects=13)
-        a.say(Heartbeat("a", 1, 14, 0.5, 15, {"a->b": forth}, {"b->a": 16}, {}, 17, 18))
+        a.send(Heartbeat("a", 1, 14, 0.5, 15, {"a->b": forth}, {"b->a": 16}, {}, 17, 18))
         back = ChannelReport(21, backlog_bytes=22, waiting_s=2.25, reconnects=23)
-        b.say(Heartbeat("b", 1, 24, 0.5, 25, {"b->a": back}, {"a->b": 26}, {}, 27, 28))
+        b.send(Heartbeat("b", 1, 24, 0.5, 25, {"b->a": back}, {"a->b": 26}, {}, 27, 28))
         expected = [
             'strobe_process_backlog_bytes{process="%s"} %d2.0',
             'strobe_process_memory_bytes{process="%s"} %d5.0',
@@ -350,7 +352,7 @@ def test_metrics_say_whether_the_store_can_be_used(tmp_path: Path) -> None:
         full = OSError(errno.ENOSPC, "No space left on device")
         store = coordinator.coordinator.store.desk.store
         store.on_step = Mock(side_effect=full)
-        coordinator.coordinator.hear(SnapshotWanted())
+        coordinator.coordinator.handle(SnapshotWanted())
         await in_metrics(asking, "strobe_store_trouble 1.0", "strobe_credit_deadlocks 0.0")
         store.on_step = Mock()
         await in_metrics(asking, "strobe_store_trouble 0.0")
@@ -386,7 +388,7 @@ def test_commands_find_the_coordinator_by_the_store_and_speak_to_it(tmp_path: Pa
         with pytest.raises(RequestRefused, match="process a is not running"):
             await asyncio.to_thread(client.leave, "a")
         returned = await coordinator.node("a", epoch=1)
-        await returned.hear(TellView)
+        await returned.handle(TellView)
 
     served(scenario, tmp_path / "store")
     with pytest.raises(TransportError, match="no coordinator runs for the store"):

@@ -15,7 +15,7 @@ from tests.storage.children import start
 from strobe.errors import StrobeError, UsageError
 from strobe.runtime import FileSink
 from strobe.runtime.connectors.sink_staging import SinkStep
-from strobe.runtime.retry import may_pass
+from strobe.runtime.retry import is_transient
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ class TestRelease:
             StrobeError, match=rf"is in use by pid {os.getpid()} on host {re.escape(gethostname())},"
         ) as raised:
             FileSink(path, "a").restore(0, epoch=1)
-        assert may_pass(raised.value)
+        assert is_transient(raised.value)
         sink.close()
         other = FileSink(path, "a")
         other.restore(0, epoch=1)

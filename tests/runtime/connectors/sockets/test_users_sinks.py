@@ -11,7 +11,7 @@ from tests.runtime.node.sockets.test_host import trio, without
 from tests.runtime.scripted import pair
 
 from strobe.outside import Sink
-from strobe.protocol.coordinator.messages import Drained, LetGo, Released, TellBlank, TellView
+from strobe.protocol.coordinator.messages import Dismiss, Drained, Released, Reset, TellView
 from strobe.runtime import retry
 from strobe.runtime.node import effects
 
@@ -71,7 +71,7 @@ def test_R2_a_process_leaves_once_its_sink_has_what_it_could_not_take_at_first(
             sink.fails_in = "prepare"
             view = without(coordinator.view, 2, "c")
             for name in "cab":
-                coordinator.links[name].say(TellView(name, view))
+                coordinator.links[name].send(TellView(name, view))
             link = coordinator.links["c"]
             await until(lambda: Drained("c", 2, {"out": 1}) in link.said(Drained))
 
@@ -86,10 +86,10 @@ def test_R2_a_leaver_says_that_its_output_is_out_until_it_is_told_that_the_log_h
             await coordinator.started("a", "b", "c")
             link = coordinator.links["c"]
             for times in (1, 2):  # the first word is lost, and it has come back meanwhile
-                link.say(LetGo("c", {"out": 7}, 2))
+                link.send(Dismiss("c", {"out": 7}, 2))
                 await until(lambda times=times: link.said(Released) == [Released("c", 2)] * times)  # type: ignore[misc]
             assert sink.records == 7
-            link.say(LetGo("c"))
+            link.send(Dismiss("c"))
             assert await coordinator.ended("c") == 0
 
     run(scenario())
@@ -101,12 +101,12 @@ def test_R2_one_whose_leave_was_undone_lets_out_its_output_when_it_leaves_again(
         async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
             await coordinator.started("a", "b", "c")
             link = coordinator.links["c"]
-            link.say(LetGo("c", {"out": 7}, 2))
-            assert await link.hear(Released) == Released("c", 2)
+            link.send(Dismiss("c", {"out": 7}, 2))
+            assert await link.handle(Released) == Released("c", 2)
             await coordinator.begin(["c"], epoch=2)  # all go back to before it left
             assert sink.records == 0
-            link.say(LetGo("c", {"out": 9}, 4))
-            assert await link.hear(Released) == Released("c", 4)
+            link.send(Dismiss("c", {"out": 9}, 4))
+            assert await link.handle(Released) == Released("c", 4)
             assert sink.records == 9
 
     run(scenario())
@@ -119,11 +119,11 @@ def test_R2_one_that_has_left_and_lets_out_its_output_does_not_join_again_for_a_
         async with coordinating(tmp_path, trio(sinks={"out": Broker("c")})) as coordinator:
             await coordinator.started("a", "b", "c")
             link = coordinator.links["c"]
-            link.say(LetGo("c", {"out": 7}, 2))
-            await link.hear(Released)
-            link.say(TellBlank("c"))
-            await link.hear(Released)
-            link.say(LetGo("c"))
+            link.send(Dismiss("c", {"out": 7}, 2))
+            await link.handle(Released)
+            link.send(Reset("c"))
+            await link.handle(Released)
+            link.send(Dismiss("c"))
             assert await coordinator.ended("c") == 0
             assert coordinator.links["c"] is link
 
@@ -140,8 +140,8 @@ def test_R2_output_that_cannot_be_let_out_at_once_is_tried_again(
         async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
             await coordinator.started("a", "b", "c")
             sink.fails_in = "restore"
-            coordinator.links["c"].say(LetGo("c", {"out": 7}, 2))
-            await coordinator.links["c"].hear(Released)
+            coordinator.links["c"].send(Dismiss("c", {"out": 7}, 2))
+            await coordinator.links["c"].handle(Released)
             assert sink.records == 7
 
     run(scenario())
@@ -152,7 +152,7 @@ def test_R2_a_leaver_without_the_sink_that_it_had_says_which(tmp_path: Path) -> 
     async def scenario() -> None:
         async with coordinating(tmp_path, trio(sinks={"out": Broker("c")})) as coordinator:
             host = coordinator.run("c")
-            (await coordinator.registered("c")).say(LetGo("c", {"audit": 7}, 2))
+            (await coordinator.registered("c")).send(Dismiss("c", {"audit": 7}, 2))
             assert await coordinator.ended("c") == 1
             assert "process c has left with output of its sink audit, and has no such sink any more" in host.problem
 

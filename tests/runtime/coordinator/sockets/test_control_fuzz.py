@@ -30,7 +30,7 @@ from strobe.runtime.messages.control import (
     Failed,
     FragmentStored,
     Heartbeat,
-    Recorded,
+    ProcessRecorded,
     Register,
     SnapshotBegun,
     Welcome,
@@ -107,7 +107,7 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
             unreadable={"b->a": "x"},
             held_back="x",
         ),
-        Recorded(snapshot, "a", 5),
+        ProcessRecorded(snapshot, "a", 5),
         FragmentStored(snapshot, "a", view.number, record),
         RecordingFailed(snapshot, "a", "no room"),
         SentCountsArrived(snapshot, "a", {"a->b": 5}),
@@ -164,7 +164,7 @@ async def say(coordinator: Running, data: bytes) -> None:
     """Come back as process a with the view installed, say it, and hang up, or be hung up on."""
     brain = coordinator.coordinator.brain
     node = await coordinator.node("a", instance="a", epoch=brain.epoch)
-    node.say(Drained("a", brain.view.number))
+    node.send(Drained("a", brain.view.number))
     node.writer.write(data)
     node.writer.write_eof()
     async with asyncio.timeout(20):
@@ -179,7 +179,7 @@ async def goes_on(store: Path) -> None:
         a.forget()
         b.forget()
         await committed(coordinator, a, b)
-    assert examine(Store.open(store).place).findings == ()
+    assert examine(Store.open(store).backend).findings == ()
 
 
 @pytest.mark.parametrize("open_snapshot", [False, True])
@@ -196,8 +196,8 @@ def test_whatever_a_node_says_the_coordinator_goes_on(
             await coordinator.until(lambda: coordinator.coordinator.brain.settled)
             snapshot = SnapshotId(1, 1, "a")
             if open_snapshot:
-                coordinator.coordinator.hear(SnapshotWanted())
-                snapshot = (await a.hear(SnapshotBegun)).snapshot
+                coordinator.coordinator.handle(SnapshotWanted())
+                snapshot = (await a.handle(SnapshotBegun)).snapshot
             for message in chance.choices(every_message(coordinator, snapshot), k=SAID):
                 await say(coordinator, change(message, chance))
             stranger = await coordinator.node("stranger", channels=())

@@ -11,9 +11,9 @@ from strobe.causality.proof import verify
 from strobe.protocol import ChannelSpec
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
+    Dismiss,
     Drained,
     LeaveWanted,
-    LetGo,
     RecordingFailed,
     SnapshotStarted,
     SnapshotWanted,
@@ -28,7 +28,7 @@ from strobe.runtime.messages.control import (
     Failed,
     FragmentStored,
     HeartbeatHeard,
-    Recorded,
+    ProcessRecorded,
     SnapshotBegun,
     Stop,
     Welcome,
@@ -62,7 +62,7 @@ def test_a_node_hears_who_it_belongs_to_then_where_others_are_then_that_it_shall
             assert a.heard[1].addresses == {"a": ("127.0.0.1", 4711)}
             assert (told.epoch, told.restored) == (1, None)
             await coordinator.node("b")
-            assert set((await a.hear(AddressBook)).addresses) == {"a", "b"}
+            assert set((await a.handle(AddressBook)).addresses) == {"a", "b"}
 
     asyncio.run(scenario())
 
@@ -71,14 +71,14 @@ def test_a_snapshot_is_begun_recorded_proved_and_committed(tmp_path: Path) -> No
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
-            asked = await a.hear(AskToRecord)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
+            asked = await a.handle(AskToRecord)
             assert asked.snapshot == begun.snapshot
-            a.say(Recorded(begun.snapshot, "a", 5))
+            a.send(ProcessRecorded(begun.snapshot, "a", 5))
             a.store_part(begun, b"a's state")
             await coordinator.until(lambda: coordinator.service.status().open[0].waiting_for == ["b"])
-            b.store_part(await b.hear(SnapshotBegun), b"b's state")
+            b.store_part(await b.handle(SnapshotBegun), b"b's state")
             for node in (a, b):
                 assert (await node.outcome(begun.snapshot)).committed
             finished = coordinator.service.status().finished[-1]
@@ -98,8 +98,8 @@ def test_S2_the_next_snapshot_names_the_last_one_as_its_parent(tmp_path: Path) -
         async with running(tmp_path / "store") as coordinator:
             nodes = await both_alive(coordinator)
             first = await committed(coordinator, *nodes)
-            coordinator.coordinator.hear(SnapshotWanted())
-            assert (await nodes[0].hear(SnapshotBegun)).parent == first
+            coordinator.coordinator.handle(SnapshotWanted())
+            assert (await nodes[0].handle(SnapshotBegun)).parent == first
 
     asyncio.run(scenario())
 
@@ -108,7 +108,7 @@ def test_P1_what_does_not_prove_is_aborted_with_the_reason(tmp_path: Path) -> No
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
+            coordinator.coordinator.handle(SnapshotWanted())
             wrong = {"b->a": FrontierRecord(1, "00" * 16)}
             (_, told), _ = await asyncio.gather(a.take_part(received=wrong), b.take_part())
             assert not told.committed
@@ -123,12 +123,12 @@ def test_a_part_whose_blob_is_not_there_is_never_committed(tmp_path: Path) -> No
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
             view = coordinator.coordinator.brain.view
             record = record_of(Store.open(tmp_path / "store"), view, "a", begun.position, b"soon gone")
             (tmp_path / "store" / "blobs" / f"{begun.position:020d}" / record.state.blake3).unlink()
-            a.say(FragmentStored(begun.snapshot, "a", view.number, record))
+            a.send(FragmentStored(begun.snapshot, "a", view.number, record))
             _, told = await b.take_part()
             assert not told.committed
             assert "is missing" in told.reason
@@ -140,16 +140,16 @@ def test_E6_the_crash_of_a_process_aborts_what_it_has_not_stored_and_that_is_ret
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
-            b.say(Failed("b", "its disk burnt"))
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
+            b.send(Failed("b", "its disk burnt"))
             await b.close()
             told = await a.outcome(begun.snapshot)
             assert (told.committed, told.reason) == (False, "process b failed")
             assert coordinator.logged("failed")[0]["reason"] == "its disk burnt"
             # It only lost its connection: it comes back with its state, and the retry completes.
             again = await coordinator.node("b", epoch=1)
-            again.say(Drained("b", (await again.hear(TellView)).view.number))
+            again.send(Drained("b", (await again.handle(TellView)).view.number))
             (retried, told), _ = await asyncio.gather(a.take_part(), again.take_part())
             assert told.committed
             assert retried.snapshot.counter == begun.snapshot.counter + 1
@@ -165,10 +165,10 @@ def test_E10_no_snapshot_begins_while_a_process_is_missing(tmp_path: Path) -> No
             a, b = await both_alive(coordinator)
             await b.close()
             await coordinator.until(lambda: coordinator.logged("failed"))
-            coordinator.coordinator.hear(SnapshotWanted())
+            coordinator.coordinator.handle(SnapshotWanted())
             assert coordinator.coordinator.brain.beginning is None
             b = await coordinator.node("b", epoch=1)
-            b.say(Drained("b", (await b.hear(TellView)).view.number))
+            b.send(Drained("b", (await b.handle(TellView)).view.number))
             (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert told.committed
 
@@ -182,7 +182,7 @@ def test_each_sign_of_life_is_answered(tmp_path: Path) -> None:
             assert a.heard[0].silence_s == 7.0
             for _ in range(3):
                 a.beat()
-                await a.hear(HeartbeatHeard)
+                await a.handle(HeartbeatHeard)
 
     asyncio.run(scenario())
 
@@ -199,7 +199,7 @@ def test_a_node_that_says_nothing_for_too_long_has_failed_and_may_return(tmp_pat
             assert coordinator.service.status().processes[0].state == "missing"
             members.silence_s = usual_s
             returned = await coordinator.node("a", epoch=1)
-            await returned.hear(TellView)
+            await returned.handle(TellView)
 
     asyncio.run(scenario())
 
@@ -208,9 +208,9 @@ def test_E3_a_bound_that_a_process_reached_aborts_the_snapshot_with_that_reason(
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await b.hear(SnapshotBegun)
-            b.say(RecordingFailed(begun.snapshot, "b", "more than 4 MiB in flight"))
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await b.handle(SnapshotBegun)
+            b.send(RecordingFailed(begun.snapshot, "b", "more than 4 MiB in flight"))
             told = await a.outcome(begun.snapshot)
             assert (told.committed, told.reason) == (False, "b: more than 4 MiB in flight")
 
@@ -222,7 +222,7 @@ def test_C1_a_snapshot_that_a_process_initiates_is_adopted(tmp_path: Path) -> No
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             own = SnapshotId(1, 1, "b")
-            b.say(SnapshotStarted(own, "b", 1))
+            b.send(SnapshotStarted(own, "b", 1))
             (begun, told), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert (begun.snapshot, told.committed) == (own, True)
 
@@ -237,11 +237,11 @@ def test_C1_a_snapshot_that_a_process_initiated_while_it_was_cut_off_is_adopted_
             await coordinator.until(lambda: coordinator.logged("failed"))
             b = await coordinator.node("b", epoch=1)
             own = SnapshotId(1, 1, "b")
-            b.say(Drained("b", (await b.hear(TellView)).view.number))
-            b.say(SnapshotStarted(own, "b", 1))
+            b.send(Drained("b", (await b.handle(TellView)).view.number))
+            b.send(SnapshotStarted(own, "b", 1))
             (begun, told), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert (begun.snapshot, told.committed) == (own, True)
-            b.say(SnapshotStarted(own, "b", 1))  # once too often: it has its outcome
+            b.send(SnapshotStarted(own, "b", 1))  # once too often: it has its outcome
             assert await committed(coordinator, a, b) != str(own)
 
     asyncio.run(scenario())
@@ -251,13 +251,13 @@ def test_E7_a_restarted_coordinator_finishes_what_was_open(tmp_path: Path) -> No
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
         async with running(tmp_path / "store") as coordinator:
             a, b = await coordinator.node("a", epoch=1), await coordinator.node("b", epoch=1)
             for node in (a, b):
-                assert await node.hear(SnapshotBegun) == begun
-                assert (await node.hear(AskToRecord)).snapshot == begun.snapshot
+                assert await node.handle(SnapshotBegun) == begun
+                assert (await node.handle(AskToRecord)).snapshot == begun.snapshot
                 node.store_part(begun)
             assert (await a.outcome(begun.snapshot)).committed
         assert len(Store.open(tmp_path / "store").list()) == 1
@@ -271,30 +271,30 @@ def test_E2_a_process_joins_and_leaves_while_all_run(tmp_path: Path) -> None:
             a, b = await both_alive(coordinator)
             channels = (ChannelSpec("a->c", "a", "c"), ChannelSpec("c->z", "c", "z"))
             c = await coordinator.node("c", channels=channels)
-            await c.hear(TellSettled)
-            view = (await c.hear(TellView)).view
+            await c.handle(TellSettled)
+            view = (await c.handle(TellView)).view
             # z has not joined: it brings that channel itself.
             assert [channel.id for channel in view.channels if "c" in channel.id] == ["a->c"]
             for node in (a, b, c):
-                node.say(Drained(node.process, view.number))
+                node.send(Drained(node.process, view.number))
             await coordinator.until(lambda: coordinator.coordinator.brain.settled)
             await committed(coordinator, a, b, c)
-            coordinator.coordinator.hear(LeaveWanted("c"))
-            without = (await a.hear(TellView)).view
+            coordinator.coordinator.handle(LeaveWanted("c"))
+            without = (await a.handle(TellView)).view
             while "c" in without.processes:
-                without = (await a.hear(TellView)).view
+                without = (await a.handle(TellView)).view
             for node in (a, b, c):
-                node.say(Drained(node.process, without.number))
-            await c.hear(LetGo)
+                node.send(Drained(node.process, without.number))
+            await c.handle(Dismiss)
             await c.close()
             await coordinator.until(lambda: "c" not in coordinator.coordinator.members.by_process)
             assert coordinator.logged("failed") == []
             # Whoever still keeps something for it hears that it has left.
-            while "c" in (await a.hear(AddressBook)).members:
+            while "c" in (await a.handle(AddressBook)).members:
                 pass
             # One that has left and missed the word is told again.
             late = await coordinator.node("c", epoch=1)
-            await late.hear(LetGo)
+            await late.handle(Dismiss)
 
     asyncio.run(scenario())
 
@@ -305,7 +305,7 @@ def test_a_stop_is_told_to_every_node_and_then_the_coordinator_ends(tmp_path: Pa
             a, b = await both_alive(coordinator)
             coordinator.service.stop("enough")
             for node in (a, b):
-                assert await node.hear(Stop) == Stop("enough", 0)
+                assert await node.handle(Stop) == Stop("enough", 0)
                 await node.close()
             assert await coordinator.coordinator.ended == 0
             assert coordinator.logged("failed") == []
@@ -321,8 +321,8 @@ def test_E1_a_restarted_coordinator_says_of_earlier_snapshots_what_was_said_of_t
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             for fails in (False, True):
-                coordinator.coordinator.hear(SnapshotWanted())
-                begun = await a.hear(SnapshotBegun)
+                coordinator.coordinator.handle(SnapshotWanted())
+                begun = await a.handle(SnapshotBegun)
                 if fails:
                     await b.close()
                 else:

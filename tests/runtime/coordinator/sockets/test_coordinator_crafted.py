@@ -150,7 +150,7 @@ def test_E14_a_coordinator_starts_on_mutated_entries_or_names_the_place(whole, t
 def test_E14_a_coordinator_starts_on_mutated_checkpoints(whole, tmp_path):
     """E14: one value of the checkpoint is changed, and it is sealed again; if it is not used, the entries are."""
     checkpointed = copied(whole, tmp_path / "checkpointed")
-    writer = Store(Store.open(checkpointed).place, checkpoint_every=4)
+    writer = Store(Store.open(checkpointed).backend, checkpoint_every=4)
     writer.state()
     assert writer.write_checkpoint() is not None
     for seed in range(MUTANTS):

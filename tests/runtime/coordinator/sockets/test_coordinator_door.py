@@ -153,9 +153,9 @@ def test_a_crowd_of_strangers_does_not_keep_the_door(tmp_path: Path, monkeypatch
         async with running(tmp_path / "store") as coordinator:
             host, port = parse_address(coordinator.service.listen, "listen")
             crowd = [await asyncio.open_connection(host, port) for _ in range(5)]
-            await coordinator.until(lambda: coordinator.service.reception.rejects == 2)
+            await coordinator.until(lambda: coordinator.service.sessions.rejects == 2)
             await both_alive(coordinator)
-            await coordinator.until(lambda: coordinator.service.reception.rejects == 3)
+            await coordinator.until(lambda: coordinator.service.sessions.rejects == 3)
             assert coordinator.logged("rejected")[-1]["reason"] == "3 others came after it before it said who it is"
             for reader, writer in crowd[:3]:
                 assert await reader.read() == b""
@@ -171,7 +171,7 @@ def test_the_same_instance_on_a_new_connection_replaces_the_old_connection(tmp_p
         async with running(tmp_path / "store") as coordinator:
             first = await coordinator.living("a")
             again = await coordinator.node("a", instance=f"a-{id(first)}", epoch=1)
-            await again.hear(TellView)
+            await again.handle(TellView)
             async with asyncio.timeout(20):
                 await first.ended.wait()
             assert not any(isinstance(message, Refused) for message in first.heard)
@@ -210,7 +210,7 @@ def test_a_node_that_speaks_for_another_is_cut_off(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a = await coordinator.living("a")
-            a.say(Drained("b", 1))
+            a.send(Drained("b", 1))
             async with asyncio.timeout(20):
                 await a.ended.wait()
             assert "not for a to send" in coordinator.logged("rejected")[0]["reason"]

@@ -17,8 +17,8 @@ from tests.runtime.coordinator_world import Mix, World
 
 from strobe.protocol.coordinator.lifecycle import Lifecycle
 from strobe.protocol.coordinator.membership import Membership
-from strobe.runtime.coordinator.log_writer import LogDesk
-from strobe.runtime.coordinator.node_sessions import Reception
+from strobe.runtime.coordinator.log_writer import CoordinatorLog
+from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.recovery import restore_point
 from strobe.storage.checkpoints import checkpoint_writer
 from strobe.storage.log.log import Log
@@ -188,7 +188,7 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
             id="lets one end before the log has that its output is out",
         ),
         pytest.param(
-            LogDesk,
+            CoordinatorLog,
             "_overtaken",
             "below_released(manifest, earlier) is None",
             "True",
@@ -196,7 +196,7 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
             id="commits below what an overlapping one has let out",
         ),
         pytest.param(
-            Reception,
+            NodeSessions,
             "_tell_brain",
             "register.epoch, again)",
             "register.epoch, again and register.epoch == 0)",
@@ -212,7 +212,7 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
             id="goes on although another coordinator leads",
         ),
         pytest.param(
-            LogDesk,
+            CoordinatorLog,
             "lead",
             "begin_term(self.store, coordinator, self._now_us())",
             "self.store.state()",
@@ -228,7 +228,7 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
             id="counts entries of an old term",
         ),
         pytest.param(
-            Reception,
+            NodeSessions,
             "_refusal",
             "register.term > coordinator.term",
             "False",

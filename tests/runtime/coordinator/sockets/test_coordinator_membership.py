@@ -11,20 +11,20 @@ from tests.runtime.fake_nodes import FakeNode, Quiet, Running, both_alive, commi
 from strobe.process import Channel, System
 from strobe.protocol import ChannelSpec
 from strobe.protocol.coordinator.messages import (
+    Dismiss,
     Drained,
     LeaveWanted,
-    LetGo,
     Released,
+    Reset,
     RestoreWanted,
     SnapshotWanted,
-    TellBlank,
     TellRestore,
     TellView,
 )
 from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.coordinator.operations import NoAnswer
 from strobe.runtime.coordinator.pending_requests import RestoreFailed
-from strobe.runtime.messages.api_documents import RestoreRequest, Taken, TakeRequest
+from strobe.runtime.messages.api_documents import RestoreRequest, TakeRequest, TakeResult
 from strobe.runtime.messages.control import SnapshotBegun
 
 NAMES = ("a", "b", "c")
@@ -46,7 +46,7 @@ async def all_alive(coordinator: Running, **how: Any) -> list[FakeNode]:
 async def drained(*nodes: FakeNode, **how: Any) -> None:
     """Have these install the next view."""
     for node in nodes:
-        node.say(Drained(node.process, (await node.hear(TellView)).view.number, **how))
+        node.send(Drained(node.process, (await node.handle(TellView)).view.number, **how))
 
 
 async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
@@ -64,15 +64,15 @@ def test_R2_one_that_is_started_again_after_it_has_left_ends_and_one_that_is_sta
             a, b, c = await all_alive(coordinator, run="first")
             await leave_with_output(coordinator, a, b, c)
             again = await coordinator.node("c", released=OUT, run="first")
-            assert await again.hear(LetGo) == LetGo("c")
+            assert await again.handle(Dismiss) == Dismiss("c")
             await again.close()
             await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
             anew = await coordinator.node("c", released={"out": 0}, run="second")
-            await anew.hear(TellView)
+            await anew.handle(TellView)
             # Killed before it has begun, it may still join when it is started again.
             assert coordinator.coordinator.members.lived["c"] == "first"
             await drained(a, b)
-            anew.say(Drained("c", coordinator.coordinator.brain.view.number))
+            anew.send(Drained("c", coordinator.coordinator.brain.view.number))
             await coordinator.until(lambda: coordinator.coordinator.members.lived["c"] == "second")
 
     asyncio.run(scenario())
@@ -82,11 +82,11 @@ def test_who_has_left_and_still_has_output_to_let_out_is_leaving_and_is_missed_w
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b, c = await all_alive(coordinator)
-            coordinator.coordinator.hear(LeaveWanted("c"))
+            coordinator.coordinator.handle(LeaveWanted("c"))
             await drained(a, b)
             await drained(c, sinks=OUT)
             await asyncio.gather(a.take_part(), b.take_part())
-            told = await c.hear(LetGo)
+            told = await c.handle(Dismiss)
             status = coordinator.service.status()
             assert [(one.name, one.state) for one in status.processes][-1] == ("c", "leaving")
             assert status.troubles == []
@@ -95,21 +95,21 @@ def test_who_has_left_and_still_has_output_to_let_out_is_leaving_and_is_missed_w
             (trouble,) = coordinator.service.status().troubles
             assert (trouble.kind, "process c has left, and has not said" in trouble.problem) == ("output", True)
             again = await coordinator.node("c")
-            assert await again.hear(LetGo) == told
-            again.say(Released("c", told.view))
-            assert await again.hear(LetGo) == LetGo("c")
+            assert await again.handle(Dismiss) == told
+            again.send(Released("c", told.view))
+            assert await again.handle(Dismiss) == Dismiss("c")
             assert coordinator.service.status().left == ["c"]
 
     asyncio.run(scenario())
 
 
 async def leave_with_output(coordinator: Running, a: FakeNode, b: FakeNode, c: FakeNode) -> None:
-    coordinator.coordinator.hear(LeaveWanted("c"))
+    coordinator.coordinator.handle(LeaveWanted("c"))
     await drained(a, b)
     await drained(c, sinks=OUT)
     await asyncio.gather(a.take_part(), b.take_part())
-    c.say(Released("c", (await c.hear(LetGo)).view))
-    assert await c.hear(LetGo) == LetGo("c")
+    c.send(Released("c", (await c.handle(Dismiss)).view))
+    assert await c.handle(Dismiss) == Dismiss("c")
     await c.close()
     await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
 
@@ -189,7 +189,7 @@ def test_E2_a_joiner_whose_connection_breaks_before_it_begins_is_told_again_and_
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             j = await coordinator.node("j", channels=JOINS_J)
-            await j.hear(TellView)
+            await j.handle(TellView)
             await j.close()
             j = await coordinator.node("j", channels=JOINS_J, instance=f"j-{id(j)}")
             await drained(a, b, j)
@@ -208,16 +208,16 @@ def test_E2_one_that_has_left_and_missed_the_word_is_told_again_and_is_not_misse
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
             a, b, c = await all_alive(coordinator)
-            coordinator.coordinator.hear(LeaveWanted("c"))
+            coordinator.coordinator.handle(LeaveWanted("c"))
             await drained(a, b, c)
-            await c.hear(LetGo)
+            await c.handle(Dismiss)
             await c.close()
             await committed(coordinator, a, b)
             if rolled_back:
-                coordinator.coordinator.hear(RestoreWanted(None, "someone asked"))
+                coordinator.coordinator.handle(RestoreWanted(None, "someone asked"))
                 await asyncio.gather(a.start_as_told(), b.start_as_told())
             c = await coordinator.node("c", epoch=1, instance=f"c-{id(c)}")
-            await c.hear(LetGo)
+            await c.handle(Dismiss)
             await c.close()
             await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
             assert coordinator.service.status().troubles == []
@@ -232,7 +232,7 @@ def test_R2_a_leaver_that_is_lost_before_its_output_is_durable_is_missed_and_is_
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b, c = await all_alive(coordinator)
-            coordinator.coordinator.hear(LeaveWanted("c"))
+            coordinator.coordinator.handle(LeaveWanted("c"))
             await drained(a, b)
             assert coordinator.service.status().processes[-1].state == "leaving"
             await c.close()
@@ -251,12 +251,12 @@ def test_who_asks_for_a_snapshot_from_one_that_leaves_gets_the_one_that_is_taken
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
             a, b, c = await all_alive(coordinator)
-            coordinator.coordinator.hear(LeaveWanted("c"))  # it is on its way to the log
+            coordinator.coordinator.handle(LeaveWanted("c"))  # it is on its way to the log
             request = TakeRequest(wait=True, initiators=("c",), timeout_s=5.0)
             taking = asyncio.create_task(coordinator.service.operations.take(request))
             await drained(a, b, c)
             (begun, _), _ = await asyncio.gather(a.take_part(), b.take_part())
-            assert await taking == Taken(str(begun.snapshot), "committed")
+            assert await taking == TakeResult(str(begun.snapshot), "committed")
 
     asyncio.run(scenario())
 
@@ -270,11 +270,11 @@ def test_R1_a_joiner_that_crashes_again_and_again_is_refused_and_the_others_go_o
             await committed(coordinator, a, b)
             for _ in range(2):
                 j = await coordinator.node("j", channels=JOINS_J)
-                await j.hear(TellView)
+                await j.handle(TellView)
                 await j.close()
                 j = await coordinator.node("j", channels=JOINS_J)
                 await asyncio.gather(a.start_as_told(), b.start_as_told())
-                await j.hear(TellBlank)
+                await j.handle(Reset)
                 await j.close()
             for _ in range(3):
                 refused = await (await coordinator.node("j", channels=JOINS_J)).refused()
@@ -288,7 +288,7 @@ def test_R1_a_joiner_that_crashes_again_and_again_is_refused_and_the_others_go_o
 
 async def photograph(coordinator: Running, *nodes: FakeNode, **sinks: dict[str, int]) -> str:
     """Have these take a snapshot, in which some have output; return its id."""
-    coordinator.coordinator.hear(SnapshotWanted())
+    coordinator.coordinator.handle(SnapshotWanted())
     parts = [node.take_part(sinks=sinks.get(node.process, {})) for node in nodes]
     outcomes = await asyncio.gather(*parts)
     assert all(told.committed for _, told in outcomes), outcomes
@@ -299,8 +299,8 @@ def test_R2_a_snapshot_without_who_joins_again_that_is_logged_after_the_join_hol
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b = await left_with_output(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = [await node.hear(SnapshotBegun) for node in (a, b)]
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = [await node.handle(SnapshotBegun) for node in (a, b)]
             mended = threading.Event()
 
             def slow_disk() -> list[Any]:
@@ -322,7 +322,7 @@ def test_R2_a_snapshot_without_who_joins_again_that_is_logged_after_the_join_hol
             await b.close()
             await coordinator.until(lambda: not coordinator.coordinator.members.get("b").connected)
             b = await coordinator.node("b")
-            assert (await b.hear(TellRestore)).restored == newest
+            assert (await b.handle(TellRestore)).restored == newest
 
     asyncio.run(scenario())
 
@@ -351,11 +351,11 @@ def test_E2_a_joiner_need_not_know_who_is_about_to_leave(tmp_path: Path) -> None
             a, b, c = await all_alive(coordinator)
             membership = coordinator.coordinator.brain.membership
             membership.drained.discard("a")  # the view is not settled just now, so the leave waits
-            coordinator.coordinator.hear(LeaveWanted("c"))
+            coordinator.coordinator.handle(LeaveWanted("c"))
             channels = (ChannelSpec("j->a", "j", "a"), ChannelSpec("c->j", "c", "j"))
             j = await coordinator.node("j", channels=channels)
             await coordinator.until(lambda: len(membership.changes) == 2)
-            a.say(Drained("a", 1))
+            a.send(Drained("a", 1))
             await drained(a, b, c)
             await drained(a, b, j)
             await coordinator.until(lambda: coordinator.coordinator.brain.settled)
@@ -375,7 +375,7 @@ def test_E2_a_joiner_that_takes_over_from_its_silent_former_self_joins(tmp_path:
             coordinator.coordinator.members.get("j").heard_s = -1e9
             j = await coordinator.node("j", channels=JOINS_J)
             await coordinator.until(lambda: coordinator.coordinator.members.get("j").instance != "former")
-            a.say(Drained("a", 1))
+            a.send(Drained("a", 1))
             await drained(a, b, j)
             await coordinator.until(lambda: coordinator.coordinator.brain.settled)
             assert "j" in membership.view.processes

@@ -13,9 +13,9 @@ from strobe.errors import SnapshotError, StoreError
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
     Drained,
+    Reset,
     RestoreWanted,
     SnapshotWanted,
-    TellBlank,
     TellOutcome,
     TellRestore,
     TellView,
@@ -53,8 +53,8 @@ def test_R1_a_process_without_its_state_rolls_everybody_back_to_the_newest_snaps
             snapshot = await committed(coordinator, a, b)
             a.beat(position=107)
             await coordinator.until(lambda: coordinator.coordinator.members.get("a").reached == 107)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
             b = await restart(coordinator, b)
             told = await restored(a, b)
             assert {(one.epoch, one.restored) for one in told} == {(2, snapshot)}
@@ -114,12 +114,12 @@ def test_R1_a_joiner_that_the_restored_snapshot_does_not_know_is_told_to_join_ag
             a, b = await both_alive(coordinator)
             await committed(coordinator, a, b)
             c = await coordinator.node("c", channels=(ChannelSpec("a->c", "a", "c"),))
-            view = (await c.hear(TellView)).view
+            view = (await c.handle(TellView)).view
             for node in (a, b, c):
-                node.say(Drained(node.process, view.number))
+                node.send(Drained(node.process, view.number))
             await coordinator.until(lambda: coordinator.coordinator.brain.settled)
             b = await restart(coordinator, b)
-            await c.hear(TellBlank)
+            await c.handle(Reset)
             assert {one.view.processes for one in await restored(a, b)} == {("a", "b")}
 
     asyncio.run(scenario())
@@ -133,7 +133,7 @@ def test_R1_who_crashes_again_and_again_stops_everything_with_a_report(tmp_path:
             await restored(a, b)
             b = await restart(coordinator, b)
             for node in (a, b):
-                stop = await node.hear(Stop)
+                stop = await node.handle(Stop)
                 assert stop.code == 1
                 assert "process b has crashed again" in stop.reason
                 await node.close()
@@ -225,8 +225,8 @@ class HeldCommit:
 
 
 async def committing(coordinator: Running, *nodes: FakeNode, sinks: dict[str, int]) -> tuple[str, HeldCommit]:
-    coordinator.coordinator.hear(SnapshotWanted())
-    begun = await nodes[0].hear(SnapshotBegun)
+    coordinator.coordinator.handle(SnapshotWanted())
+    begun = await nodes[0].handle(SnapshotBegun)
     held = HeldCommit(coordinator)
     for node in nodes:
         node.store_part(begun, b"held", sinks=sinks)
@@ -366,9 +366,9 @@ def test_a_rollback_that_is_asked_for_aborts_what_is_open_before_anybody_restore
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
             await committed(coordinator, a, b)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
-            coordinator.coordinator.hear(RestoreWanted(None, "a test"))
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
+            coordinator.coordinator.handle(RestoreWanted(None, "a test"))
             await restored(a, b)
             assert not any(
                 isinstance(one, TellOutcome) and one.snapshot == begun.snapshot and one.committed for one in a.heard
@@ -422,8 +422,8 @@ def test_R2_of_snapshots_that_overlap_none_is_committed_below_what_another_has_r
             a, b = await both_alive(coordinator)
             begun = []
             for _ in range(2):
-                coordinator.coordinator.hear(SnapshotWanted())
-                begun.append([await node.hear(SnapshotBegun) for node in (a, b)])
+                coordinator.coordinator.handle(SnapshotWanted())
+                begun.append([await node.handle(SnapshotBegun) for node in (a, b)])
             outcomes = []
             for parts, sinks in ((begun[1], {"out": 20} if late else {}), (begun[0], late)):
                 for node, part in zip((a, b), parts, strict=True):
@@ -450,7 +450,7 @@ def test_R1_who_comes_back_because_the_word_of_a_rollback_was_lost_is_told_again
                 await a.close()
                 await coordinator.until(lambda: not coordinator.coordinator.members.get("a").connected)
                 again = await coordinator.node("a", instance=coordinator.coordinator.members.get("a").instance, epoch=1)
-                await again.hear(TellRestore)
+                await again.handle(TellRestore)
                 a = again
             assert coordinator.coordinator.brain.epoch == 2
             assert len(coordinator.logged("rollback")) == 1

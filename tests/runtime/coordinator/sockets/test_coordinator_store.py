@@ -21,7 +21,7 @@ from strobe.runtime.api.discovery import Discovered
 from strobe.runtime.connectors.system_file import parse_system_file
 from strobe.runtime.coordinator import health_monitor, snapshot_observer
 from strobe.runtime.coordinator.coordinator import Coordinator
-from strobe.runtime.coordinator.log_writer import LogDesk, Removed, Told
+from strobe.runtime.coordinator.log_writer import CoordinatorLog, LogResult, Removed
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.messages.control import SnapshotBegun
 from strobe.runtime.settings import CoordinatorSettings, RetentionSettings
@@ -50,7 +50,7 @@ def test_a_log_that_cannot_be_written_is_shown_and_tried_again_until_it_can(tmp_
             a, b = await both_alive(coordinator)
             disk = FullDisk(coordinator)
             disk.full = True
-            coordinator.coordinator.hear(SnapshotWanted())
+            coordinator.coordinator.handle(SnapshotWanted())
             await coordinator.until(lambda: coordinator.service.status().troubles)
             await coordinator.until(lambda: disk.refused >= 4)
             trouble = coordinator.service.status().troubles[0]
@@ -71,11 +71,11 @@ def test_a_commit_for_which_there_is_no_room_aborts_the_snapshot_with_that_reaso
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
             disk = FullDisk(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
             disk.full = True
             a.store_part(begun)
-            b.store_part(await b.hear(SnapshotBegun))
+            b.store_part(await b.handle(SnapshotBegun))
             await coordinator.until(lambda: coordinator.coordinator.store.problem)
             disk.full = False
             told = await a.outcome(begun.snapshot)
@@ -98,9 +98,9 @@ def test_while_the_store_does_not_answer_it_is_asked_once_for_what_is_new(
             await coordinator.coordinator.catch_up(PATIENCE_S)
             desk, answer, polls = coordinator.coordinator.store.desk, threading.Event(), []
 
-            def poll() -> list[Told]:
+            def poll() -> list[LogResult]:
                 polls.append(answer.wait(PATIENCE_S))
-                return LogDesk.poll(desk)
+                return CoordinatorLog.poll(desk)
 
             monkeypatch.setattr(desk, "poll", poll)
             for _ in range(10):
@@ -120,7 +120,7 @@ def test_S1_an_entry_that_was_written_although_the_disk_failed_late_counts_once(
             a, b = await both_alive(coordinator)
             disk = FullDisk(coordinator)
             disk.full, disk.step = True, CommitStep.ENTRY_LINKED
-            coordinator.coordinator.hear(SnapshotWanted())
+            coordinator.coordinator.handle(SnapshotWanted())
             (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert told.committed
         entries = [entry for _, entry in Store.open(tmp_path / "store").read_log()]
@@ -147,8 +147,8 @@ def test_S1_an_epoch_of_another_coordinator_fences_this_one_off(tmp_path: Path) 
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
             other = Store.open(tmp_path / "store")
             view = coordinator.coordinator.brain.view
             other.append(EpochStart(2, 0, None, view, "another coordinator"), other.state().next_position)
@@ -170,7 +170,7 @@ def test_E8_retention_keeps_the_newest_and_frees_the_blobs_of_the_others(
         async with running(tmp_path / "store", retention=RetentionSettings(keep_last=1)) as coordinator:
             a, b = await both_alive(coordinator)
             await committed(coordinator, a, b, data=b"first")
-            coordinator.coordinator.chronicle._retained_s = None  # as if some time had passed
+            coordinator.coordinator.observer._retained_s = None  # as if some time had passed
             newest = await committed(coordinator, a, b, data=b"second")
             await coordinator.until(lambda: coordinator.logged("removed"))
             assert list(coordinator.coordinator.state.committed) == [newest]
@@ -195,7 +195,7 @@ def test_E8_the_coordinator_keeps_hours_and_days_as_its_system_file_says(tmp_pat
     taken = store_of_two_days(tmp_path / "store")
     (tmp_path / "system.toml").write_text(RETENTION)
     settings = parse_system_file(tmp_path / "system.toml").retention
-    desk = LogDesk(str(tmp_path / "store"), lambda: 0, lambda problem: pytest.fail(str(problem)))
+    desk = CoordinatorLog(str(tmp_path / "store"), lambda: 0, lambda problem: pytest.fail(str(problem)))
     desk.open()
     *_, removed = desk.retain(settings)
     assert removed == Removed((taken["day 0, hour 1"], taken["day 1, hour 1"], taken["day 1, hour 2"]), 0)
@@ -211,8 +211,8 @@ def test_E6_what_aborted_snapshots_left_behind_is_collected(tmp_path: Path) -> N
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
             a.store_part(begun)
             await coordinator.until(lambda: coordinator.service.status().open[0].waiting_for == ["b"])
             assert blobs(tmp_path / "store") != []

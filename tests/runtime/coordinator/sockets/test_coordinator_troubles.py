@@ -22,7 +22,7 @@ def test_snapshots_that_are_aborted_again_and_again_are_a_trouble_until_one_is_c
             wrong = {"b->a": FrontierRecord(1, "00" * 16)}
             for _ in range(3):
                 assert coordinator.service.status().troubles == []
-                coordinator.coordinator.hear(SnapshotWanted())
+                coordinator.coordinator.handle(SnapshotWanted())
                 await asyncio.gather(a.take_part(received=wrong), b.take_part())
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "snapshots"
@@ -38,7 +38,7 @@ def test_a_channel_that_is_refused_for_good_is_a_trouble(tmp_path: Path) -> None
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, _ = await both_alive(coordinator)
-            a.say(Heartbeat("a", 1, 0, 0.0, 0, {"a->b": ChannelReport(0, refused="stranger")}, {}, {}))
+            a.send(Heartbeat("a", 1, 0, 0.0, 0, {"a->b": ChannelReport(0, refused="stranger")}, {}, {}))
             await coordinator.until(lambda: coordinator.service.status().troubles)
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "refused"
@@ -51,7 +51,7 @@ def test_a_process_that_waits_for_something_before_it_can_begin_is_a_trouble_and
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             _, b = await both_alive(coordinator)
-            b.say(Heartbeat("b", 0, 0, 0.0, 0, {}, {}, {}, waiting="store s3://bucket/shop: is unreachable"))
+            b.send(Heartbeat("b", 0, 0, 0.0, 0, {}, {}, {}, waiting="store s3://bucket/shop: is unreachable"))
             await coordinator.until(lambda: coordinator.service.status().troubles)
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "waiting"
@@ -66,7 +66,7 @@ def test_a_channel_that_cannot_be_read_is_a_trouble(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             _, b = await both_alive(coordinator)
-            b.say(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, unreadable={"a->b": "a->b: the frame of message 2"}))
+            b.send(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, unreadable={"a->b": "a->b: the frame of message 2"}))
             await coordinator.until(lambda: coordinator.service.status().troubles)
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "unreadable"
@@ -79,7 +79,7 @@ def test_a_process_that_is_held_back_by_its_output_is_a_trouble(tmp_path: Path) 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             _, b = await both_alive(coordinator)
-            b.say(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, held_back="sink out.jsonl: no space left on device"))
+            b.send(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, held_back="sink out.jsonl: no space left on device"))
             await coordinator.until(lambda: coordinator.service.status().troubles)
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "output"

@@ -46,7 +46,7 @@ async def survives(coordinator: Running, node: FakeNode, message: msgspec.Struct
 async def returned(coordinator: Running) -> FakeNode:
     """Process a comes back with its state, and has installed the view."""
     again = await coordinator.node("a", instance="a", epoch=1)
-    again.say(Drained("a", (await again.hear(TellView)).view.number))
+    again.send(Drained("a", (await again.handle(TellView)).view.number))
     await coordinator.until(lambda: coordinator.coordinator.brain.settled)
     return again
 
@@ -106,9 +106,9 @@ def test_a_reference_that_is_no_digest_is_never_opened(tmp_path: Path, blake3: s
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
-            await b.hear(SnapshotBegun)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
+            await b.handle(SnapshotBegun)
             b.store_part(begun)
             store, view = Store.open(tmp_path / "store"), coordinator.coordinator.brain.view
             record = record_of(store, view, "a", begun.position, b"state")
@@ -127,7 +127,7 @@ def test_a_part_for_which_nobody_asked_is_not_kept(tmp_path: Path) -> None:
             store, view = Store.open(tmp_path / "store"), coordinator.coordinator.brain.view
             record = record_of(store, view, "a", 3, b"state")
             for counter in range(5, 500):
-                a.say(FragmentStored(SnapshotId(1, counter, "b"), "a", 1, record))
+                a.send(FragmentStored(SnapshotId(1, counter, "b"), "a", 1, record))
             await committed(coordinator, a, b)
             assert len(coordinator.coordinator.brain.outcomes.unclaimed) == 0
             assert coordinator.coordinator.progress.under == {}
@@ -140,7 +140,7 @@ def test_thousands_of_snapshots_that_a_node_starts_are_refused(tmp_path: Path) -
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             for counter in range(2, 3000):
-                a.say(started(counter=counter, view=7))
+                a.send(started(counter=counter, view=7))
             await committed(coordinator, a, b)
             assert len(coordinator.coordinator.brain.outcomes.refused) < 1000
 
@@ -151,9 +151,9 @@ def test_only_the_beginning_of_a_long_reason_is_kept(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            coordinator.coordinator.hear(SnapshotWanted())
-            begun = await a.hear(SnapshotBegun)
-            await b.hear(SnapshotBegun)
+            coordinator.coordinator.handle(SnapshotWanted())
+            begun = await a.handle(SnapshotBegun)
+            await b.handle(SnapshotBegun)
             long = RecordingFailed(begun.snapshot, "a", "")
             msgspec.structs.force_setattr(long, "reason", "x" * (1 << 20))
             a.writer.write(encoded(long))

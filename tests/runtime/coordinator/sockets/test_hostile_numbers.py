@@ -82,10 +82,10 @@ def agree(store):
 
 def repaired(store, position):
     """Fence off what a repair names; the first must be the entry that was changed."""
-    findings = examine(Store.open(store).place).open
+    findings = examine(Store.open(store).backend).open
     assert findings[0].position == position
     for finding in findings:
-        fence_off(Store.open(store).place, finding.position, "a number that no writer writes", 1)
+        fence_off(Store.open(store).backend, finding.position, "a number that no writer writes", 1)
 
 
 def test_E14_a_number_no_writer_writes_is_harmless_or_can_be_fenced_off(whole, tmp_path):  # noqa: F811
@@ -113,6 +113,6 @@ def test_E14_a_term_or_an_epoch_far_ahead_is_named_and_not_counted_from(whole, t
     chained(crafted, position, {position: with_number(documents[position], ("entry", name), 2**63 - 1)})
     with pytest.raises(StoreError, match=f"{name} 9223372036854775807 after {name} "):
         started(crafted)
-    (finding,) = examine(Store.open(crafted).place).open
+    (finding,) = examine(Store.open(crafted).backend).open
     assert finding.position == position
     assert "9223372036854775807" in finding.problem

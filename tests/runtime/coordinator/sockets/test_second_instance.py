@@ -30,12 +30,12 @@ def test_a_second_instance_is_refused_while_the_first_lives_and_takes_over_when_
                 assert "running already as pid 42 on host here" in refusal.reason
                 assert not refusal.final  # all that the first has said, it may have said before it was killed
                 first.beat(claims=claims)
-                assert (await first.hear(HeartbeatHeard)).claims == 1
+                assert (await first.handle(HeartbeatHeard)).claims == 1
             assert (await (await coordinator.node("a", instance="second")).refused()).final
             assert not (await (await coordinator.node("a", instance="another")).refused()).final
             await first.close()
             third = await coordinator.node("a", instance="third")
-            await third.hear(TellRestore)
+            await third.handle(TellRestore)
             late = await coordinator.node("a", instance=f"a-{id(first)}", epoch=1)
             assert "taken over" in (await late.refused()).reason
 
@@ -68,7 +68,7 @@ def test_E2_a_node_started_again_before_its_end_is_known_waits_and_is_let_in(tmp
             ending = asyncio.create_task(again.run())
             await coordinator.until(lambda: len(coordinator.logged("turned away")) > 2)
             killed.beat()
-            await killed.hear(HeartbeatHeard)
+            await killed.handle(HeartbeatHeard)
             turned_away = len(coordinator.logged("turned away"))
             await coordinator.until(lambda: len(coordinator.logged("turned away")) > turned_away)
             await killed.close()

@@ -73,7 +73,7 @@ def test_E9_a_store_with_a_channel_that_the_system_has_no_more_is_refused(tmp_pa
 
 async def install_next_view(*nodes: FakeNode) -> None:
     for node in nodes:
-        node.say(Drained(node.process, (await node.hear(TellView)).view.number))
+        node.send(Drained(node.process, (await node.handle(TellView)).view.number))
 
 
 @pytest.mark.parametrize("now", [("a",), ("a", "x")], ids=["taken away", "renamed"])
@@ -111,7 +111,7 @@ def test_E2_E9_a_system_without_a_process_that_has_left_goes_on(tmp_path: Path) 
     async def both_alive_of_three(coordinator: Running) -> tuple[FakeNode, FakeNode]:
         a, b, c = [await coordinator.living(name) for name in ("a", "b", "c")]
         await coordinator.until(lambda: coordinator.coordinator.brain.settled)
-        coordinator.coordinator.hear(LeaveWanted("c"))
+        coordinator.coordinator.handle(LeaveWanted("c"))
         await install_next_view(a, b, c)
         await coordinator.until(lambda: coordinator.coordinator.brain.settled)
         return a, b

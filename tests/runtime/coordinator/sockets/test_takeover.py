@@ -14,12 +14,12 @@ from tests.runtime.link_ends import run
 from tests.runtime.node.sockets.test_host import pair
 
 from strobe.errors import StrobeError, TakenOver, TransportError
-from strobe.protocol.coordinator.messages import Drained, SnapshotWanted, TellBlank
+from strobe.protocol.coordinator.messages import Drained, Reset, SnapshotWanted
 from strobe.protocol.values.log_entries import Begin, Commit, EpochStart, Remove, Term
 from strobe.runtime.api import discovery
 from strobe.runtime.api.discovery import Discovered
 from strobe.runtime.coordinator import health_monitor
-from strobe.runtime.coordinator.log_writer import LogDesk
+from strobe.runtime.coordinator.log_writer import CoordinatorLog
 from strobe.runtime.messages.control import SnapshotBegun, Stop, Welcome
 from strobe.runtime.node.host import Host
 from strobe.runtime.settings import RetentionSettings
@@ -40,7 +40,7 @@ def test_S1_a_coordinator_begins_with_its_term_and_tells_nodes_of_it(tmp_path: P
         for term in (1, 2):
             async with running(tmp_path / "store") as coordinator:
                 a = await coordinator.node("a")
-                assert (await a.hear(Welcome)).term == term
+                assert (await a.handle(Welcome)).term == term
                 assert coordinator.service.status().term == term
                 assert coordinator.logged("started")[0]["term"] == term
                 assert discovery.discover(str(tmp_path / "store")).term == term
@@ -57,7 +57,7 @@ def test_S1_a_coordinator_that_reads_a_higher_term_appends_nothing_and_ends(tmp_
             async with running(tmp_path / "store") as coordinator:
                 a, b = await both_alive(coordinator)
                 await committed(coordinator, a, b)
-                coordinator.coordinator.hear(SnapshotWanted())
+                coordinator.coordinator.handle(SnapshotWanted())
                 waiting = coordinator.coordinator.requests.take((), 0).ended
                 begin_term(Store.open(tmp_path / "store"), "beta pid 2", 7)
                 async with asyncio.timeout(PATIENCE_S):
@@ -77,9 +77,9 @@ def test_S1_a_commit_that_is_ready_when_another_takes_over_is_not_written(tmp_pa
         with taken_over():
             async with running(tmp_path / "store") as coordinator:
                 a, b = await both_alive(coordinator)
-                coordinator.coordinator.hear(SnapshotWanted())
-                a.store_part(await a.hear(SnapshotBegun))
-                begun = await b.hear(SnapshotBegun)
+                coordinator.coordinator.handle(SnapshotWanted())
+                a.store_part(await a.handle(SnapshotBegun))
+                begun = await b.handle(SnapshotBegun)
                 begin_term(Store.open(tmp_path / "store"), "beta pid 2", 7)
                 b.store_part(begun)
                 async with asyncio.timeout(PATIENCE_S):
@@ -99,7 +99,7 @@ def test_S1_retention_of_a_coordinator_that_was_taken_over_removes_nothing(tmp_p
                 await committed(coordinator, a, b, data=data)
 
     asyncio.run(scenario())
-    desk = LogDesk(str(tmp_path / "store"), lambda: 0, lambda problem: None)
+    desk = CoordinatorLog(str(tmp_path / "store"), lambda: 0, lambda problem: None)
     desk.open()
     desk.lead("alpha")
     blobs = sorted((tmp_path / "store" / "blobs").rglob("*"))
@@ -183,12 +183,12 @@ async def meet_a_lower_term(directory: Path) -> None:
         link.writer.close()
         for _ in range(3):
             link = await coordinator.registered("a", after=link)
-            link.say(TellBlank("a"))
+            link.send(Reset("a"))
             assert (link.register.term, link.register.epoch) == (3, 1)
         coordinator.term = 4
         back = await coordinator.registered("a", after=link)
         coordinator.restore(back, 1)
-        await back.hear(Drained)
+        await back.handle(Drained)
         assert host.timeline is life
 
 

@@ -17,7 +17,7 @@ from strobe.cli.live.judge_worker import command_of
 from strobe.runtime.judging import judge_process as judges
 from strobe.runtime.judging.evaluation import Question
 from strobe.runtime.judging.judge_process import Judge
-from strobe.runtime.messages.verdicts import Verdict
+from strobe.runtime.messages.verdicts import ConditionVerdict
 from strobe.storage import Store
 
 READY = 'print(\'{"conditions": ["conserved"]}\', flush=True)'
@@ -33,17 +33,17 @@ class Court:
     """A judge, and what has become of each snapshot."""
 
     def __init__(self, command: list[str], timeout_s: float) -> None:
-        self.verdicts: dict[str, Verdict] = {}
+        self.verdicts: dict[str, ConditionVerdict] = {}
         self.skipped = 0
         self.judge = Judge(command, ["conserved"], timeout_s, self._note, self._skip)
 
-    def _note(self, snapshot: str, verdicts: Mapping[str, Verdict]) -> None:
+    def _note(self, snapshot: str, verdicts: Mapping[str, ConditionVerdict]) -> None:
         self.verdicts[snapshot] = verdicts["conserved"]
 
     def _skip(self) -> None:
         self.skipped += 1
 
-    async def verdict(self, question: Question) -> Verdict:
+    async def verdict(self, question: Question) -> ConditionVerdict:
         self.judge.put(question)
         await until(lambda: question.snapshot in self.verdicts)
         return self.verdicts[question.snapshot]
@@ -114,7 +114,9 @@ def test_a_judge_that_was_killed_leaves_its_snapshot_undecided_and_is_started_ag
             assert opened.judge.pid is not None
             os.kill(opened.judge.pid, signal.SIGKILL)
             await until(lambda: "s1" in opened.verdicts)
-            assert opened.verdicts["s1"] == Verdict("undecided", problem="the judge's process ended by SIGKILL")
+            assert opened.verdicts["s1"] == ConditionVerdict(
+                "undecided", problem="the judge's process ended by SIGKILL"
+            )
             assert (await opened.verdict(question(2))).verdict == "holds"
 
     run(scenario())
@@ -186,8 +188,8 @@ def worker(directory: Path, store: Path, body: str = "pass", bytes_max: int = 4 
     return command_of(f"{directory / 'mine.py'}:mine", str(store), bytes_max)
 
 
-def judged(command: list[str], asked: list[Question], timeout_s: float = 60.0) -> list[Verdict]:
-    async def scenario() -> list[Verdict]:
+def judged(command: list[str], asked: list[Question], timeout_s: float = 60.0) -> list[ConditionVerdict]:
+    async def scenario() -> list[ConditionVerdict]:
         async with court(command, timeout_s) as opened:
             return [await opened.verdict(one) for one in asked]
 
@@ -196,7 +198,7 @@ def judged(command: list[str], asked: list[Question], timeout_s: float = 60.0) -
 
 def test_the_judges_process_reads_snapshots_from_the_store_and_compares_them(tmp_path: Path, store: Path) -> None:
     verdicts = judged(worker(tmp_path, store), questions(store))
-    assert verdicts == [Verdict("holds", "800", "800")] * len(questions(store))
+    assert verdicts == [ConditionVerdict("holds", "800", "800")] * len(questions(store))
     assert len(verdicts) >= 3
 
 
@@ -215,7 +217,7 @@ def test_the_judges_process_reads_snapshots_from_the_store_and_compares_them(tmp
 def test_a_function_that_fails_in_any_way_is_an_error(tmp_path: Path, store: Path, body: str, problem: str) -> None:
     timeout_s = 0.5 if "while" in body else 60.0
     (verdict,) = judged(worker(tmp_path, store, body), questions(store)[:1], timeout_s)
-    assert verdict == Verdict("error", problem=problem.format(file=tmp_path / "mine.py"))
+    assert verdict == ConditionVerdict("error", problem=problem.format(file=tmp_path / "mine.py"))
 
 
 def test_what_a_function_prints_is_not_taken_for_an_answer(
@@ -231,7 +233,7 @@ def test_what_a_function_prints_is_not_taken_for_an_answer(
 
 def test_a_function_that_ends_its_process_leaves_the_snapshot_undecided(tmp_path: Path, store: Path) -> None:
     verdicts = judged(worker(tmp_path, store, "os._exit(5)"), questions(store)[:2])
-    assert verdicts == [Verdict("undecided", problem="the judge's process ended with exit code 5")] * 2
+    assert verdicts == [ConditionVerdict("undecided", problem="the judge's process ended with exit code 5")] * 2
 
 
 def test_a_snapshot_that_is_not_there_is_undecided_and_the_judge_goes_on(tmp_path: Path, store: Path) -> None:

@@ -21,7 +21,7 @@ from tests.runtime.link_ends import (
 
 from strobe.runtime.links import outgoing_link as outlet_module
 from strobe.runtime.links.codec import Hello, Refusal
-from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.links.listener import Listener
 from strobe.runtime.settings import NodeSettings
 
@@ -40,8 +40,8 @@ def test_frames_markers_and_views_arrive_in_the_order_in_which_they_were_written
         listener = await Listener.open(LOCAL, 0, gate=target)
         source.show_view()
         source.send(1, 2, 3)  # before there is a connection
-        source.outlet.reach((LOCAL, listener.port))
-        await until(lambda: source.outlet.connected)
+        source.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: source.outgoing_link.connected)
         source.mark(1)
         for number in range(500):
             source.send(number)
@@ -50,10 +50,10 @@ def test_frames_markers_and_views_arrive_in_the_order_in_which_they_were_written
         await until(lambda: len(target.heard) == len(source.said))
         assert target.heard == source.said
         assert target.incoming.frontier() == source.outgoing.frontier()
-        await until(lambda: source.outlet.unacknowledged == 0 and source.outlet.outstanding_bytes == 0)
-        assert source.outlet.reconnects == 0
+        await until(lambda: source.outgoing_link.unacknowledged == 0 and source.outgoing_link.outstanding_bytes == 0)
+        assert source.outgoing_link.reconnects == 0
         assert not listener.rejected
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())
@@ -72,7 +72,7 @@ def test_M2_nothing_is_lost_and_nothing_comes_twice_however_often_the_connection
         bytes_max, message_bytes_max = ((4_000, 600), (60_000, 9_000))[seed % 2]
         proxy = CuttingProxy(listener.port, random, bytes_max)
         await proxy.open()
-        source.outlet.reach((LOCAL, proxy.port))
+        source.outgoing_link.reach((LOCAL, proxy.port))
         for number in range(2000):
             size = message_bytes_max if number % 100 == 0 else 100
             messages = [bytes(random.randrange(size)) for _ in range(random.randint(1, 3))]
@@ -80,13 +80,13 @@ def test_M2_nothing_is_lost_and_nothing_comes_twice_however_often_the_connection
             if random.random() < 0.05:
                 source.mark(number)
             target.consume(random.randint(0, 8))
-            while source.outlet.full:
-                source.outlet.flush()
+            while source.outgoing_link.full:
+                source.outgoing_link.flush()
                 target.consume(8)
                 await asyncio.sleep(0)
             if random.random() < 0.1:
                 await asyncio.sleep(0)
-        source.outlet.flush()
+        source.outgoing_link.flush()
         await _until_cut(proxy, 150, source, target)
         proxy.cutting = False
         while len(target.heard) < len(source.said):
@@ -94,9 +94,9 @@ def test_M2_nothing_is_lost_and_nothing_comes_twice_however_often_the_connection
             await asyncio.sleep(0)
         assert target.heard == source.said
         assert target.incoming.frontier() == source.outgoing.frontier()
-        assert source.outlet.reconnects >= 50
+        assert source.outgoing_link.reconnects >= 50
         assert set(listener.rejected) <= {"no hello"}  # the connection was cut within it
-        source.outlet.close()
+        source.outgoing_link.close()
         await proxy.close()
         await listener.close()
 
@@ -107,7 +107,7 @@ async def _until_cut(proxy: CuttingProxy, cuts: int, source: Source, target: Tar
     """Go on sending until the proxy has cut that often."""
     while proxy.cuts < cuts:
         target.consume(8)
-        if not source.outlet.full:
+        if not source.outgoing_link.full:
             source.send(bytes(500))
         await asyncio.sleep(0)
 
@@ -117,31 +117,31 @@ def test_a_target_that_consumes_nothing_gets_no_more_than_its_window() -> None:
         settings = NodeSettings(window_bytes=10_000, backlog_bytes_max=5_000)
         target, source = Target(settings, consumes=False), Source(settings)
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
-        await until(lambda: source.outlet.connected)
+        source.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: source.outgoing_link.connected)
         written = 0
         for number in range(40):
             written += source.send(bytes(1000))
-            outlet = source.outlet
-            assert outlet.outstanding_bytes <= 10_000
-            assert outlet.backlog_bytes == written - outlet.outstanding_bytes
-            assert outlet.full == (outlet.backlog_bytes > 5_000), number
+            outgoing_link = source.outgoing_link
+            assert outgoing_link.outstanding_bytes <= 10_000
+            assert outgoing_link.backlog_bytes == written - outgoing_link.outstanding_bytes
+            assert outgoing_link.full == (outgoing_link.backlog_bytes > 5_000), number
         source.mark(1)
-        sent_bytes = source.outlet.outstanding_bytes
+        sent_bytes = source.outgoing_link.outstanding_bytes
         assert sent_bytes > 8_000
-        await until(lambda: target.inlet.received_bytes == sent_bytes)
-        await until(lambda: source.outlet.waiting_s > 0)
+        await until(lambda: target.incoming_link.received_bytes == sent_bytes)
+        await until(lambda: source.outgoing_link.waiting_s > 0)
         assert source.rooms == 0
-        while target.inlet.received_bytes < written:
+        while target.incoming_link.received_bytes < written:
             target.consume(1)
-            assert source.outlet.outstanding_bytes <= 10_000
+            assert source.outgoing_link.outstanding_bytes <= 10_000
             await asyncio.sleep(0)
-        await until(lambda: source.outlet.unacknowledged == 0)
+        await until(lambda: source.outgoing_link.unacknowledged == 0)
         assert target.heard == source.said
         assert source.rooms == 1
-        assert source.outlet.waiting_s == 0
-        assert source.outlet.backlog_bytes == 0
-        source.outlet.close()
+        assert source.outgoing_link.waiting_s == 0
+        assert source.outgoing_link.backlog_bytes == 0
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())
@@ -152,20 +152,20 @@ def test_markers_need_no_credit() -> None:
         settings = NodeSettings(window_bytes=1_000)
         target, source = Target(settings, consumes=False), Source(settings)
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
-        await until(lambda: source.outlet.connected)
+        source.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: source.outgoing_link.connected)
         source.send(bytes(900))
         for counter in range(100):
             source.mark(counter)
         await until(lambda: len(target.heard) == 101)
         source.send(bytes(900))
         source.mark(100)  # stays behind what waits
-        await until(lambda: source.outlet.waiting_s > 0)
+        await until(lambda: source.outgoing_link.waiting_s > 0)
         assert len(target.heard) == 101
         target.consume(1)
         await until(lambda: len(target.heard) == 103)
         assert target.heard == source.said
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())
@@ -176,17 +176,17 @@ def test_a_frame_longer_than_the_window_goes_alone() -> None:
         settings = NodeSettings(window_bytes=1_000, frame_messages_max=1)
         target, source = Target(settings, consumes=False), Source(settings)
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, listener.port))
         source.send("short")
         source.send(bytes(1_000_000))
         source.send("short")
         for heard in range(1, 4):
             await until(lambda heard=heard: len(target.heard) == heard)
-            await until(lambda: source.outlet.waiting_s > 0 or source.outlet.backlog_bytes == 0)
+            await until(lambda: source.outgoing_link.waiting_s > 0 or source.outgoing_link.backlog_bytes == 0)
             assert len(target.heard) == heard
             target.consume(1)
         assert target.heard == source.said
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())
@@ -197,11 +197,11 @@ def test_bodies_stay_as_they_came_for_as_long_as_they_are_held() -> None:
         settings = NodeSettings(window_bytes=300_000)
         target, source = Target(settings), Source(settings)
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, listener.port))
         random = Random(5)
         for number in range(400):
             source.send(number, random.randbytes(random.choice((10, 20_000, 60_000))))
-            while source.outlet.full:
+            while source.outgoing_link.full:
                 await asyncio.sleep(0)
             if number % 7:
                 del target.frames[::2]
@@ -209,7 +209,7 @@ def test_bodies_stay_as_they_came_for_as_long_as_they_are_held() -> None:
         assert len(target.frames) >= 2
         for frame in target.frames:
             assert msgspec.msgpack.decode(frame.body) == source.said[frame.first_ordinal // 2]
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())
@@ -220,18 +220,18 @@ def test_the_target_moves_and_the_source_goes_on_there() -> None:
         target, source = Target(), Source()
         first = await Listener.open(LOCAL, 0, gate=target)
         second = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach(None)
+        source.outgoing_link.reach(None)
         source.send(1)
-        source.outlet.reach((LOCAL, first.port))
+        source.outgoing_link.reach((LOCAL, first.port))
         await until(lambda: target.heard)
-        source.outlet.reach(None)
-        assert not source.outlet.connected
+        source.outgoing_link.reach(None)
+        assert not source.outgoing_link.connected
         source.send(2)
-        source.outlet.reach((LOCAL, second.port))
+        source.outgoing_link.reach((LOCAL, second.port))
         await until(lambda: len(target.heard) == 2)
         assert target.heard == source.said
-        assert source.outlet.reconnects == 1
-        source.outlet.close()
+        assert source.outgoing_link.reconnects == 1
+        source.outgoing_link.close()
         await first.close()
         await second.close()
 
@@ -242,8 +242,8 @@ def test_what_is_put_goes_together_and_a_lot_of_it_goes_at_once() -> None:
     async def scenario() -> None:
         target, source = Target(), Source()
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
-        await until(lambda: source.outlet.connected)
+        source.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: source.outgoing_link.connected)
         source.send(1, now=False)
         source.send(2, now=False)
         await asyncio.sleep(0.01)
@@ -254,8 +254,8 @@ def test_what_is_put_goes_together_and_a_lot_of_it_goes_at_once() -> None:
             source.send(bytes(10_000), now=False)
         await until(lambda: target.heard == source.said)
         source.send(3, now=False)
-        source.outlet.finish()
-        await until(lambda: source.outlet.closed)
+        source.outgoing_link.finish()
+        await until(lambda: source.outgoing_link.closed)
         assert target.heard == source.said
         await listener.close()
 
@@ -266,16 +266,16 @@ def test_what_is_put_and_not_gone_when_the_connection_ends_goes_on_the_next_one(
     async def scenario() -> None:
         target, source = Target(), Source()
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
-        await until(lambda: source.outlet.connected)
+        source.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: source.outgoing_link.connected)
         source.send(1, now=False)
-        source.outlet.reach(None)
+        source.outgoing_link.reach(None)
         source.send(2, now=False)
-        source.outlet.flush()
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.flush()
+        source.outgoing_link.reach((LOCAL, listener.port))
         await until(lambda: target.heard == source.said)
-        assert target.inlet.duplicates == 0
-        source.outlet.close()
+        assert target.incoming_link.duplicates == 0
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())
@@ -284,12 +284,12 @@ def test_what_is_put_and_not_gone_when_the_connection_ends_goes_on_the_next_one(
 def test_a_source_finds_a_target_that_comes_up_later(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(port: int) -> None:
         target, source = Target(), Source()
-        source.outlet.reach((LOCAL, port))
+        source.outgoing_link.reach((LOCAL, port))
         source.send(1)
         await until(lambda: f"{LOCAL}:{port} cannot be reached" in caplog.text)
         listener = await Listener.open(LOCAL, port, gate=target)
         await until(lambda: target.heard)
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     caplog.set_level(logging.DEBUG, "strobe")
@@ -314,13 +314,13 @@ def test_R1_a_final_refusal_ends_the_outlet_and_is_told(change: dict[str, object
         target, source = Target(), Source(hello=hello)
         listener = await Listener.open(LOCAL, 0, gate=target)
         source.send(1)
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, listener.port))
         await until(lambda: source.refusals)
         assert source.refusals == [(hello.channel, reason)]
         assert listener.rejected == {reason: 1}
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, listener.port))
         assert not target.heard
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())
@@ -331,7 +331,7 @@ def test_what_a_stranger_refuses_is_sent_when_the_target_is_found_elsewhere(reas
     """The target has moved, and another system listens at its old place."""
 
     class Stranger(Target):
-        def admit(self, hello: Hello) -> Inlet | Refusal:
+        def admit(self, hello: Hello) -> IncomingLink | Refusal:
             return Refusal(reason, final=True)
 
     async def scenario() -> None:
@@ -339,14 +339,14 @@ def test_what_a_stranger_refuses_is_sent_when_the_target_is_found_elsewhere(reas
         strange = await Listener.open(LOCAL, 0, gate=Stranger())
         listener = await Listener.open(LOCAL, 0, gate=target)
         source.send(1)
-        source.outlet.reach((LOCAL, strange.port))
+        source.outgoing_link.reach((LOCAL, strange.port))
         await until(lambda: source.refusals)
-        source.outlet.reach((LOCAL, strange.port))
-        assert source.outlet.refusal is not None, "that one has said all that it has to say"
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, strange.port))
+        assert source.outgoing_link.refusal is not None, "that one has said all that it has to say"
+        source.outgoing_link.reach((LOCAL, listener.port))
         await until(lambda: target.heard)
-        assert source.outlet.refusal is None
-        source.outlet.close()
+        assert source.outgoing_link.refusal is None
+        source.outgoing_link.close()
         await strange.close()
         await listener.close()
 
@@ -358,13 +358,13 @@ def test_R1_a_refusal_for_now_is_tried_again_until_the_target_is_there() -> None
         target, source = Target(), Source()
         target.later.add(SPEC.id)
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, listener.port))
         source.send(1)
         await until(lambda: listener.rejected["not in view yet"] >= 3)
         assert not source.refusals
         target.later.clear()
         await until(lambda: target.heard)
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())
@@ -374,14 +374,14 @@ def test_an_outlet_that_starts_anew_where_the_target_remembers_another_past_is_e
     async def scenario() -> None:
         target, source, double = Target(), Source(), Source()
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, listener.port))
         source.send(1)
         await until(lambda: target.heard)
-        source.outlet.close()
-        double.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.close()
+        double.outgoing_link.reach((LOCAL, listener.port))
         await until(lambda: double.refusals)
         assert double.refusals == [(SPEC.id, "another past")]
-        assert double.outlet.rejections.counts == {"another past": 1}
+        assert double.outgoing_link.rejections.counts == {"another past": 1}
         await listener.close()
 
     run(scenario())
@@ -393,14 +393,14 @@ def test_a_finished_outlet_ends_when_the_target_has_everything() -> None:
         listener = await Listener.open(LOCAL, 0, gate=target)
         source.send(1)
         source.show_view()
-        source.outlet.finish()
-        source.outlet.reach((LOCAL, listener.port))
-        await until(lambda: source.outlet.closed)
+        source.outgoing_link.finish()
+        source.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: source.outgoing_link.closed)
         assert target.heard == source.said
         await until(lambda: not listener.connections)
         nothing_to_say = Source()
-        nothing_to_say.outlet.finish()
-        assert nothing_to_say.outlet.closed
+        nothing_to_say.outgoing_link.finish()
+        assert nothing_to_say.outgoing_link.closed
         await listener.close()
 
     run(scenario())
@@ -422,13 +422,13 @@ def test_E2_what_was_sent_on_a_channel_that_has_ended_arrives_however_long_the_t
         target, source = Target(), Source()
         source.send(1)
         source.show_view()
-        source.outlet.finish()
+        source.outgoing_link.finish()
         asyncio.get_running_loop().leapt_s = 3600.0  # type: ignore[attr-defined]
         await asyncio.sleep(0.01)
-        assert not source.outlet.closed
+        assert not source.outgoing_link.closed
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
-        await until(lambda: source.outlet.closed)
+        source.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: source.outgoing_link.closed)
         assert target.heard == source.said
         await listener.close()
 
@@ -441,9 +441,9 @@ def test_a_finished_outlet_whose_target_is_another_incarnation_now_ends() -> Non
         target, source = Target(), Source(hello=msgspec.structs.replace(HELLO, channel="a->c"))
         listener = await Listener.open(LOCAL, 0, gate=target)
         source.send(1)
-        source.outlet.finish()
-        source.outlet.reach((LOCAL, listener.port))
-        await until(lambda: source.outlet.closed)
+        source.outgoing_link.finish()
+        source.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: source.outgoing_link.closed)
         assert source.refusals == [("a->c", "unknown channel")]
         await listener.close()
 
@@ -453,11 +453,11 @@ def test_a_finished_outlet_whose_target_is_another_incarnation_now_ends() -> Non
 def test_what_is_written_to_a_closed_outlet_goes_nowhere() -> None:
     async def scenario() -> None:
         source = Source()
-        source.outlet.close()
+        source.outgoing_link.close()
         source.send(1)
-        source.outlet.reach((LOCAL, 1))
-        assert source.outlet.unacknowledged == 0
-        assert source.outlet.closed
+        source.outgoing_link.reach((LOCAL, 1))
+        assert source.outgoing_link.unacknowledged == 0
+        assert source.outgoing_link.closed
 
     run(scenario())
 
@@ -472,11 +472,11 @@ def test_a_link_tries_again_whatever_its_attempt_has_failed_of(
         listener = await Listener.open(LOCAL, 0, gate=target)
         with monkeypatch.context() as broken:
             broken.setattr(outlet_module, "CONNECT_TIMEOUT_S", "no number")
-            source.outlet.reach((LOCAL, listener.port))
+            source.outgoing_link.reach((LOCAL, listener.port))
             await until(lambda: "cannot be reached" in caplog.text)
         source.send(1)
         await until(lambda: target.heard)
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     caplog.set_level(logging.DEBUG, "strobe")
@@ -496,12 +496,12 @@ def test_a_target_that_answers_nonsense_is_left_and_tried_again() -> None:
             writer.close()
 
         server = await asyncio.start_server(answer, LOCAL, 0)
-        source.outlet.reach((LOCAL, server.sockets[0].getsockname()[1]))
-        await until(lambda: source.outlet.rejections.counts["garbage"] == 2)
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, server.sockets[0].getsockname()[1]))
+        await until(lambda: source.outgoing_link.rejections.counts["garbage"] == 2)
+        source.outgoing_link.reach((LOCAL, listener.port))
         source.send(1)
         await until(lambda: real.heard)
-        source.outlet.close()
+        source.outgoing_link.close()
         server.close()
         await server.wait_closed()
         await listener.close()

@@ -14,8 +14,8 @@ from tests.runtime.scripted import Scripted, pair
 from strobe.process import Channel, System
 from strobe.protocol.coordinator.messages import RecordingFailed
 from strobe.runtime.links import codec
-from strobe.runtime.links.codec import ARRAY32, ARRAY_HEADER, HEADER, HEADER_BYTES, MAGIC, Welcome
-from strobe.runtime.links.incoming_connection import LinkConnection
+from strobe.runtime.links.codec import ARRAY32, ARRAY_HEADER, HEADER, HEADER_BYTES, MAGIC, LinkWelcome
+from strobe.runtime.links.incoming_connection import IncomingConnection
 from strobe.runtime.links.listener import Listener
 from strobe.runtime.node.heartbeat import measure
 
@@ -40,19 +40,19 @@ def garbage(random: Random) -> tuple[int, bytes]:
 class Hostile:
     """A connection for a->b that says what it likes."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: Welcome) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: LinkWelcome) -> None:
         self.reader, self.writer, self.welcome = reader, writer, welcome
 
     @classmethod
     async def connect(cls, node: LoneNode) -> "Hostile":
         host, port = node.link.register.address
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(codec.handshake_frame(node.source.outlet.hello))
+        writer.write(codec.handshake_frame(node.source.outgoing_link.hello))
         length, _, kind, *_ = HEADER.unpack(await reader.readexactly(HEADER_BYTES))
         assert kind == codec.WELCOME
         return cls(reader, writer, codec.read_control(kind, await reader.readexactly(length)))
 
-    async def say(self, frame: bytes) -> None:
+    async def send(self, frame: bytes) -> None:
         """Send `frame`, and wait until the node has hung up."""
         self.writer.write(frame)
         while await self.reader.read(1 << 16):
@@ -72,7 +72,7 @@ def test_a_body_that_cannot_be_read_ends_its_connection_and_nothing_else(tmp_pat
             for seed in SEEDS:
                 hostile = await Hostile.connect(node)
                 count, body = garbage(Random(seed))
-                await hostile.say(messages_frame(body, count, hostile.welcome.last_sequence + 1, len(sent) + 1))
+                await hostile.send(messages_frame(body, count, hostile.welcome.last_sequence + 1, len(sent) + 1))
                 node.source.send(seed)
                 sent.append(seed)
                 await node.received(*sent)
@@ -88,7 +88,9 @@ def test_a_source_that_sends_what_cannot_be_read_again_and_again_is_a_trouble(tm
             node.source.send("readable")
             await node.received("readable")
             assert not measure(node.host).unreadable
-            node.source.outlet.write(bytearray(messages_frame(ARRAY_HEADER.pack(ARRAY32, 1) + NEVER_USED, 1, 0, 2)))
+            node.source.outgoing_link.write(
+                bytearray(messages_frame(ARRAY_HEADER.pack(ARRAY32, 1) + NEVER_USED, 1, 0, 2))
+            )
             await until(lambda: measure(node.host).unreadable)
             problem = measure(node.host).unreadable["a->b"]
             assert problem.startswith("a->b: the frame of message 2 cannot be decoded")
@@ -105,7 +107,7 @@ def test_a_body_that_cannot_be_read_is_found_where_it_would_have_to_wait_too(tmp
             await until(lambda: node.timeline.inbox)
             hostile = await Hostile.connect(node)
             body = ARRAY_HEADER.pack(ARRAY32, 1) + NEVER_USED
-            await hostile.say(messages_frame(body, 1, hostile.welcome.last_sequence + 1, 2))
+            await hostile.send(messages_frame(body, 1, hostile.welcome.last_sequence + 1, 2))
             node.source.send("follows")
             node.timeline.outbox.full = False
             node.timeline.pump_soon()
@@ -165,7 +167,7 @@ def test_V4_a_barrier_that_breaks_the_rules_ends_its_connection(frames: list[byt
     async def scenario() -> None:
         target = Target()
         listener, transport = Listener(target), NoNetwork()
-        connection = LinkConnection(listener)
+        connection = IncomingConnection(listener)
         connection.connection_made(transport)
         data = bytes(codec.handshake_frame(HELLO)) + numbered([bytearray(frame) for frame in frames])
         room = connection.get_buffer(-1)
@@ -174,7 +176,7 @@ def test_V4_a_barrier_that_breaks_the_rules_ends_its_connection(frames: list[byt
         assert transport.ended
         assert listener.rejections.counts[reason] == 1
         assert not target.heard
-        target.inlet.close()
+        target.incoming_link.close()
 
     run(scenario())
 
@@ -184,12 +186,12 @@ def test_E3_more_than_a_recording_may_hold_is_not_kept_while_it_comes(tmp_path: 
         one_way = System({"a": Scripted(), "b": Scripted()}, [Channel("a", "b")], protocol="unaligned")
         async with lone_node(tmp_path, one_way, recording_bytes_max=10_000) as node:
             begun = node.begin_snapshot()
-            node.link.say(begun)
+            node.link.send(begun)
             hostile = await Hostile.connect(node)
             first = hostile.welcome.last_sequence + 1
             frames = [barrier(30, 30), *(overtaken(ordinal, 1000) for ordinal in range(1, 31))]
             hostile.writer.write(numbered(frames, first))
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             assert failed.snapshot == begun.snapshot
             assert "a barrier on a->b has overtaken more than recording_bytes_max allows" in failed.reason
             assert node.timeline.recordings.bytes == 0

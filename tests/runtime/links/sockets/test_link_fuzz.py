@@ -21,7 +21,7 @@ from strobe.protocol import Frame, SnapshotId, View
 from strobe.protocol.process.events import Marker
 from strobe.runtime.links import codec
 from strobe.runtime.links.codec import HEADER
-from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.messages.control import FragmentStored
 from strobe.runtime.node.captures import UNBEGUN_MAX
 
@@ -50,8 +50,8 @@ class Peer:
         self.node, self.chance = node, chance
 
     @property
-    def inlet(self) -> Inlet:
-        return self.node.timeline.inlets["a->b", 1]
+    def incoming_link(self) -> IncomingLink:
+        return self.node.timeline.incoming_links["a->b", 1]
 
     @property
     def view(self) -> View:
@@ -77,7 +77,7 @@ class Peer:
 
     def stream(self) -> list[bytearray]:
         """Return a few frames that may come next, one after the other."""
-        due = self.inlet.next_ordinal
+        due = self.incoming_link.next_ordinal
         frames: list[bytearray] = []
         for _ in range(self.chance.randrange(1, 4)):
             frames.append(self.messages(due, *range(self.chance.randrange(1, 5))))
@@ -175,7 +175,7 @@ async def goes_on(peer: Peer, number: int) -> None:
     process = peer.node.process
     for _ in range(2):
         hostile = await Hostile.connect(peer.node)
-        frame = peer.messages(peer.inlet.next_ordinal, number)
+        frame = peer.messages(peer.incoming_link.next_ordinal, number)
         codec.number(frame, hostile.welcome.last_sequence + 1)
         hostile.writer.write(frame)
         ended = asyncio.ensure_future(hostile.reader.read())
@@ -193,9 +193,9 @@ async def is_stored(peer: Peer) -> None:
     counter = max(protocol.counter_seen, protocol.index) + 1
     initiator = "coordinator" if protocol.sequenced else "a"
     begun = node.coordinator.log_begin("b", snapshot=SnapshotId(EPOCH, counter, initiator))
-    node.link.say(begun)
+    node.link.send(begun)
     await until(lambda: begun.snapshot in node.timeline.captures._begun)
-    sent = peer.inlet.next_ordinal - 1
+    sent = peer.incoming_link.next_ordinal - 1
     marker = Marker(EPOCH, peer.view.number, begun.snapshot, sent if protocol.barriers else None)
     frame = peer.messages(sent + 1, -1) if protocol.name == "lai-yang" else codec.marker_frame(marker)
     if protocol.name == "lai-yang":
@@ -217,8 +217,8 @@ def test_E14_no_mutant_of_a_stream_ends_the_node(tmp_path: Path, protocol: str, 
         system = system_of(protocol)
         system.decoder = NUMBERS
         async with lone_node(tmp_path, system, alignment_s=0.0) as node:
-            node.source.outlet.close()
-            node.timeline.admit(node.source.outlet.hello)
+            node.source.outgoing_link.close()
+            node.timeline.admit(node.source.outgoing_link.hello)
             peer = Peer(node, chance)
             for number in range(MUTANTS):
                 hostile = await Hostile.connect(node)

@@ -73,9 +73,9 @@ def of_numbers(protocol: str = "chandy-lamport", kind: str = "fifo") -> System:
 async def send_wrong(node: LoneNode, made: Made) -> None:
     """Send what `made` makes as the next frame of the channel, and wait until the node has hung up."""
     hostile = await Hostile.connect(node)
-    frame = made(node.timeline.protocol.view, node.timeline.inlets["a->b", 1].next_ordinal)
+    frame = made(node.timeline.protocol.view, node.timeline.incoming_links["a->b", 1].next_ordinal)
     codec.number(frame, hostile.welcome.last_sequence + 1)
-    await hostile.say(bytes(frame))
+    await hostile.send(bytes(frame))
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["at once", "behind others"])
@@ -114,8 +114,8 @@ def test_M2_a_source_that_insists_on_a_wrong_frame_ends_the_node(tmp_path: Path,
         async with lone_node(tmp_path, of_numbers()) as node:
             node.source.send(1)
             await node.received(1)
-            node.source.outlet.write(made(node.timeline.protocol.view, 2))
-            failed = await node.link.hear(Failed)
+            node.source.outgoing_link.write(made(node.timeline.protocol.view, 2))
+            failed = await node.link.handle(Failed)
             assert problem in failed.reason
             assert node.host.rejected["broken rule"] >= 4
 
@@ -144,13 +144,13 @@ def test_E14_nothing_comes_behind_the_end_of_a_channel(tmp_path: Path) -> None:
             node.source.send(1)
             await node.received(1)
             known = node.timeline.protocol.view
-            node.source.outlet.write(view(2, left="a")(known, 2))
+            node.source.outgoing_link.write(view(2, left="a")(known, 2))
             await until(lambda: node.timeline.protocol.view.number == 2)
             for made in (messages(view=2), marker(2), view(3, joined="a")):
                 hostile = await Hostile.connect(node)
                 frame = made(node.timeline.protocol.view, 2)
                 codec.number(frame, hostile.welcome.last_sequence + 1)
-                await hostile.say(bytes(frame))
+                await hostile.send(bytes(frame))
             assert node.host.rejected == {"broken rule": 3}
             assert node.host.problem is None
 
@@ -163,10 +163,10 @@ def test_E14_another_view_of_the_same_number_ends_the_node(tmp_path: Path) -> No
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             known = node.timeline.protocol.view
-            node.source.outlet.write(view(2, joined="c")(known, 1))
+            node.source.outgoing_link.write(view(2, joined="c")(known, 1))
             await until(lambda: node.timeline.protocol.view.number == 2)
-            node.link.say(TellView("b", View(2, (*known.processes, "d"), known.channels)))
-            failed = await node.link.hear(Failed)
+            node.link.send(TellView("b", View(2, (*known.processes, "d"), known.channels)))
+            failed = await node.link.handle(Failed)
             assert "view 2 is another at the coordinator than the one that came from a peer" in failed.reason
 
     run(scenario())
@@ -192,16 +192,16 @@ def test_E3_markers_of_snapshots_that_never_were_take_bounded_memory(tmp_path: P
 def test_a_link_that_lets_nothing_through_is_tried_less_and_less_often(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, of_numbers()) as node:
-            loop, outlet, at_s = asyncio.get_running_loop(), node.source.outlet, []
-            pause = outlet._pause
+            loop, outgoing_link, at_s = asyncio.get_running_loop(), node.source.outgoing_link, []
+            pause = outgoing_link._pause
 
             async def noted(pause_s: float) -> None:
                 at_s.append(pause_s)
                 await pause(0)
 
-            outlet._pause = noted  # type: ignore[method-assign]
-            outlet.write(messages(3)(node.timeline.protocol.view, 1))
-            await node.link.hear(Failed)
+            outgoing_link._pause = noted  # type: ignore[method-assign]
+            outgoing_link.write(messages(3)(node.timeline.protocol.view, 1))
+            await node.link.handle(Failed)
             assert loop.is_running()
             assert at_s[0] <= 0.1
             assert at_s[3] >= 0.2, "half of what it comes to, at least"

@@ -19,8 +19,8 @@ from strobe.protocol.process.channels import Outgoing
 from strobe.runtime.links import codec
 from strobe.runtime.links.codec import HEADER, HEADER_BYTES, MAGIC, Hello, Refusal
 from strobe.runtime.links.handshake import Rejections
-from strobe.runtime.links.incoming_connection import LinkConnection
-from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.incoming_connection import IncomingConnection
+from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.links.listener import Listener
 from strobe.runtime.settings import NodeSettings
 
@@ -30,9 +30,9 @@ LOCAL = "127.0.0.1"
 class Heap(Target):
     """A node that takes whatever it is given: what frames say is somebody else's to check."""
 
-    def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
+    def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         self.frames.append(frame)
-        inlet.consumed(wire_bytes)
+        incoming_link.consumed(wire_bytes)
 
 
 class Hurried(Heap):
@@ -59,7 +59,7 @@ class Peer:
 
     def __init__(self, listener: Listener) -> None:
         self.transport = NoNetwork()
-        self.connection = LinkConnection(listener)
+        self.connection = IncomingConnection(listener)
         self.connection.connection_made(self.transport)
 
     def feed(self, data: bytes | bytearray, sizes: Iterator[int] | None = None) -> None:
@@ -108,7 +108,7 @@ def test_the_same_is_taken_however_the_bytes_are_split(bodies: list[object], siz
         assert target.heard == [*([body] for body in bodies), marker(1), (VIEW, len(bodies))]
         assert [bytes(frame.body) for frame in target.frames] == [msgspec.msgpack.encode([body]) for body in bodies]
         assert peer.answers()[0] == codec.WELCOME
-        target.inlet.close()
+        target.incoming_link.close()
 
     run(scenario())
 
@@ -122,7 +122,7 @@ def test_long_frames_are_taken_whole_and_cost_short_ones_nothing() -> None:
         peer.feed(b"".join(stream(bodies)), cycle((65_536, 1, 40, 262_144, 33_333)))
         assert target.heard[:-2] == [[body] for body in bodies]
         assert [msgspec.msgpack.decode(frame.body) for frame in target.frames] == target.heard[:-2]
-        target.inlet.close()
+        target.incoming_link.close()
 
     run(scenario())
 
@@ -135,18 +135,18 @@ def test_M2_what_is_sent_again_is_skipped_and_a_gap_ends_the_connection() -> Non
         first = Peer(listener)
         first.feed(hello + frames[0] + frames[1] + frames[0] + frames[1])
         assert target.heard == [["one"], ["two"]]
-        assert target.inlet.duplicates == 2
+        assert target.incoming_link.duplicates == 2
         first.feed(frames[3])
         assert first.transport.ended
         assert listener.rejected == {"gap": 1}
         again = Peer(listener)
         again.feed(hello)
         welcome = codec.read_control(codec.WELCOME, again.transport.written[HEADER_BYTES:])
-        assert welcome == codec.Welcome(2, target.inlet.consumed_bytes, target.settings.window_bytes)
+        assert welcome == codec.LinkWelcome(2, target.incoming_link.consumed_bytes, target.settings.window_bytes)
         again.feed(b"".join(frames))
         assert target.heard == [["one"], ["two"], ["three"], marker(1), (VIEW, 3)]
-        assert target.inlet.duplicates == 4
-        target.inlet.close()
+        assert target.incoming_link.duplicates == 4
+        target.incoming_link.close()
 
     run(scenario())
 
@@ -161,11 +161,11 @@ def test_a_newer_connection_of_a_channel_takes_the_place_of_the_older() -> None:
         newer.feed(hello)
         assert older.transport.ended
         older.connection.connection_lost(None)
-        assert target.inlet.connected
+        assert target.incoming_link.connected
         newer.feed(frames[1])
         assert target.heard == [["one"], ["two"]]
         assert listener.connections == {newer.connection}
-        target.inlet.close()
+        target.incoming_link.close()
         assert newer.transport.ended
 
     run(scenario())
@@ -173,9 +173,9 @@ def test_a_newer_connection_of_a_channel_takes_the_place_of_the_older() -> None:
 
 def test_a_node_that_drops_a_channel_while_taking_a_frame_of_it_gets_nothing_more() -> None:
     class Dropping(Target):
-        def take_frame(self, inlet: Inlet, frame: Frame, wire_bytes: int) -> None:
-            super().take_frame(inlet, frame, wire_bytes)
-            inlet.close()
+        def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
+            super().take_frame(incoming_link, frame, wire_bytes)
+            incoming_link.close()
 
     async def scenario() -> None:
         target = Dropping()
@@ -227,7 +227,7 @@ def test_what_is_wrong_is_rejected_counted_and_ends_only_its_connection(sent: by
         good = Peer(listener)
         good.feed(b"".join(stream(["fine"])))
         assert target.heard[0] == ["fine"]
-        target.inlet.close()
+        target.incoming_link.close()
 
     run(scenario())
 
@@ -240,7 +240,7 @@ def test_a_source_that_goes_beyond_its_credit_is_cut_off() -> None:
         peer.feed(b"".join(stream([bytes(400), bytes(400), bytes(400)])))
         assert target.heard == [[bytes(400)], [bytes(400)]]
         assert listener.rejected == {"beyond credit": 1}
-        assert target.inlet.waiting_bytes <= 1_000
+        assert target.incoming_link.waiting_bytes <= 1_000
 
     run(scenario())
 
@@ -279,7 +279,7 @@ def test_a_crowd_of_strangers_does_not_keep_the_door() -> None:
         assert not newest.transport.ended, "who has said who it is stays"
         for connection in list(listener.connections):
             connection.drop()
-        target.inlet.close()
+        target.incoming_link.close()
 
     run(scenario())
 
@@ -316,11 +316,11 @@ def test_mutated_streams_never_break_the_listener(bodies: list[object], mutation
         assert bad.transport.ended == bool(listener.rejected)
         bad.connection.connection_lost(None)
         assert not listener.connections
-        last = heap.inlets[SPEC.id].last_sequence if heap.inlets else 0
+        last = heap.incoming_links[SPEC.id].last_sequence if heap.incoming_links else 0
         assert len(heap.frames) + len(heap.heard) == last
         Peer(listener).feed(b"".join(stream(["fine"], first_sequence=last + 1)))
         assert heap.frames[-1].body == msgspec.msgpack.encode(["fine"])
-        heap.inlet.close()
+        heap.incoming_link.close()
 
     run(scenario())
 
@@ -354,15 +354,15 @@ def test_a_good_peer_works_while_others_send_noise_over_tcp() -> None:
                 await reader.read()  # until shown out
             writer.transport.abort()
 
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, listener.port))
         for number in range(30):
             source.send(number)
             await asyncio.gather(*(annoy() for _ in range(8)))
             assert sum(listener.rejected.values()) == 8 * (number + 1)
         await until(lambda: len(target.heard) == 30)
         assert target.heard == source.said
-        assert source.outlet.reconnects == 0
-        source.outlet.close()
+        assert source.outgoing_link.reconnects == 0
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())

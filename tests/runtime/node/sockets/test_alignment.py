@@ -56,11 +56,11 @@ class Joined:
     def begin(self) -> SnapshotBegun:
         begun = self.coordinator.log_begin("a", "b")
         for name in "abc":
-            self.coordinator.links[name].say(begun)
+            self.coordinator.links[name].send(begun)
         return begun
 
     def ask(self, name: str, begun: SnapshotBegun) -> None:
-        self.coordinator.links[name].say(AskToRecord(name, begun.snapshot, 1))
+        self.coordinator.links[name].send(AskToRecord(name, begun.snapshot, 1))
 
     def block(self) -> None:
         """Let c receive nothing more, as if somebody that it sends to were slow."""
@@ -91,8 +91,8 @@ def joined(scenario: Any, directory: Path, protocol: str, **settings: Any) -> No
         async with coordinating(directory, join(protocol), **settings) as coordinator:
             await coordinator.started("a", "b", "c")
             for name in "ab":
-                outlet = coordinator.hosts[name].timeline.outbox.outlets[f"{name}->c"]  # type: ignore[union-attr]
-                await until(lambda outlet=outlet: outlet.connected)
+                outgoing_link = coordinator.hosts[name].timeline.outbox.outgoing_links[f"{name}->c"]  # type: ignore[union-attr]
+                await until(lambda outgoing_link=outgoing_link: outgoing_link.connected)
             await scenario(Joined(coordinator))
 
     run(played())
@@ -108,10 +108,10 @@ def test_V3_an_input_whose_barrier_has_come_is_held_back_within_its_window_until
         hosts.send("a", *(f"behind {number:03}" for number in range(100)))
         hosts.send("b", "passes")
         await until(lambda: hosts.received == ["before", "passes"])
-        inlet = hosts.timeline("c").inlets["a->c", 1]
-        await until(lambda: inlet.waiting_bytes > 300)
-        assert inlet.waiting_bytes <= 400  # the rest waits at a, without credit
-        assert hosts.timeline("a").outbox.outlets["a->c"].backlog_bytes > 0
+        incoming_link = hosts.timeline("c").incoming_links["a->c", 1]
+        await until(lambda: incoming_link.waiting_bytes > 300)
+        assert incoming_link.waiting_bytes <= 400  # the rest waits at a, without credit
+        assert hosts.timeline("a").outbox.outgoing_links["a->c"].backlog_bytes > 0
         hosts.ask("b", begun)
         taken = await hosts.snapshot(begun)
         assert taken.in_flight_messages == 0
@@ -153,7 +153,7 @@ def test_E6_an_abort_lets_go_of_what_was_held_back(tmp_path: Path) -> None:
         hosts.ask("a", begun)
         await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
         hosts.send("a", 1, 2, 3)
-        hosts.coordinator.links["c"].say(TellOutcome("c", begun.snapshot, False))
+        hosts.coordinator.links["c"].send(TellOutcome("c", begun.snapshot, False))
         await until(lambda: hosts.received == [1, 2, 3])
         assert not hosts.timeline("c").inbox.held
 
@@ -175,7 +175,7 @@ def test_V4_a_barrier_overtakes_what_waits_at_both_ends_and_nothing_of_it_is_los
         sent = [f"waits {number:03}" for number in range(200)]
         hosts.send("a", *sent)
         await until(lambda: hosts.timeline("c").inbox)
-        assert hosts.timeline("a").outbox.outlets["a->c"].backlog_bytes > 0
+        assert hosts.timeline("a").outbox.outgoing_links["a->c"].backlog_bytes > 0
         begun = hosts.begin()
         for name in "ab":
             hosts.ask(name, begun)
@@ -229,7 +229,7 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: 
             hosts.ask("a", begun)
             await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
             hosts.send("a", *sent)
-            await until(lambda: hosts.timeline("c").inlets["a->c", 1].waiting_bytes)
+            await until(lambda: hosts.timeline("c").incoming_links["a->c", 1].waiting_bytes)
             assert hosts.received == []
             hosts.time_out(begun)
             await until(lambda: begun.snapshot in hosts.timeline("c").protocol.open)
@@ -262,7 +262,7 @@ def test_M2_barriers_overtake_once_and_in_order_however_often_the_connection_is_
         listener = await Listener.open(LOCAL, 0, gate=target)
         proxy = CuttingProxy(listener.port, random, 40_000)
         await proxy.open()
-        source.outlet.reach((LOCAL, proxy.port))
+        source.outgoing_link.reach((LOCAL, proxy.port))
         barriers = []
         for number in range(400):
             source.send(bytes(random.randrange(500)))
@@ -270,7 +270,7 @@ def test_M2_barriers_overtake_once_and_in_order_however_often_the_connection_is_
                 source.overtake(number)
                 barriers.append(source.outgoing.count)
                 await until(lambda: len(target.barriers) == len(barriers))
-            while source.outlet.full:
+            while source.outgoing_link.full:
                 target.consume(8)
                 await asyncio.sleep(0)
             target.consume(random.randint(0, 2))
@@ -284,7 +284,7 @@ def test_M2_barriers_overtake_once_and_in_order_however_often_the_connection_is_
             assert [*range(1, count + 1), *overtaken] == list(range(1, (marker.sent_count or 0) + 1))
         assert proxy.cuts > 5
         assert any(overtaken for _, overtaken in target.barriers)
-        source.outlet.close()
+        source.outgoing_link.close()
         await proxy.close()
         await listener.close()
 
@@ -300,13 +300,13 @@ def test_E3_barriers_that_cannot_be_sent_copy_nothing_and_the_newest_go_when_the
             source.send(bytes(1000))
         for counter in range(1, 101):
             source.overtake(counter)
-        assert source.outlet.unacknowledged <= 20 + AHEAD_MAX
+        assert source.outgoing_link.unacknowledged <= 20 + AHEAD_MAX
         listener = await Listener.open(LOCAL, 0, gate=target)
-        source.outlet.reach((LOCAL, listener.port))
+        source.outgoing_link.reach((LOCAL, listener.port))
         await until(lambda: len(target.barriers) == AHEAD_MAX)
         assert [marker.snapshot.counter for marker, _ in target.barriers] == [97, 98, 99, 100]
         assert all(overtaken == list(range(1, 21)) for _, overtaken in target.barriers)
-        source.outlet.close()
+        source.outgoing_link.close()
         await listener.close()
 
     run(scenario())

@@ -45,7 +45,7 @@ def test_a_message_of_another_type_ends_the_node_and_its_sender_is_named(
         system.decoder = msgspec.msgpack.Decoder(list[Transfer])
         async with lone_node(tmp_path, system) as node:
             node.source.send("no transfer")
-            failed = await node.link.hear(Failed)
+            failed = await node.link.handle(Failed)
             assert failed.reason.startswith(
                 "channel a->b, at b: a message from a is none of `messages`: Expected `object`"
             )
@@ -87,7 +87,7 @@ def test_a_handler_that_returns_a_coroutine_ends_the_node_and_is_named(tmp_path:
         async with lone_node(tmp_path) as node:
             node.process.receive = lambda ctx, channel, message: later()  # type: ignore[method-assign, assignment]
             node.source.send(1)
-            failed = await node.link.hear(Failed)
+            failed = await node.link.handle(Failed)
             assert failed.reason.startswith("Scripted.receive returned a coroutine of ")
             assert "later (tests/runtime/node/sockets/test_application.py:" in failed.reason
 
@@ -165,7 +165,7 @@ def test_timers_are_replaced_cancelled_and_end_with_the_epoch(tmp_path: Path) ->
             assert name == "replaced"
             assert 3590 < left_s <= 3600
             node.context.set_timer("of an epoch that is over", 0)
-            node.source.outlet.close()
+            node.source.outgoing_link.close()
             await node.coordinator.begin(["b"], epoch=4)
             assert node.host.application.timers == {}  # type: ignore[attr-defined]
 
@@ -180,7 +180,7 @@ def test_random_numbers_go_on_where_the_snapshot_was(tmp_path: Path) -> None:
             begun = await node.recorded()
             drawn = [node.context.random.random() for _ in range(3)]
             captured = node.timeline.captures.open[begun.snapshot].captured
-            node.source.outlet.close()
+            node.source.outgoing_link.close()
             await node.coordinator.begin(["b"], epoch=4)
             assert node.context.random.state == captured.random  # type: ignore[attr-defined]
             assert [node.context.random.random() for _ in range(3)] == drawn

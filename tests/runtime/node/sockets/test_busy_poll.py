@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.runtime.link_ends import run
 
-from strobe.runtime.node.busy_poll import LEFT_OUT_MAX, Lookout
+from strobe.runtime.node.busy_poll import LEFT_OUT_MAX, BusyPoller
 
 SPIN_S = 0.5
 
@@ -20,10 +20,10 @@ class Clock:
         return self.now_s
 
 
-def on_loop(scenario: Callable[[Lookout, Clock], object], spin_s: float = SPIN_S) -> None:
+def on_loop(scenario: Callable[[BusyPoller, Clock], object], spin_s: float = SPIN_S) -> None:
     async def main() -> None:
         clock = Clock()
-        waiting = scenario(Lookout(spin_s, clock), clock)
+        waiting = scenario(BusyPoller(spin_s, clock), clock)
         assert asyncio.iscoroutine(waiting)
         await waiting
 
@@ -35,58 +35,58 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def in_vain(lookout: Lookout, clock: Clock) -> None:
+async def in_vain(busy_poller: BusyPoller, clock: Clock) -> None:
     """Let a look end without anything having come."""
-    assert lookout.looking
+    assert busy_poller.looking
     clock.now_s += 2 * SPIN_S
     await turns()
-    assert not lookout.looking
+    assert not busy_poller.looking
 
 
 def test_it_looks_on_from_what_came_last_and_then_lets_the_loop_sleep() -> None:
-    async def scenario(lookout: Lookout, clock: Clock) -> None:
-        assert not lookout.looking
-        lookout.came()
+    async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
+        assert not busy_poller.looking
+        busy_poller.poll_soon()
         await turns()
-        assert lookout.looking
+        assert busy_poller.looking
         clock.now_s = 0.4
-        lookout.came()
+        busy_poller.poll_soon()
         clock.now_s = 0.8
         await turns()
-        assert lookout.looking
+        assert busy_poller.looking
         clock.now_s = 0.91
         await turns()
-        assert not lookout.looking
+        assert not busy_poller.looking
 
     on_loop(scenario)
 
 
 def test_after_looks_in_vain_some_are_left_out_and_none_after_one_that_paid() -> None:
-    async def scenario(lookout: Lookout, clock: Clock) -> None:
+    async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
         for left_out in (0, 1, 3, 7, 15, LEFT_OUT_MAX):
             for _ in range(left_out):
-                lookout.came()
-                assert not lookout.looking
-            lookout.came()
-            await in_vain(lookout, clock)
+                busy_poller.poll_soon()
+                assert not busy_poller.looking
+            busy_poller.poll_soon()
+            await in_vain(busy_poller, clock)
         for _ in range(LEFT_OUT_MAX + 1):
-            lookout.came()
-        lookout.came()  # while it looks
-        await in_vain(lookout, clock)
-        lookout.came()
-        lookout.came()
-        assert lookout.looking
+            busy_poller.poll_soon()
+        busy_poller.poll_soon()  # while it looks
+        await in_vain(busy_poller, clock)
+        busy_poller.poll_soon()
+        busy_poller.poll_soon()
+        assert busy_poller.looking
 
     on_loop(scenario)
 
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_it_never_looks_where_that_is_off_and_no_longer_than_its_timeline(closed: bool) -> None:
-    async def scenario(lookout: Lookout, clock: Clock) -> None:
-        lookout.came()
-        assert lookout.looking == closed
-        lookout.close()
+    async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
+        busy_poller.poll_soon()
+        assert busy_poller.looking == closed
+        busy_poller.close()
         await turns()
-        assert not lookout.looking
+        assert not busy_poller.looking
 
     on_loop(scenario, SPIN_S if closed else 0.0)

@@ -24,15 +24,15 @@ from strobe.protocol.coordinator.messages import (
     TellSettled,
     TellView,
 )
-from strobe.runtime.messages.control import FragmentStored, Recorded
+from strobe.runtime.messages.control import FragmentStored, ProcessRecorded
 from strobe.runtime.node import captures
 from strobe.storage.content.blobs import BlobWriter, blob_name, digest_of
 
 
 async def heard_everything(node: LoneNode) -> None:
     """Wait until the node has done all that it was told before."""
-    node.link.say(TellView("b", node.coordinator.view))
-    await node.link.hear(Drained)
+    node.link.send(TellView("b", node.coordinator.view))
+    await node.link.handle(Drained)
 
 
 async def until_idle(node: LoneNode) -> None:
@@ -45,7 +45,7 @@ def unfinished(node: LoneNode) -> list[Path]:
 
 
 def abort(node: LoneNode, snapshot: SnapshotId) -> None:
-    node.link.say(TellOutcome("b", snapshot, False, "a test says so"))
+    node.link.send(TellOutcome("b", snapshot, False, "a test says so"))
 
 
 async def committed(node: LoneNode, counter: int) -> FragmentStored:
@@ -53,7 +53,7 @@ async def committed(node: LoneNode, counter: int) -> FragmentStored:
     begun = await node.recorded(counter)
     node.source.mark(counter)
     part = await node.coordinator.stored("b", begun.snapshot)
-    node.link.say(TellOutcome("b", begun.snapshot, True))
+    node.link.send(TellOutcome("b", begun.snapshot, True))
     node.coordinator.newest = str(begun.snapshot)
     await heard_everything(node)
     return part
@@ -63,12 +63,12 @@ def test_a_part_is_stored_when_the_log_has_the_begin_and_not_before(tmp_path: Pa
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             node.source.mark(1)  # it comes before the coordinator's word
-            recorded = await node.link.hear(Recorded)
+            recorded = await node.link.handle(ProcessRecorded)
             await heard_everything(node)
             await until_idle(node)
             assert not node.link.said(FragmentStored)
             begun = node.begin_snapshot(1)
-            node.link.say(begun)
+            node.link.send(begun)
             part = await node.coordinator.stored("b", begun.snapshot)
             assert recorded.snapshot == begun.snapshot
             assert part.record.state.begin == begun.position
@@ -82,12 +82,12 @@ def test_a_snapshot_that_the_process_initiates_waits_for_its_place_too(tmp_path:
         async with lone_node(tmp_path) as node:
             node.process.on_receive = lambda ctx, channel, message: ctx.snapshot() and None
             node.source.send("first", "second")
-            started = [await node.link.hear(SnapshotStarted) for _ in range(2)]
+            started = [await node.link.handle(SnapshotStarted) for _ in range(2)]
             assert [one.snapshot.initiator for one in started] == ["b", "b"]
             assert started[0].snapshot != started[1].snapshot
             # The first cut fell inside the frame.
             begun = node.coordinator.log_begin("b", snapshot=started[0].snapshot)
-            node.link.say(begun)
+            node.link.send(begun)
             inside = node.timeline.protocol.open[begun.snapshot].frames["a->b"]
             assert [item.consumed for item in inside] == [1]
             # The other one is refused: nothing is kept for it.
@@ -114,8 +114,8 @@ def test_a_snapshot_that_nobody_heard_of_is_told_of_also_where_others_have_begun
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             view, (own, returned) = node.coordinator.view, await initiated_unheard(node)
-            returned.say(TellSettled("b", own.counter + 1), TellView("b", view))
-            started = await returned.hear(SnapshotStarted)
+            returned.send(TellSettled("b", own.counter + 1), TellView("b", view))
+            started = await returned.handle(SnapshotStarted)
             assert started == SnapshotStarted(own, "b", view.number)
 
     run(scenario())
@@ -127,16 +127,16 @@ def test_a_snapshot_that_the_process_initiates_while_nobody_hears_it_is_told_of_
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             view, (own, returned) = node.coordinator.view, await initiated_unheard(node)
-            returned.say(TellView("b", view))
-            await returned.hear(Drained)  # before that, the coordinator could not take it on
-            started = await returned.hear(SnapshotStarted)
+            returned.send(TellView("b", view))
+            await returned.handle(Drained)  # before that, the coordinator could not take it on
+            started = await returned.handle(SnapshotStarted)
             assert started == SnapshotStarted(own, "b", view.number)
             # What has begun is known.
             begun = node.coordinator.log_begin("b", snapshot=started.snapshot)
-            returned.say(begun, TellView("b", view))
-            await returned.hear(Drained)
-            returned.say(TellView("b", view))
-            await returned.hear(Drained)
+            returned.send(begun, TellView("b", view))
+            await returned.handle(Drained)
+            returned.send(TellView("b", view))
+            await returned.handle(Drained)
             assert returned.said(SnapshotStarted) == [started]
 
     run(scenario())
@@ -154,8 +154,8 @@ def test_nothing_is_left_of_an_aborted_snapshot(tmp_path: Path, keyed: bool, fin
                 node.process.capture = lambda: state  # type: ignore[method-assign]
             snapshot = SnapshotId(3, 1, "a")
             if begun:
-                node.link.say(node.begin_snapshot(1))
-            node.link.say(AskToRecord("b", snapshot, 1))
+                node.link.send(node.begin_snapshot(1))
+            node.link.send(AskToRecord("b", snapshot, 1))
             await until(lambda: snapshot in node.timeline.captures.open)
             if finished:
                 node.source.mark(1)
@@ -209,7 +209,7 @@ def test_E7_what_has_no_outcome_for_too_long_is_freed(tmp_path: Path) -> None:
             assert not node.timeline.protocol.open
             # Late word of them does no harm.
             node.source.mark(1)
-            node.link.say(AskToRecord("b", first.snapshot, 1), TellOutcome("b", second.snapshot, True))
+            node.link.send(AskToRecord("b", first.snapshot, 1), TellOutcome("b", second.snapshot, True))
             await heard_everything(node)
             assert not node.timeline.captures.open
 
@@ -224,7 +224,7 @@ def test_what_is_settled_is_freed(tmp_path: Path) -> None:
             third = await node.recorded(3)
             node.source.mark(2)
             await until(lambda: len(node.timeline.protocol.open) == 2)
-            node.link.say(TellSettled("b", 3))
+            node.link.send(TellSettled("b", 3))
             await heard_everything(node)
             assert list(node.timeline.captures.open) == [third.snapshot]
             assert list(node.timeline.captures._begun) == [third.snapshot]
@@ -254,7 +254,7 @@ def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(
             whole = node.process.capture
             node.process.capture = capture  # type: ignore[method-assign]
             begun = node.ask(1)
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             assert failed.snapshot == begun.snapshot
             assert f"its state cannot be captured: {told}" in failed.reason
             assert f"{Path(__file__).name}:" in failed.reason
@@ -276,10 +276,10 @@ def test_a_capture_that_returns_nothing_costs_the_snapshot_and_is_told(tmp_path:
         async with lone_node(tmp_path) as node:
             node.process.capture = lambda: None  # type: ignore[method-assign]
             node.ask(1)
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             told = "its state cannot be captured: capture() of process b returned None; return its state"
             assert told in failed.reason
-            assert not node.link.said(Recorded)
+            assert not node.link.said(ProcessRecorded)
 
     run(scenario())
 
@@ -289,7 +289,7 @@ def test_a_state_that_cannot_be_encoded_costs_the_snapshot_and_not_the_process(t
         async with lone_node(tmp_path) as node:
             node.process.memory = Memory(received=[("a", object())])
             node.source.mark(1)  # recorded and finished in one step
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             assert "object" in failed.reason
             node.source.send(1)
             await until(lambda: len(node.process.messages) == 2)
@@ -310,9 +310,9 @@ def test_a_failure_in_the_background_is_told_and_told_again_when_asked(
         async with lone_node(tmp_path) as node:
             begun = await node.recorded()
             node.source.mark(1)
-            assert "a bug" in (await node.link.hear(RecordingFailed)).reason
-            node.link.say(AskToRecord("b", begun.snapshot, 1))
-            assert "a bug" in (await node.link.hear(RecordingFailed)).reason
+            assert "a bug" in (await node.link.handle(RecordingFailed)).reason
+            node.link.send(AskToRecord("b", begun.snapshot, 1))
+            assert "a bug" in (await node.link.handle(RecordingFailed)).reason
             abort(node, begun.snapshot)
             await heard_everything(node)
             gc.collect()
@@ -472,11 +472,11 @@ def test_E4_what_changes_after_the_cut_is_not_in_the_snapshot(tmp_path: Path) ->
             state: KeyedState[list[int]] = KeyedState(list[int])
             state["a"] = [1]
             node.process.capture = lambda: state  # type: ignore[method-assign]
-            node.link.say(AskToRecord("b", SnapshotId(3, 1, "a"), 1))
-            await node.link.hear(Recorded)
+            node.link.send(AskToRecord("b", SnapshotId(3, 1, "a"), 1))
+            await node.link.handle(ProcessRecorded)
             state["a"] = [2]
             node.source.mark(1)
-            node.link.say(node.begin_snapshot(1))
+            node.link.send(node.begin_snapshot(1))
             part = await node.coordinator.stored("b", SnapshotId(3, 1, "a"))
             data = bytes(node.coordinator.store.read_blob(part.record.state))
             assert dict(KeyedState.from_segments([data], list[int])) == {"a": [1]}

@@ -138,7 +138,7 @@ def test_a_coordinator_that_reads_nothing_costs_its_nodes_a_bounded_buffer(monke
             link.start()
             await met.acquire()
             said = 0
-            while link.say(Stop(100_000 * "x")):
+            while link.send(Stop(100_000 * "x")):
                 said += 1
                 await asyncio.sleep(0)
             assert said > 10

@@ -47,7 +47,7 @@ def test_R2_a_cut_between_two_records_of_a_poll_has_read_the_first_and_not_the_s
 
             node.process.on_receive = photograph
             source_of(tmp_path, 1, 2, 3)
-            started = await node.link.hear(SnapshotStarted)
+            started = await node.link.handle(SnapshotStarted)
             await node.received(1, 2, 3)
             capture = node.timeline.captures.open[started.snapshot]
             assert offset(capture.sources["in"]) == len("1\n2\n")
@@ -84,7 +84,7 @@ def test_R2_a_process_that_emits_and_has_no_sink_ends_and_says_so(tmp_path: Path
         async with lone_node(tmp_path, system) as node:
             node.process.on_receive = lambda ctx, channel, message: ctx.emit(message)
             node.source.send(1)
-            failed = await node.link.hear(Failed)
+            failed = await node.link.handle(Failed)
             assert failed.reason.startswith("process b emits, and has no sink: its output would be lost; name one")
             assert f"{Path(__file__).name}:" in failed.reason
             assert await node.coordinator.ended("b") == 1
@@ -271,7 +271,7 @@ def test_a_source_that_cannot_be_read_ends_the_node_with_the_reason(tmp_path: Pa
         system = pair(sources={"in": source_of(tmp_path)})
         async with lone_node(tmp_path, system) as node:
             (tmp_path / "in.jsonl").write_text("1\nnot json\n")
-            failed = await node.link.hear(Failed)
+            failed = await node.link.handle(Failed)
             assert "in.jsonl, line 2" in failed.reason
             assert await node.coordinator.ended("b") == 1
 

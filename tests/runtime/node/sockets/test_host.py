@@ -22,9 +22,9 @@ from strobe.protocol import ChannelSpec, View
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
     CannotRestore,
+    Dismiss,
     Drained,
-    LetGo,
-    TellBlank,
+    Reset,
     TellOutcome,
     TellSettled,
     TellView,
@@ -34,10 +34,10 @@ from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.connectors.file_source import FileSource
 from strobe.runtime.connectors.sink_staging import Staging
 from strobe.runtime.links.codec import Hello
-from strobe.runtime.links.incoming_link import Inlet
+from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.messages.control import Failed, FragmentStored, Heartbeat, Refused, Stop
 from strobe.runtime.node import external_io
-from strobe.runtime.node.link_gate import HostGate
+from strobe.runtime.node.link_gate import LinkGate
 from strobe.storage import Store
 from strobe.storage.entries.log_file import encode_entry, entry_name
 
@@ -117,16 +117,16 @@ def test_an_epoch_that_is_overtaken_while_it_is_being_restored_leaves_nothing_be
             link = await coordinator.registered("a")
             coordinator.restore(link, 1)
             await until(source.opening.is_set)
-            outlets = [task for task in asyncio.all_tasks() if task.get_name() == "link a->b"]
+            outgoing_links = [task for task in asyncio.all_tasks() if task.get_name() == "link a->b"]
             coordinator.restore(link, 2)
             coordinator.restore(link, 1)  # comes late, and is over
             await until(lambda: a.epoch == 2)
             source.may_open.set()
-            await link.hear(Drained)
+            await link.handle(Drained)
             assert a.epoch == 2
             assert a.timeline is not None
             assert a.timeline.epoch == 2
-            assert all(task.done() for task in outlets)
+            assert all(task.done() for task in outgoing_links)
             assert len(link.said(Drained)) == 1
 
     run(scenario())
@@ -141,7 +141,7 @@ def test_it_can_be_stopped_while_it_restores(tmp_path: Path, code: int) -> None:
             link = await coordinator.registered("a")
             coordinator.restore(link, 1)
             await until(source.opening.is_set)
-            link.say(Stop("enough", code))
+            link.send(Stop("enough", code))
             source.may_open.set()
             assert await coordinator.ended("a") == code
             assert host.problem == ("enough" if code else None)
@@ -159,12 +159,12 @@ def test_orders_of_an_epoch_wait_until_it_has_been_restored(tmp_path: Path) -> N
             coordinator.run("a")
             link = await coordinator.registered("a")
             coordinator.restore(link, 1)
-            link.say(TellView("a", View(7, ("a", "b"), coordinator.view.channels)))
+            link.send(TellView("a", View(7, ("a", "b"), coordinator.view.channels)))
             coordinator.restore(link, 2)
-            link.say(TellView("a", View(3, ("a", "b"), coordinator.view.channels)))
+            link.send(TellView("a", View(3, ("a", "b"), coordinator.view.channels)))
             source.may_open.set()
-            assert (await link.hear(Drained)).view == 1
-            assert (await link.hear(Drained)).view == 3
+            assert (await link.handle(Drained)).view == 1
+            assert (await link.handle(Drained)).view == 3
 
     run(scenario())
 
@@ -179,8 +179,8 @@ def test_R2_a_commit_and_a_rollback_that_are_heard_together_release_what_was_com
             taken = await coordinator.commit(begun, tell=False)
             a.application.context.emit("said later")  # type: ignore[attr-defined]
             link = coordinator.links["a"]
-            link.say(TellOutcome("a", begun.snapshot, True), coordinator.order("a", 2, taken))
-            await link.hear(Drained)
+            link.send(TellOutcome("a", begun.snapshot, True), coordinator.order("a", 2, taken))
+            await link.handle(Drained)
             assert (tmp_path / "out.jsonl").read_bytes() == b'"said"\n'
             assert a.problem is None
 
@@ -197,12 +197,12 @@ def test_a_heartbeat_claims_no_position_while_there_is_no_timeline(tmp_path: Pat
             link = await coordinator.registered("a")
             coordinator.restore(link, 1)
             await until(source.opening.is_set)
-            beat = await link.hear(Heartbeat)
+            beat = await link.handle(Heartbeat)
             while beat.epoch:
-                beat = await link.hear(Heartbeat)
+                beat = await link.handle(Heartbeat)
             source.may_open.set()
             while not beat.epoch:
-                beat = await link.hear(Heartbeat)
+                beat = await link.handle(Heartbeat)
             assert beat.position == 1
 
     run(scenario())
@@ -245,9 +245,9 @@ def test_E2_a_process_that_leaves_hands_over_what_it_holds_and_everything_arrive
             view = without(coordinator.view, 2, "c")
             hosts[0].application.context.send("a->c", "for you")  # type: ignore[attr-defined]
             for name in ("c", "a", "b"):
-                coordinator.links[name].say(TellView(name, view))
+                coordinator.links[name].send(TellView(name, view))
             for name in ("a", "b", "c"):
-                while (await coordinator.links[name].hear(Drained)).view != 2:
+                while (await coordinator.links[name].handle(Drained)).view != 2:
                     pass
             assert scripted(system, "c").messages == ["for you"]
             assert scripted(system, "a").messages == ["all I have"]
@@ -256,7 +256,7 @@ def test_E2_a_process_that_leaves_hands_over_what_it_holds_and_everything_arrive
             (tmp_path / "in.jsonl").write_text("1\n2\n")
             for _ in range(20):
                 await asyncio.sleep(0)
-            coordinator.links["c"].say(LetGo("c"))
+            coordinator.links["c"].send(Dismiss("c"))
             assert await coordinator.ended("c") == 0
             assert scripted(system, "c").messages == ["for you"]
             assert not hosts[0].problem
@@ -279,11 +279,11 @@ def test_E2_a_process_that_joins_begins_with_its_first_view_and_its_sources_and_
             coordinator.run("c")
             link = await coordinator.registered("c")
             coordinator.view = joined(whole, 2, "c")
-            link.say(TellSettled("c", 1), TellView("c", coordinator.view))
+            link.send(TellSettled("c", 1), TellView("c", coordinator.view))
             for name in ("a", "b"):
-                coordinator.links[name].say(TellView(name, coordinator.view))
+                coordinator.links[name].send(TellView(name, coordinator.view))
             for name in ("a", "b", "c"):
-                while (await coordinator.links[name].hear(Drained)).view != 2:
+                while (await coordinator.links[name].handle(Drained)).view != 2:
                     pass
             await until(lambda: scripted(system, "c").messages == [1, 2])
             taken = await coordinator.photograph("a")
@@ -300,17 +300,17 @@ def test_R1_one_that_joined_later_forgets_everything_and_joins_again(tmp_path: P
         async with coordinating(tmp_path, system) as coordinator:
             host = coordinator.run("c")
             first = await coordinator.registered("c")
-            first.say(TellSettled("c", 1), TellView("c", coordinator.view))
+            first.send(TellSettled("c", 1), TellView("c", coordinator.view))
             await until(lambda: scripted(system, "c").messages == [1])
             coordinator.epoch = 2
-            first.say(TellBlank("c"), TellView("c", View(9, ("c",), ())))
+            first.send(Reset("c"), TellView("c", View(9, ("c",), ())))
             second = await coordinator.registered("c", after=first)
             assert second.register.epoch == 0
             assert second.register.instance != first.register.instance
             assert host.timeline is None
             view = joined(coordinator.view, 5, "c")
-            second.say(TellSettled("c", 1), TellView("c", view))
-            assert (await second.hear(Drained)).view == 5
+            second.send(TellSettled("c", 1), TellView("c", view))
+            assert (await second.handle(Drained)).view == 5
             await until(lambda: scripted(system, "c").messages == [1])
             assert scripted(system, "c").memory == Memory(received=[("in", 1)], started=1)
             assert host.epoch == 2
@@ -335,7 +335,7 @@ def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 async def waiting(link: Link) -> str:
     """Return what it says that it waits for."""
-    while not (heartbeat := await link.hear(Heartbeat)).waiting:
+    while not (heartbeat := await link.handle(Heartbeat)).waiting:
         pass
     assert heartbeat.epoch == 0  # it has no position meanwhile
     return str(heartbeat.waiting)
@@ -358,8 +358,8 @@ def test_R1_a_store_that_cannot_be_reached_is_waited_for_and_ends_nobody(
                 assert "is unreachable (503" in await waiting(a)
                 assert "is unreachable (503" in await waiting(b)
             for link in (a, b):
-                await link.hear(Drained)
-                assert (await link.hear(Heartbeat)).waiting == ""
+                await link.handle(Drained)
+                assert (await link.handle(Heartbeat)).waiting == ""
                 assert not link.said(Failed)
 
     run(scenario())
@@ -375,12 +375,12 @@ def test_another_order_ends_the_waiting_for_the_store(tmp_path: Path, monkeypatc
                 coordinator.restore(link, 2, taken)
                 await waiting(link)
                 coordinator.restore(link, 3)  # to the beginning: nothing is read for that
-                await link.hear(Drained)
+                await link.handle(Drained)
                 assert a.timeline is not None
                 assert a.timeline.epoch == 3
                 coordinator.restore(link, 4, taken)
                 await waiting(link)
-                link.say(Stop("enough"))
+                link.send(Stop("enough"))
                 assert await coordinator.ended("a") == 0
 
     run(scenario())
@@ -404,7 +404,7 @@ def test_R2_output_that_another_process_still_holds_is_waited_for(tmp_path: Path
             coordinator.restore(link, 2, taken)
             assert f"is in use by pid {os.getpid()} on host" in await waiting(link)
             holder.close()
-            await link.hear(Drained)
+            await link.handle(Drained)
             assert not link.said(CannotRestore)
             assert not link.said(Failed)
 
@@ -438,7 +438,7 @@ def test_E9_a_node_restores_no_other_entry_than_the_one_that_the_coordinator_has
             raw, _ = encode_entry(entry, position, "0" * 64)
             Path(coordinator.store.url, entry_name(position)).write_bytes(raw)
             coordinator.restore(coordinator.links["a"], 2, taken, commit=commit)
-            failed = await coordinator.links["a"].hear(Failed)
+            failed = await coordinator.links["a"].handle(Failed)
             assert await coordinator.ended("a") == 1
             assert f"{entry_name(position)}: is another entry than the coordinator has read" in failed.reason
 
@@ -450,10 +450,10 @@ def test_who_is_refused_for_good_ends_and_who_is_refused_for_now_comes_again(tmp
         async with coordinating(tmp_path, pair()) as coordinator:
             host = coordinator.run("a")
             first = await coordinator.registered("a")
-            first.say(Refused("not yet", False))
+            first.send(Refused("not yet", False))
             first.writer.close()
             second = await coordinator.registered("a", after=first)
-            second.say(Refused("never", True))
+            second.send(Refused("never", True))
             assert await coordinator.ended("a") == 1
             assert host.problem == "the coordinator refuses process a: never"
 
@@ -476,12 +476,12 @@ def test_E7_a_coordinator_of_another_store_is_not_obeyed_and_the_own_one_waited_
             link.writer.close()
             for _ in range(3):
                 link = await coordinator.registered("a", after=link)
-                link.say(TellBlank("a"))
+                link.send(Reset("a"))
                 assert (link.register.system, link.register.epoch) == (own.store, 1)
             coordinator.store.header = own
             back = await coordinator.registered("a", after=link)
             coordinator.restore(back, 1)
-            await back.hear(Drained)
+            await back.handle(Drained)
             assert host.timeline is life
 
     run(scenario())
@@ -543,8 +543,8 @@ def test_it_returns_with_its_state_when_the_connection_was_lost(tmp_path: Path) 
             a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
             await until(lambda: scripted(system, "b").messages == [1])
             # Asked once more for what it has stored, it says so again (duty 5).
-            second.say(TellView("a", coordinator.view))
-            assert (await second.hear(Drained)).view == 1
+            second.send(TellView("a", coordinator.view))
+            assert (await second.handle(Drained)).view == 1
 
     run(scenario())
 
@@ -556,13 +556,13 @@ def test_E7_a_part_is_handed_over_again_when_it_is_asked_for_again(tmp_path: Pat
             await coordinator.started("a", "b")
             begun = coordinator.log_begin("a")
             ask = AskToRecord("a", begun.snapshot, 1)
-            coordinator.links["b"].say(begun)
-            coordinator.links["a"].say(begun, ask)
+            coordinator.links["b"].send(begun)
+            coordinator.links["a"].send(begun, ask)
             first = await coordinator.stored("a", begun.snapshot)
-            coordinator.links["a"].say(ask)
+            coordinator.links["a"].send(ask)
             assert await coordinator.stored("a", begun.snapshot) == first
-            coordinator.links["a"].say(TellOutcome("a", begun.snapshot, False), ask, TellView("a", coordinator.view))
-            await coordinator.links["a"].hear(Drained)
+            coordinator.links["a"].send(TellOutcome("a", begun.snapshot, False), ask, TellView("a", coordinator.view))
+            await coordinator.links["a"].handle(Drained)
             assert len(coordinator.links["a"].said(FragmentStored)) == 2
 
     run(scenario())
@@ -577,12 +577,12 @@ def test_a_peer_that_lost_the_last_word_is_let_in_again_to_hear_that_all_has_com
             hosts = await coordinator.started("a", "b", "c")
             view = without(coordinator.view, 2, "c")
             for name in ("c", "a", "b"):
-                coordinator.links[name].say(TellView(name, view))
-            while (await coordinator.links["a"].hear(Drained)).view != 2:
+                coordinator.links[name].send(TellView(name, view))
+            while (await coordinator.links["a"].handle(Drained)).view != 2:
                 pass
             spec = ChannelSpec("c->a", "c", "a")
             assert spec in first_view(system).channels
             hello = Hello(system=hosts[0].system, epoch=1, source="c", channel=spec.id, incarnation=spec.incarnation)
-            assert isinstance(HostGate(hosts[0]).admit(hello), Inlet)
+            assert isinstance(LinkGate(hosts[0]).admit(hello), IncomingLink)
 
     run(scenario())

@@ -31,7 +31,7 @@ def test_a_handler_that_raises_ends_the_node_and_says_where(tmp_path: Path, capl
         async with coordinating(tmp_path, system) as coordinator:
             a, _ = await coordinator.started("a", "b")
             a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
-            failed = await coordinator.links["b"].hear(Failed)
+            failed = await coordinator.links["b"].handle(Failed)
             assert await coordinator.ended("b") == 1
             assert "KeyError: 'amount'" in failed.reason
             assert f"{Path(__file__).name}:" in failed.reason
@@ -57,7 +57,7 @@ def test_an_error_that_cannot_be_told_ends_the_node_all_the_same(tmp_path: Path,
             taken = await coordinator.photograph("a")
             scripted(system, "b").restore = restore  # type: ignore[method-assign]
             coordinator.restore(coordinator.links["b"], 2, taken)
-            assert (await coordinator.links["b"].hear(CannotRestore)).epoch == 2
+            assert (await coordinator.links["b"].handle(CannotRestore)).epoch == 2
             assert await coordinator.ended("b") == 1
 
     run(scenario())
@@ -116,8 +116,8 @@ def test_whatever_a_handler_lets_through_ends_the_node_with_the_reason(
                 b.application.context.set_timer("soon", 0.0)  # type: ignore[attr-defined]
                 if where == "leave":
                     for name in ("a", "b"):
-                        coordinator.links[name].say(TellView(name, View(2, ("a",), ())))
-            failed = await coordinator.links["b"].hear(Failed)
+                        coordinator.links[name].send(TellView(name, View(2, ("a",), ())))
+            failed = await coordinator.links["b"].handle(Failed)
             assert await coordinator.ended("b") == 1
             assert failed.reason.startswith(told)
             assert f"in {handler.__name__}()" in failed.reason
@@ -133,8 +133,8 @@ def test_a_state_that_cannot_be_restored_ends_the_node_with_the_reason(tmp_path:
             taken = await coordinator.photograph("a")
             scripted(system, "a").capture = lambda: 5  # type: ignore[method-assign]
             coordinator.restore(coordinator.links["a"], 2, taken)
-            refused = await coordinator.links["a"].hear(CannotRestore)
-            failed = await coordinator.links["a"].hear(Failed)
+            refused = await coordinator.links["a"].handle(CannotRestore)
+            failed = await coordinator.links["a"].handle(Failed)
             assert await coordinator.ended("a") == 1
             assert (refused.epoch, refused.reason) == (2, failed.reason)
             assert f"snapshot {taken}" in failed.reason
@@ -166,7 +166,7 @@ def test_E9_a_restore_that_raises_ends_the_node_and_says_that_trying_again_is_of
             taken = await coordinator.photograph("a")
             scripted(system, "a").restore = fail  # type: ignore[method-assign]
             coordinator.restore(coordinator.links["a"], 2, taken)
-            refused = await coordinator.links["a"].hear(CannotRestore)
+            refused = await coordinator.links["a"].handle(CannotRestore)
             assert await coordinator.ended("a") == 1
             assert f"snapshot {taken}: restore() of process 'a' fails: {told}" in refused.reason
             assert "in fail()" in refused.reason
@@ -179,7 +179,7 @@ def test_a_snapshot_that_does_not_exist_ends_the_node_with_the_reason(tmp_path: 
         async with coordinating(tmp_path, pair()) as coordinator:
             coordinator.run("a")
             coordinator.restore(await coordinator.registered("a"), 1, "000001-00000009-coordinator")
-            assert "000001-00000009-coordinator" in (await coordinator.links["a"].hear(Failed)).reason
+            assert "000001-00000009-coordinator" in (await coordinator.links["a"].handle(Failed)).reason
             assert await coordinator.ended("a") == 1
 
     run(scenario())

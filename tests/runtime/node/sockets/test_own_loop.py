@@ -22,17 +22,17 @@ from strobe.process import Channel, Process, System
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
+    Dismiss,
     Drained,
-    LetGo,
     RecordingFailed,
     SnapshotStarted,
     TellView,
 )
 from strobe.runtime.connectors.file_source import FileSource
 from strobe.runtime.links.codec import Hello
-from strobe.runtime.messages.control import Failed, Recorded, Stop
+from strobe.runtime.messages.control import Failed, ProcessRecorded, Stop
 from strobe.runtime.node.own_loop import Node
-from strobe.runtime.node.own_loop_application import Program
+from strobe.runtime.node.own_loop_application import OwnLoopApplication
 from strobe.runtime.node.timeline import Timeline
 
 
@@ -68,7 +68,7 @@ class Own:
         identity = self.coordinator.store.header.store
         hello = Hello(system=identity, epoch=epoch, source="a", channel="a->b", incarnation=1)
         source = Source(self.coordinator.settings, hello)
-        source.outlet.reach(tuple(self.link.register.address))  # type: ignore[arg-type]
+        source.outgoing_link.reach(tuple(self.link.register.address))  # type: ignore[arg-type]
         return source
 
     @property
@@ -76,7 +76,7 @@ class Own:
         return self.coordinator.links["b"]
 
     @property
-    def program(self) -> Program:
+    def program(self) -> OwnLoopApplication:
         return self.node._program
 
     @property
@@ -88,7 +88,7 @@ class Own:
     def record(self, counter: int) -> SnapshotId:
         """Have b record, as soon as it may."""
         begun = self.coordinator.log_begin("b", snapshot=SnapshotId(EPOCH, counter, "a"))
-        self.link.say(begun, AskToRecord("b", begun.snapshot, 1))
+        self.link.send(begun, AskToRecord("b", begun.snapshot, 1))
         return begun.snapshot
 
     async def heard(self) -> None:
@@ -98,7 +98,7 @@ class Own:
         await until(lambda: self.node._host.addresses is not addresses)
 
     def roll_back(self, epoch: int = EPOCH + 1) -> None:
-        self.source.outlet.close()
+        self.source.outgoing_link.close()
         self.coordinator.restore(self.link, epoch)
 
 
@@ -120,11 +120,11 @@ async def own_loop(directory: Path, system: System | None = None, **settings: An
         try:
             yield own
         finally:
-            own.source.outlet.close()
+            own.source.outgoing_link.close()
             await own.node.__aexit__(None)
 
 
-def cancel_when_handed_over(program: Program, waiting: "asyncio.Task[Any]") -> None:
+def cancel_when_handed_over(program: OwnLoopApplication, waiting: "asyncio.Task[Any]") -> None:
     """Cancel `waiting` when messages have been given to it, and before it could take them."""
     hand_over = program._hand_over
 
@@ -145,7 +145,7 @@ def test_messages_come_frame_by_frame_and_the_loop_ends_when_the_system_is_stopp
             async for channel, messages in own.node:
                 frames.append((channel, messages))
                 if messages == [3]:
-                    own.link.say(Stop("enough"))
+                    own.link.send(Stop("enough"))
             assert frames == [("a->b", [1, 2]), ("a->b", [3])]
             with pytest.raises(StopAsyncIteration):
                 await asyncio.create_task(own.node.__anext__())
@@ -169,7 +169,7 @@ def test_a_program_that_captures_nothing_is_told_so_when_it_begins_and_at_a_cut(
         async with own_loop(tmp_path / "other") as own:
             own.adder.sum = None  # type: ignore[assignment]
             own.record(1)
-            failed = await own.link.hear(RecordingFailed)
+            failed = await own.link.handle(RecordingFailed)
             assert "its state cannot be captured: capture() of process b returned None" in failed.reason
 
     run(scenario())
@@ -207,7 +207,7 @@ def test_whoever_waits_by_other_means_is_told_of_the_end_too(tmp_path: Path) -> 
         async with own_loop(tmp_path) as own:
             waiting = asyncio.create_task(own.node.__anext__())
             timed = asyncio.create_task(asyncio.wait_for(asyncio.shield(waiting), 20))
-            own.link.say(Stop("enough"))
+            own.link.send(Stop("enough"))
             with pytest.raises(StopAsyncIteration):
                 await timed
 
@@ -217,7 +217,7 @@ def test_whoever_waits_by_other_means_is_told_of_the_end_too(tmp_path: Path) -> 
 def test_a_failure_is_raised_where_the_program_waits_with_its_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
-            own.link.say(Stop("a crashes again and again", 1))
+            own.link.send(Stop("a crashes again and again", 1))
             with pytest.raises(TransportError, match="a crashes again and again"):
                 await own.node.__anext__()
             with pytest.raises(TransportError, match="a crashes again and again"):
@@ -239,10 +239,10 @@ def test_no_cut_is_made_from_a_delivery_until_the_next_is_asked_for(tmp_path: Pa
             own.adder.sum.total += sum(messages)
             own.node.send("b->a", "half")
             await asyncio.sleep(0)
-            assert not own.link.said(Recorded)
+            assert not own.link.said(ProcessRecorded)
             _, messages = await own.node.__anext__()
             assert messages == [5]
-            recorded = [(await own.link.hear(Recorded)).snapshot for _ in range(2)]
+            recorded = [(await own.link.handle(ProcessRecorded)).snapshot for _ in range(2)]
             assert recorded == [first, SnapshotId(EPOCH, 2, "a")]
             timeline = own.program.timeline
             assert timeline is not None
@@ -272,7 +272,7 @@ def test_an_atomic_stretch_is_not_cut_and_several_snapshots_in_it_have_names_of_
             assert len({first, second}) == 2
             for capture in timeline.captures.open.values():
                 assert msgspec.msgpack.decode(capture.data, type=Sum) == Sum(5)
-            assert (await own.link.hear(SnapshotStarted)).process == "b"
+            assert (await own.link.handle(SnapshotStarted)).process == "b"
             assert own.node.snapshot() not in (first, second)
 
     run(scenario())
@@ -306,7 +306,7 @@ def test_who_awaits_inside_an_atomic_stretch_is_told_and_no_cut_falls_into_it(tm
             # The event of the message goes on.
             assert not own.timeline.captures.open
             asking = asyncio.create_task(own.node.__anext__())
-            await own.link.hear(Recorded)
+            await own.link.handle(ProcessRecorded)
             with pytest.raises(UsageError, match="node b: something was awaited inside `atomic`"):
                 await let_come(own)
             assert len(own.timeline.captures.open) == 2
@@ -381,7 +381,7 @@ def test_whoever_is_cancelled_has_not_asked_and_misses_nothing(tmp_path: Path) -
             await until(lambda: timeline.inbox)  # it is kept, and the program is in no event
             assert own.program.quiet
             own.record(1)
-            await own.link.hear(Recorded)
+            await own.link.handle(ProcessRecorded)
             # Cancelled when the messages were handed over already: they come the next time.
             waiting = asyncio.create_task(own.node.__anext__())
             cancel_when_handed_over(own.program, waiting)
@@ -419,7 +419,7 @@ def test_R1_a_rollback_waits_for_the_event_under_way_whose_messages_go_nowhere(t
             own.node.emit("nowhere")
             assert own.node.snapshot() is None
             asking = asyncio.create_task(own.node.__anext__())
-            while (await own.link.hear(Drained)).view != 1:
+            while (await own.link.handle(Drained)).view != 1:
                 pass
             await until(lambda: own.program.timeline is not None)
             assert own.adder.sum == Sum(0)
@@ -492,7 +492,7 @@ def test_a_restore_that_returns_a_coroutine_ends_the_node_with_the_reason(tmp_pa
         async with own_loop(tmp_path) as own:
             own.program._restore = lambda state: later()
             own.roll_back()
-            failed = await own.link.hear(Failed)
+            failed = await own.link.handle(Failed)
             assert failed.reason.startswith("the `restore` of node b returned a coroutine of ")
 
     run(scenario())
@@ -509,7 +509,7 @@ def test_a_restore_that_fails_ends_the_node_with_the_reason(tmp_path: Path) -> N
             own.roll_back()
             with pytest.raises(TransportError, match=r"KeyError: 'total' \(.*in restore\(\)\)"):
                 await own.node.__anext__()
-            assert "KeyError: 'total'" in (await own.link.hear(Failed)).reason
+            assert "KeyError: 'total'" in (await own.link.handle(Failed)).reason
 
     run(scenario())
 
@@ -519,7 +519,7 @@ def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_program(tmp_path
         async with own_loop(tmp_path) as own:
             own.program._capture = lambda: 1 // 0
             own.record(1)
-            assert "ZeroDivisionError" in (await own.link.hear(RecordingFailed)).reason
+            assert "ZeroDivisionError" in (await own.link.handle(RecordingFailed)).reason
             own.source.send(1)
             assert await own.node.__anext__() == ("a->b", [1])
 
@@ -545,11 +545,11 @@ def test_E7_what_is_held_is_freed_also_where_the_program_is_in_an_event_that_doe
         async with own_loop(tmp_path, patience_s=0.05) as own:
             asking = asyncio.create_task(own.node.__anext__())
             own.record(1)
-            await own.link.hear(Recorded)
+            await own.link.handle(ProcessRecorded)
             own.source.send(1)
             await asking  # from now on it is in an event
             await until(lambda: not own.program.timeline.captures.open)  # type: ignore[union-attr]
-            assert (await own.link.hear(RecordingFailed)).reason == "no outcome for 0.05 s"
+            assert (await own.link.handle(RecordingFailed)).reason == "no outcome for 0.05 s"
 
     run(scenario())
 
@@ -568,7 +568,7 @@ def test_R4_the_trace_of_a_program_says_by_which_event_each_message_was_sent(tmp
                 own.node.send("b->a", "and so is this")
             own.record(1)
             asking = asyncio.create_task(own.node.__anext__())
-            await own.link.hear(Recorded)
+            await own.link.handle(ProcessRecorded)
             own.node.send("b->a", "behind the cut")
             with own.node.atomic():
                 own.node.send("b->a", "with the next")
@@ -627,13 +627,13 @@ def test_E2_a_program_that_was_asked_to_leave_hands_over_what_it_holds(tmp_path:
             a.application.context.send("a->b", 2)  # type: ignore[attr-defined]
             rest = tuple(spec for spec in coordinator.view.channels if "b" not in (spec.source, spec.target))
             for name in names:
-                coordinator.links[name].say(TellView(name, View(2, ("a", "c"), rest)))
+                coordinator.links[name].send(TellView(name, View(2, ("a", "c"), rest)))
             for name in names:
-                while (await coordinator.links[name].hear(Drained)).view != 2:
+                while (await coordinator.links[name].handle(Drained)).view != 2:
                     pass
             assert scripted(system, "a").messages == [42]
             assert not running.done()
-            coordinator.links["b"].say(LetGo("b"))
+            coordinator.links["b"].send(Dismiss("b"))
             assert await running is True
 
     run(scenario())
@@ -654,8 +654,8 @@ def test_E2_a_program_whose_leaving_is_undone_by_a_rollback_ends_and_has_to_be_s
             running = asyncio.create_task(program())
             a = coordinator.run("a")
             await coordinator.begin(("a", "b"))
-            coordinator.links["b"].say(TellView("b", View(2, ("a",), ())))
-            coordinator.links["a"].say(TellView("a", View(2, ("a",), ())))
+            coordinator.links["b"].send(TellView("b", View(2, ("a",), ())))
+            coordinator.links["a"].send(TellView("a", View(2, ("a",), ())))
             await gone.wait()
             coordinator.restore(coordinator.links["b"], 2)
             await running
@@ -722,11 +722,11 @@ def test_G2_a_program_declares_by_an_object_that_is_asked_at_each_cut() -> None:
             return Waits.all("a") if adder.sum.total else None
 
     adder = Adder()
-    program = Program("b", System({}, []), adder.capture, adder.restore, Waiting())
+    program = OwnLoopApplication("b", System({}, []), adder.capture, adder.restore, Waiting())
     assert program.capture().declared is None
     adder.sum.total = 1
     assert program.capture().declared == Declared(Waits.all("a"))
-    assert Program("b", System({}, []), adder.capture, adder.restore).capture().declared is None
+    assert OwnLoopApplication("b", System({}, []), adder.capture, adder.restore).capture().declared is None
 
 
 @pytest.mark.parametrize("protocol", ["unaligned", "aligned-then-unaligned"])
@@ -738,8 +738,8 @@ def test_V4_what_a_barrier_has_overtaken_counts_once_also_where_it_comes_before_
     async def scenario() -> None:
         async with own_loop(tmp_path, one_way, window_bytes=400, frame_messages_max=1) as own:
             begun = own.coordinator.log_begin("a", snapshot=SnapshotId(EPOCH, 1, "a"))
-            own.link.say(begun)
-            await until(lambda: own.source.outlet.connected)
+            own.link.send(begun)
+            await until(lambda: own.source.outgoing_link.connected)
             for number in range(30):
                 own.source.send(number)
             assert await own.program.ask() == ("a->b", [0])  # and now the program is in an event

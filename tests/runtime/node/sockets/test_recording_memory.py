@@ -72,7 +72,7 @@ def test_E3_past_its_disk_the_snapshot_is_given_up_and_the_application_goes_on(t
                 await send_while_recording(node, 4)
                 await until(lambda: not node.timeline.recordings.is_spilling)
             assert node.timeline.recordings.spills >= 2
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             assert failed.snapshot == begun.snapshot
             assert "more than 40,000 bytes of memory and 60,000 bytes of disk" in failed.reason
             assert not node.timeline.protocol.open
@@ -95,7 +95,7 @@ def test_E3_the_bound_of_memory_holds_while_the_disk_is_slow(tmp_path: Path, mon
             assert disk.asked.wait(20)
             assert 30_000 < node.timeline.recordings.bytes <= 40_000
             await send_while_recording(node, 5)
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             assert "more than 40,000 bytes of memory, faster than the disk takes it" in failed.reason
             assert node.timeline.recordings.bytes == 0
             disk.go_on()
@@ -110,7 +110,7 @@ def test_E3_what_small_frames_take_beside_their_bodies_counts_too(tmp_path: Path
             await node.recorded()
             for _ in range(110):
                 node.source.send(None)
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             assert "40,000 bytes of memory" in failed.reason
 
     run(scenario())
@@ -152,7 +152,7 @@ def test_E3_of_recordings_that_wait_to_be_stored_one_is_given_up_where_they_are_
             await until(lambda: not node.timeline.protocol.open)
             second = await node.recorded(2)
             await send_while_recording(node, 9)
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             assert failed.snapshot == first.snapshot
             node.source.mark(2)
             disk.set()
@@ -176,7 +176,7 @@ def test_E3_a_full_disk_costs_the_snapshot_only(
         async with lone_node(tmp_path, **SMALL) as node:
             await node.recorded()
             await send_while_recording(node, 12)
-            failed = await node.link.hear(RecordingFailed)
+            failed = await node.link.handle(RecordingFailed)
             assert failed.reason.endswith(error.args[-1])
             await send_while_recording(node, 12)
             assert not node.timeline.recordings.is_spilling
@@ -194,7 +194,7 @@ def test_of_several_snapshots_the_one_that_holds_most_is_given_up(tmp_path: Path
             while not node.link.said(RecordingFailed):
                 await send_while_recording(node, 4)
                 await until(lambda: not node.timeline.recordings.is_spilling)
-            assert (await node.link.hear(RecordingFailed)).snapshot == first.snapshot
+            assert (await node.link.handle(RecordingFailed)).snapshot == first.snapshot
             node.source.mark(1)
             node.source.mark(2)
             await node.coordinator.stored("b", second.snapshot)
@@ -210,7 +210,7 @@ def test_a_rollback_while_a_spill_is_under_way_drops_it(tmp_path: Path, monkeypa
             await node.recorded()
             await send_while_recording(node, 12)
             old = node.timeline
-            node.source.outlet.close()
+            node.source.outgoing_link.close()
             node.coordinator.restore(node.link, 4)
             await until(lambda: old.closed)
             disk.go_on()

@@ -71,7 +71,7 @@ def test_a_runaway_handler_ends_its_node_and_is_named(tmp_path: Path, runaway: C
         async with lone_node(tmp_path, system, event_bytes_max=BOUND) as node:
             node.process.receive = receive  # type: ignore[method-assign]
             node.source.send(1)
-            failed = await node.link.hear(Failed)
+            failed = await node.link.handle(Failed)
             assert await node.coordinator.ended("b") == 1
             return failed.reason
 

@@ -13,7 +13,7 @@ from tests.runtime.scripted import pair, scripted
 
 from strobe.protocol.coordinator.messages import AskToRecord, Drained, SnapshotWanted, TellView
 from strobe.protocol.values.view import View
-from strobe.runtime.messages.control import AddressBook, Heartbeat, Recorded
+from strobe.runtime.messages.control import AddressBook, Heartbeat, ProcessRecorded
 from strobe.runtime.node import application as application_module
 from strobe.runtime.node import timeline as timeline_module
 
@@ -31,8 +31,8 @@ async def fill(node: LoneNode) -> None:
 async def end_channel_to_a(node: LoneNode) -> None:
     """Install a view without the channel from b to a."""
     channels = tuple(spec for spec in node.coordinator.view.channels if spec.id == "a->b")
-    node.link.say(TellView("b", View(2, ("a", "b"), channels)))
-    while (await node.link.hear(Drained)).view != 2:
+    node.link.send(TellView("b", View(2, ("a", "b"), channels)))
+    while (await node.link.handle(Drained)).view != 2:
         pass
 
 
@@ -49,7 +49,9 @@ def test_a_process_whose_peer_is_slow_is_given_nothing_and_a_marker_stays_behind
             await until(lambda: len(node.timeline.inbox) == 4)
             assert node.process.messages == []
             begun = await node.recorded(2)
-            assert [(await node.link.hear(Recorded)).snapshot] == [begun.snapshot]  # the marker has not been taken
+            assert [(await node.link.handle(ProcessRecorded)).snapshot] == [
+                begun.snapshot
+            ]  # the marker has not been taken
             assert node.timeline.protocol.open[begun.snapshot].received["a->b"].count == 0
             # The peer takes something: everything goes on, as it came.
             node.timeline._has_room("b->a")
@@ -69,13 +71,13 @@ def test_what_waits_has_no_credit_and_what_is_received_has(tmp_path: Path) -> No
             await fill(node)
             size = node.source.send("waits")
             await until(lambda: node.timeline.inbox)
-            inlet = node.timeline.inlets["a->b", 1]
-            assert inlet.waiting_bytes == size
-            assert inlet.consumed_bytes == 0
+            incoming_link = node.timeline.incoming_links["a->b", 1]
+            assert incoming_link.waiting_bytes == size
+            assert incoming_link.consumed_bytes == 0
             node.timeline._has_room("b->a")
             await node.received("waits")
-            assert inlet.waiting_bytes == 0
-            await until(lambda: node.source.outlet.outstanding_bytes == 0)
+            assert incoming_link.waiting_bytes == 0
+            await until(lambda: node.source.outgoing_link.outstanding_bytes == 0)
 
     run(scenario())
 
@@ -126,13 +128,13 @@ def test_C7_a_frame_whose_messages_take_long_lets_the_loop_turn_and_a_cut_falls_
             def receive(ctx: Any, channel: str, number: int) -> None:
                 if number == 2:
                     order = AskToRecord("b", begun.snapshot, 1)
-                    asyncio.get_running_loop().call_soon(node.timeline.obey, order)
+                    asyncio.get_running_loop().call_soon(node.timeline.apply, order)
                     node.context.set_timer("due", 0)
                 seen.append(len(turns))
                 asyncio.get_running_loop().call_soon(turns.append, number)
 
             begun = node.begin_snapshot(2)
-            node.link.say(begun)
+            node.link.send(begun)
             seen: list[int] = []
             node.process.on_receive = receive
             node.source.send(1, 2, 3, 4, 5)
@@ -191,12 +193,12 @@ def test_C7_frames_that_are_read_in_a_turn_that_has_taken_long_wait_for_the_next
             node.process.on_receive = lambda *_: waited.append(len(node.timeline.inbox))
             for number in range(20):
                 node.source.send(number, now=False)
-            node.source.outlet.flush()
+            node.source.outgoing_link.flush()
             await node.received(*range(20))
             assert max(waited) > 10
             assert not all(reads_on)  # what else has come stays in the kernel for that turn
             assert not node.timeline.inbox
-            await until(lambda: node.source.outlet.outstanding_bytes == 0)
+            await until(lambda: node.source.outgoing_link.outstanding_bytes == 0)
 
     run(scenario())
 
@@ -255,7 +257,7 @@ def test_when_the_slow_channel_ends_its_process_goes_on(tmp_path: Path) -> None:
             await until(lambda: node.timeline.inbox)
             await end_channel_to_a(node)
             await node.received("waits")
-            assert node.timeline.outbox.outlets == {}
+            assert node.timeline.outbox.outgoing_links == {}
 
     run(scenario())
 
@@ -263,13 +265,13 @@ def test_when_the_slow_channel_ends_its_process_goes_on(tmp_path: Path) -> None:
 def test_a_channel_that_has_ended_is_closed_with_the_epoch_at_the_latest(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
-            outlet = node.timeline.outbox.outlets["b->a"]
+            outgoing_link = node.timeline.outbox.outgoing_links["b->a"]
             await fill(node)
             await end_channel_to_a(node)
-            assert not outlet.closed  # what was sent on it still has to arrive
-            node.source.outlet.close()
+            assert not outgoing_link.closed  # what was sent on it still has to arrive
+            node.source.outgoing_link.close()
             await node.coordinator.begin(["b"], epoch=4)
-            assert outlet.closed
+            assert outgoing_link.closed
 
     run(scenario())
 
@@ -279,16 +281,16 @@ def test_E2_a_channel_that_has_ended_is_closed_when_its_target_has_left_and_not_
 ) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
-            outlet = node.timeline.outbox.outlets["b->a"]
+            outgoing_link = node.timeline.outbox.outgoing_links["b->a"]
             await fill(node)
             await end_channel_to_a(node)
-            node.link.say(AddressBook({}, ("a", "b")))  # of a coordinator that was started again, and knows nobody yet
-            node.link.say(AddressBook({"a": ("127.0.0.1", 1)}, ("a", "b")))
-            await until(lambda: outlet._address == ("127.0.0.1", 1))
-            assert outlet.unacknowledged > 3
-            node.link.say(AddressBook({}, ("b",)))
-            await until(lambda: outlet.closed)
-            assert outlet.unacknowledged == 0
+            node.link.send(AddressBook({}, ("a", "b")))  # of a coordinator that was started again, and knows nobody yet
+            node.link.send(AddressBook({"a": ("127.0.0.1", 1)}, ("a", "b")))
+            await until(lambda: outgoing_link._address == ("127.0.0.1", 1))
+            assert outgoing_link.unacknowledged > 3
+            node.link.send(AddressBook({}, ("b",)))
+            await until(lambda: outgoing_link.closed)
+            assert outgoing_link.unacknowledged == 0
 
     run(scenario())
 
@@ -299,19 +301,19 @@ def test_C7_E7_a_coordinator_that_was_started_again_cuts_no_link_to_whom_it_does
         async with coordinating(tmp_path, system) as coordinator:
             a, _ = await coordinator.started("a", "b")
             assert a.timeline is not None
-            outlet = a.timeline.outbox.outlets["a->b"]
-            await until(lambda: outlet.connected)
+            outgoing_link = a.timeline.outbox.outgoing_links["a->b"]
+            await until(lambda: outgoing_link.connected)
             mine, theirs = (coordinator.links[name].register.address for name in ("a", "b"))
-            coordinator.links["a"].say(AddressBook({"a": mine}, ("a", "b")))
+            coordinator.links["a"].send(AddressBook({"a": mine}, ("a", "b")))
             await until(lambda: "b" not in a.addresses)
             a.timeline.outbox.send("a->b", 1)
             await until(lambda: scripted(system, "b").messages == [1])
-            coordinator.links["a"].say(AddressBook({"a": mine, "b": theirs}, ("a", "b")))
+            coordinator.links["a"].send(AddressBook({"a": mine, "b": theirs}, ("a", "b")))
             await until(lambda: "b" in a.addresses)
-            assert outlet.connected
-            assert outlet.reconnects == 0
-            coordinator.links["a"].say(AddressBook({"a": mine, "b": ("127.0.0.1", 1)}, ("a", "b")))  # b has moved
-            await until(lambda: not outlet.connected)
+            assert outgoing_link.connected
+            assert outgoing_link.reconnects == 0
+            coordinator.links["a"].send(AddressBook({"a": mine, "b": ("127.0.0.1", 1)}, ("a", "b")))  # b has moved
+            await until(lambda: not outgoing_link.connected)
 
     run(scenario())
 
@@ -322,7 +324,7 @@ def test_what_an_ended_epoch_still_sends_goes_nowhere(tmp_path: Path) -> None:
             old = node.timeline
             send = old.outbox.send
             send("b->a", 1)
-            node.source.outlet.close()
+            node.source.outgoing_link.close()
             await node.coordinator.begin(["b"], epoch=4)
             send("b->a", 2)
             old.outbox.flush()
@@ -360,7 +362,7 @@ def test_V1_under_lai_yang_the_sequencer_is_asked_for_a_snapshot(tmp_path: Path)
             node.process.on_receive = lambda ctx, channel, message: names.append(ctx.snapshot())
             node.source.outgoing.fifo = False
             node.source.send(1)
-            assert (await node.link.hear(SnapshotWanted)).initiators == ("b",)
+            assert (await node.link.handle(SnapshotWanted)).initiators == ("b",)
             assert names == ["request-b-2-1"]
 
     run(scenario())
@@ -371,9 +373,9 @@ def test_a_heartbeat_says_what_waits_and_what_is_recorded(tmp_path: Path) -> Non
         async with lone_node(tmp_path, heartbeat_s=0.002, **SLOW) as node:
             await fill(node)
             await node.recorded()
-            beat: Heartbeat = await node.link.hear(Heartbeat)
+            beat: Heartbeat = await node.link.handle(Heartbeat)
             while not beat.open_snapshots:
-                beat = await node.link.hear(Heartbeat)
+                beat = await node.link.handle(Heartbeat)
             report = beat.outgoing["b->a"]
             assert (report.sent, report.connected) == (3, False)
             assert report.backlog_bytes > 300

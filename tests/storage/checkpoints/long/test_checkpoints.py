@@ -64,7 +64,7 @@ def whole(root: Path) -> LogState:
 
 def checkpointed(root: Path, seed: int, every: int, count: int = ENTRIES) -> Store:
     """A store with a random log, of which a checkpoint was written whenever one was due."""
-    store = Store(Store.create(root, identity="0" * 32).place, checkpoint_every=every)
+    store = Store(Store.create(root, identity="0" * 32).backend, checkpoint_every=every)
     for position, entry in enumerate(RandomLog(seed).entries(count)):
         store.append(entry, position)
         store.write_checkpoint()
@@ -73,8 +73,8 @@ def checkpointed(root: Path, seed: int, every: int, count: int = ENTRIES) -> Sto
 
 def without_newest(root: Path) -> Iterator[int]:
     """Yield the position of the newest checkpoint, with it and then without it, until there is none."""
-    place = Store.open(root).place
-    while names := newest_first(place):
+    backend = Store.open(root).backend
+    while names := newest_first(backend):
         yield int(names[0].partition("/")[2].partition("-")[0])
         (root / names[0]).unlink()
 
@@ -141,9 +141,9 @@ def test_S1_two_processes_make_the_same_files(tmp_path: Path) -> None:
 
 def forged(root: Path, **changes: Any) -> None:
     """Seal the newest checkpoint of a store again with other contents."""
-    place = Store.open(root).place
-    name = newest_first(place)[0]
-    checkpoint = read_checkpoint(place, name, Store.open(root).header.blake3)
+    backend = Store.open(root).backend
+    name = newest_first(backend)[0]
+    checkpoint = read_checkpoint(backend, name, Store.open(root).header.blake3)
     (root / name).unlink()
     other, raw = encode_checkpoint(msgspec.structs.replace(checkpoint, **changes))
     (root / other).write_bytes(raw)
@@ -158,7 +158,7 @@ def test_S2_a_checkpoint_that_forgets_a_field_of_the_fold_is_caught_by_both_chec
     for seed in range(40):
         root = tmp_path / f"{seed}"
         store = checkpointed(root, seed, 10, 30)
-        checkpoint = read_checkpoint(store.place, newest_first(store.place)[0], store.header.blake3)
+        checkpoint = read_checkpoint(store.backend, newest_first(store.backend)[0], store.header.blake3)
         default = getattr(Folded(), field)
         if getattr(checkpoint.fold, field) == default:
             continue
@@ -178,7 +178,7 @@ def test_S2_a_checkpoint_of_another_memory_is_named_by_verify(tmp_path: Path) ->
     assert problems(store) == []
     forged(tmp_path / "store", memory=Memory(epoch=1))
     (problem,) = problems(store)
-    assert problem.place == newest_first(store.place)[0]
+    assert problem.place == newest_first(store.backend)[0]
 
 
 def spoil(path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path: Path, capl
     root = tmp_path / "store"
     checkpointed(root, 3, 10, 35)
     expected = everything(whole(root))
-    for name in newest_first(Store.open(root).place):
+    for name in newest_first(Store.open(root).backend):
         spoil(root / name)
         caplog.clear()
         assert everything(Store.open(root).state()) == expected
@@ -253,7 +253,7 @@ def test_without_a_good_checkpoint_missing_entries_are_named(tmp_path: Path) -> 
     checkpointed(root, 3, 10, 30)
     (root / entry_name(0)).unlink()
     assert Store.open(root).state().next_position == 30
-    for name in newest_first(Store.open(root).place):
+    for name in newest_first(Store.open(root).backend):
         spoil(root / name)
     with pytest.raises(StoreCorrupt, match=r"log/0{20}\.json.* no checkpoint can be used"):
         Store.open(root).state()
@@ -285,7 +285,7 @@ def new_brain() -> Lifecycle:
 
 def told_of(root: Path) -> Iterator[EntryLogged]:
     store = Store.open(root)
-    store.place.names = lambda directory: []  # type: ignore[method-assign]  # there are no checkpoints
+    store.backend.names = lambda directory: []  # type: ignore[method-assign]  # there are no checkpoints
     for _, entry in store.read_log():
         origin = store.origin(entry)
         yield EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry)
@@ -327,7 +327,7 @@ def test_S2_what_checkpoints_make_superfluous_is_removed_in_any_order_and_nothin
     before = Follower(root)
     before.advance()
     followed = before.between(0, end)
-    doomed = superfluous(store.place, store.header.blake3)
+    doomed = superfluous(store.backend, store.header.blake3)
     assert doomed
     random.Random(seed).shuffle(doomed)
     for count, name in enumerate(doomed):
@@ -338,8 +338,8 @@ def test_S2_what_checkpoints_make_superfluous_is_removed_in_any_order_and_nothin
             assert after.between(0, end) == followed
             assert everything(Store.open(root).state()) == expected
             assert problems(Store.open(root)) == []
-    assert superfluous(store.place, store.header.blake3) == []
-    spoil(root / newest_first(store.place)[0])  # one may be lost
+    assert superfluous(store.backend, store.header.blake3) == []
+    spoil(root / newest_first(store.backend)[0])  # one may be lost
     assert everything(Store.open(root).state()) == expected
     again = Store.open(root, checkpoint_every=5)
     assert again.state().next_position == end
@@ -352,9 +352,9 @@ def test_S2_what_checkpoints_make_superfluous_is_removed_in_any_order_and_nothin
 def test_nothing_is_superfluous_unless_two_checkpoints_are_whole(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = checkpointed(root, 3, 10, 30)
-    names = newest_first(store.place)
+    names = newest_first(store.backend)
     assert len(names) == 3
-    assert superfluous(store.place, store.header.blake3)
+    assert superfluous(store.backend, store.header.blake3)
     for name in names[1:]:
         spoil(root / name)
-    assert superfluous(store.place, store.header.blake3) == []
+    assert superfluous(store.backend, store.header.blake3) == []

@@ -86,7 +86,7 @@ def follow(root):
 
 def go_on(root):
     """Append as a coordinator does, until the next checkpoint is written."""
-    store = Store(Store.open(root).place, checkpoint_every=7)
+    store = Store(Store.open(root).backend, checkpoint_every=7)
     last = max(store.positions())
     end = store.state().next_position
     entry = store.read_entry(last)
@@ -98,9 +98,9 @@ def go_on(root):
 USES = {
     "read": read_all,
     "follow": follow,
-    "repair": lambda root: examine(Store.open(root).place),
+    "repair": lambda root: examine(Store.open(root).backend),
     "verify": lambda root: Store.open(root).verify_bytes(),
-    "collect": lambda root: superfluous(Store.open(root).place, Store.open(root).header.blake3),
+    "collect": lambda root: superfluous(Store.open(root).backend, Store.open(root).header.blake3),
     "go on": go_on,
 }
 COMMANDS = (

@@ -52,7 +52,7 @@ class World:
     def __init__(self, directory: Path, seed: int) -> None:
         self.random = random.Random(seed)
         self.root = directory / "store"
-        self.store = Store(Store.create(self.root, identity="0" * 32).place, checkpoint_every=EVERY)
+        self.store = Store(Store.create(self.root, identity="0" * 32).backend, checkpoint_every=EVERY)
         self.twin = Store.create(directory / "twin", identity="0" * 32)
         self.coming = RandomLog(seed).entries(10**6)
         self.readers: list[Store] = []
@@ -79,7 +79,7 @@ class World:
 
     def sweep_partly(self) -> None:
         """A collector is killed while it removes entries."""
-        remove, left = self.store.place.remove, self.random.randrange(6)
+        remove, left = self.store.backend.remove, self.random.randrange(6)
 
         def until_killed(names: Any) -> None:
             nonlocal left
@@ -89,13 +89,13 @@ class World:
                 left -= name.startswith(f"{LOG}/")
                 remove([name])
 
-        self.store.place.remove = until_killed  # type: ignore[method-assign]
+        self.store.backend.remove = until_killed  # type: ignore[method-assign]
         try:
             collect(self.store)
         except StoreError:
             pass
         finally:
-            del self.store.place.remove
+            del self.store.backend.remove
 
     def read(self) -> None:
         """Somebody who has read the log before reads on, or somebody new."""
@@ -158,7 +158,7 @@ class World:
             assert everything(Store.open(self.root).state()) == everything(self.twin.state())
         self.sweep()
         assert problems(self.store) == []
-        assert examine(self.store.place).open == ()
+        assert examine(self.store.backend).open == ()
 
 
 def once(wanted: CommitStep, action: Callable[[], None]) -> Callable[[CommitStep, str], None]:
@@ -373,7 +373,7 @@ def test_S1_an_entry_that_was_fenced_off_is_removed_like_others(tmp_path: Path, 
         (root / entry_name(bad)).unlink()
         if not is_missing:
             (root / entry_name(bad)).write_bytes(b"nonsense")
-        fence_off(Store.open(root).place, bad, "a test", 0)
+        fence_off(Store.open(root).backend, bad, "a test", 0)
     world.store = Store.open(world.root, checkpoint_every=EVERY)
     world.twin = Store.open(world.twin.url)
     reader, follower = Store.open(world.root), Follower(world.root)
@@ -455,10 +455,10 @@ def check_losses(world: World, positions: Iterable[int]) -> None:
         path.unlink()
         if position > 1:  # without one of the first two, entries may have been removed
             assert [one.place for one in problems(world.store)] == [entry_name(position)], f"entry {position}"
-            assert [one.place for one in examine(world.store.place).open] == [entry_name(position)]
+            assert [one.place for one in examine(world.store.backend).open] == [entry_name(position)]
         path.write_bytes(raw)
     assert problems(world.store) == []
-    assert examine(world.store.place).open == ()
+    assert examine(world.store.backend).open == ()
 
 
 def test_S2_a_checkpoint_that_says_other_than_the_entries_is_found_after_a_removal(tmp_path: Path) -> None:

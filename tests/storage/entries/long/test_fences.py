@@ -86,10 +86,10 @@ def test_a_fence_makes_a_log_readable_again(store: Store, damage: Callable[[Path
         names(store)
     with pytest.raises(stranger.Wrong):
         stranger.complete_snapshots(Path(store.url))
-    finding = fence_off(store.place, position, "it is lost", 5)
+    finding = fence_off(store.backend, position, "it is lost", 5)
     assert finding.lost == UNKNOWN or "snapshot" in finding.lost
     assert readers_agree(store) == [before[0], before[2]]
-    assert examine(store.place).open == ()
+    assert examine(store.backend).open == ()
     later = Store.open(store.url)
     commit(later, sample(4))
     assert len(readers_agree(store)) == 3
@@ -100,17 +100,17 @@ def test_a_poisoned_begin_is_refused_and_can_be_fenced_off(store: Store) -> None
     position = poison(store)
     with pytest.raises(StoreFormatError, match=r"beyond 9223372036854775807.*strobe store repair"):
         names(store)
-    found = examine(store.place).open
+    found = examine(store.backend).open
     assert [one.position for one in found] == [position]
     assert POISON in found[0].lost
-    fence_off(store.place, position, "a node has lied", 5)
+    fence_off(store.backend, position, "a node has lied", 5)
     assert readers_agree(store) == before
 
 
 def test_the_last_entry_can_be_fenced_off_and_the_log_goes_on(store: Store) -> None:
     last = store.state().next_position - 1
     cut(Path(store.url, entry_name(last)))
-    fence_off(store.place, last, "cut short", 5)
+    fence_off(store.backend, last, "cut short", 5)
     commit(Store.open(store.url), sample(5))
     assert len(readers_agree(store)) == 3
 
@@ -118,19 +118,19 @@ def test_the_last_entry_can_be_fenced_off_and_the_log_goes_on(store: Store) -> N
 def test_several_bad_entries_are_fenced_off_one_by_one(store: Store) -> None:
     for position in (BEGIN, COMMIT):
         flip(Path(store.url, entry_name(position)))
-    fence_off(store.place, BEGIN, "one", 5)
-    assert [one.position for one in examine(store.place).open] == [COMMIT]
+    fence_off(store.backend, BEGIN, "one", 5)
+    assert [one.position for one in examine(store.backend).open] == [COMMIT]
     with pytest.raises(StoreCorrupt, match=entry_name(COMMIT)):
         names(store)
-    fence_off(store.place, COMMIT, "two", 6)
+    fence_off(store.backend, COMMIT, "two", 6)
     assert len(readers_agree(store)) == 2
 
 
 def test_a_valid_entry_cannot_be_fenced_off(store: Store) -> None:
     with pytest.raises(UsageError, match="is valid, and stays in effect"):
-        fence_off(store.place, COMMIT, "I do not like it", 5)
+        fence_off(store.backend, COMMIT, "I do not like it", 5)
     with pytest.raises(UsageError, match="there is no entry 99"):
-        fence_off(store.place, 99, "it is not there", 5)
+        fence_off(store.backend, 99, "it is not there", 5)
     # Nor does such an entry have an effect if somebody writes one.
     before = readers_agree(store)
     store.append(Fence(COMMIT, "", "forged", 5), store.state().next_position)
@@ -141,7 +141,7 @@ def test_a_fence_is_for_the_bytes_that_were_there(store: Store) -> None:
     path = Path(store.url, entry_name(COMMIT))
     good = path.read_bytes()
     flip(path)
-    fence_off(store.place, COMMIT, "damaged", 5)
+    fence_off(store.backend, COMMIT, "damaged", 5)
     assert len(names(store)) == 2
     cut(path)
     with pytest.raises(StoreCorrupt):
@@ -151,6 +151,6 @@ def test_a_fence_is_for_the_bytes_that_were_there(store: Store) -> None:
 
 
 def test_a_store_is_examined_while_all_is_well(store: Store) -> None:
-    assert examine(store.place).findings == ()
+    assert examine(store.backend).findings == ()
     store.append(Begin("000001-00000009-a", 1, "chandy-lamport", ("a",), 1), store.state().next_position)
-    assert examine(store.place).entries == store.state().next_position
+    assert examine(store.backend).entries == store.state().next_position

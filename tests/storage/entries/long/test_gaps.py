@@ -75,7 +75,7 @@ def test_E14_every_reader_names_a_gap_of_any_length(store: Path, far: int) -> No
             read(store)
     (problem,) = Store.open(store).verify_bytes()
     assert problem.place == entry_name(6)
-    (finding,) = examine(Store.open(store).place).open
+    (finding,) = examine(Store.open(store).backend).open
     assert (finding.position, finding.last) == (6, far - 1)
     assert sorted((store / "log").iterdir()) == before
 
@@ -88,7 +88,7 @@ def test_E14_a_gap_above_a_checkpoint_is_named_too(checkpointed: Path, far: int)
             read(checkpointed)
     (problem,) = Store.open(checkpointed).verify_bytes()
     assert problem.place == entry_name(40)
-    (finding,) = examine(Store.open(checkpointed).place).open
+    (finding,) = examine(Store.open(checkpointed).backend).open
     assert (finding.position, finding.last) == (40, far - 1)
     # These do not list all names; neither do they walk.
     assert Store.open(checkpointed).state().next_position == 40
@@ -124,9 +124,9 @@ def test_a_gap_as_long_as_allowed_is_read_across_once_it_is_fenced_off(
 
 
 def test_a_gap_is_found_by_the_names_that_are_there(store: Path) -> None:
-    place = Store.open(store).place
-    assert gap_at(place, 6) is None
-    assert gap_at(place, 3) is None
+    backend = Store.open(store).backend
+    assert gap_at(backend, 6) is None
+    assert gap_at(backend, 3) is None
     (store / entry_name(9)).write_bytes(b"")
-    assert gap_at(place, 6) == Gap(6, 9)
+    assert gap_at(backend, 6) == Gap(6, 9)
     assert near([0, 1, 2, 3 + GAP_MAX, 4 + 2 * GAP_MAX, 9 * GAP_MAX], 1) == [1, 2, 3 + GAP_MAX, 4 + 2 * GAP_MAX]

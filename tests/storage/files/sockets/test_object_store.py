@@ -51,18 +51,18 @@ def store(url: str) -> Store:
 
 
 def every_file(store: Store) -> dict[str, bytes]:
-    place = store.place
-    names = ["strobe.json", *(f"log/{name}" for name in place.names("log"))]
-    for directory in place.names("blobs"):
-        names += [f"blobs/{directory}/{name}" for name in place.names(f"blobs/{directory}")]
-    return {name: place.read(name) or b"" for name in names}
+    backend = store.backend
+    names = ["strobe.json", *(f"log/{name}" for name in backend.names("log"))]
+    for directory in backend.names("blobs"):
+        names += [f"blobs/{directory}/{name}" for name in backend.names(f"blobs/{directory}")]
+    return {name: backend.read(name) or b"" for name in names}
 
 
 def overwrite(store: Store, name: str, data: bytes) -> None:
     import obstore
 
-    assert isinstance(store.place, Objects)
-    obstore.put(store.place._store, name, data)
+    assert isinstance(store.backend, Objects)
+    obstore.put(store.backend._store, name, data)
 
 
 def test_snapshots_are_stored_shared_with_their_children_and_loaded(store: Store) -> None:
@@ -105,7 +105,7 @@ def test_S1_the_last_coordinator_to_start_leads_and_the_one_before_writes_nothin
 def test_S1_entries_are_removed_and_a_stopped_writer_cannot_take_their_places(url: str) -> None:
     """S1: the same rule as on a disk."""
     every = 4
-    store = Store(Store.create(url).place, checkpoint_every=every)
+    store = Store(Store.create(url).backend, checkpoint_every=every)
     stopped, reader, follower = Store.open(url), Store.open(url), Follower(url)
 
     def much_happens(step: CommitStep, name: str) -> None:
@@ -169,32 +169,32 @@ def test_an_object_store_that_ignores_the_condition_is_not_used(url: str, object
 def test_nothing_is_put_where_the_store_was_removed_or_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Objects, "guarded_s", 0.0)
     begin(store, 1)
-    place = Objects(store.url)
-    place.remove(["strobe.json", *(f"log/{name}" for name in place.names("log"))])
+    backend = Objects(store.url)
+    backend.remove(["strobe.json", *(f"log/{name}" for name in backend.names("log"))])
     writes = (lambda: begin(store, 2), lambda: store.blobs.write(0, [b"data"], {}), lambda: collect(store))
     for write in writes:
         with pytest.raises(StoreMissing, match=f"holds no store .*the identity {store.header.store} belongs here"):
             write()
-    assert place.names("") == []
+    assert backend.names("") == []
     another = Store.create(store.url)
     for write in writes:
         with pytest.raises(StoreMissing, match=f"holds another store, with the identity {another.header.store}"):
             write()
-    assert place.names("") == ["strobe.json"]
+    assert backend.names("") == ["strobe.json"]
 
 
 def test_S1_a_log_without_its_newest_objects_is_not_continued(store: Store) -> None:
     first = commit(store, sample(1))
     commit(store, sample(2, balance=5), parent=first)
     for end in (2, 0):
-        Objects(store.url).remove([f"log/{name}" for name in store.place.names("log")[end:]])
+        Objects(store.url).remove([f"log/{name}" for name in store.backend.names("log")[end:]])
         with pytest.raises(StoreCorrupt, match=f"the log ends before entry {end}, .* the newest entries are missing"):
             begin_term(Store.open(store.url), "here", 0)
-        assert len(store.place.names("log")) == end
+        assert len(store.backend.names("log")) == end
 
 
 def test_creating_a_store_leaves_nothing_but_its_header(store: Store) -> None:
-    assert store.place.names("") == ["strobe.json"]
+    assert store.backend.names("") == ["strobe.json"]
 
 
 def test_a_creator_that_dies_when_it_has_tried_the_condition_leaves_no_store_and_another_makes_one(
@@ -214,7 +214,7 @@ def test_a_creator_that_dies_when_it_has_tried_the_condition_leaves_no_store_and
         Store.open(url)
     store = Store.create(url)
     collect(store)
-    assert store.place.names("") == ["strobe.json"]
+    assert store.backend.names("") == ["strobe.json"]
 
 
 def every_step(url: str) -> list[tuple[CommitStep, str]]:
@@ -277,7 +277,7 @@ def test_what_is_missing_or_no_file_of_the_store_is_named(store: Store) -> None:
     strangers = ["notes.txt", "log/notes.txt", "blobs/notes.txt", f"{blob.rpartition('/')[0]}/notes.txt"]
     for name in strangers:
         overwrite(store, name, b"?")
-    store.place.remove([blob, "log/00000000000000000001.json"])
+    store.backend.remove([blob, "log/00000000000000000001.json"])
     places = {problem.place for problem in store.verify_bytes()}
     assert places == {*strangers, "log/00000000000000000001.json"}
     with pytest.raises(StoreError, match="is missing, though later entries exist"):
@@ -365,8 +365,8 @@ def test_the_log_is_followed_and_commits_are_read_by_their_position(store: Store
     entry = CommitReader(store.url).read_commit(3)
     assert isinstance(entry, Commit)
     assert entry.snapshot == second
-    header = store.place.read("strobe.json")
-    store.place.remove(["strobe.json"])
+    header = store.backend.read("strobe.json")
+    store.backend.remove(["strobe.json"])
     with pytest.raises(StoreError, match="has gone"):
         follower.advance()
     overwrite(store, "strobe.json", header or b"")
@@ -397,7 +397,7 @@ def test_what_is_no_store_is_refused_with_the_way_out(url: str) -> None:
     with pytest.raises(UsageError, match="is a store already"):
         Store.create(url)
     overwrite(store, "notes/todo.txt", b"?")
-    store.place.remove(["strobe.json"])
+    store.backend.remove(["strobe.json"])
     with pytest.raises(StoreFormatError, match=r"is not empty \(it holds notes\)"):
         Store.create(url)
 
