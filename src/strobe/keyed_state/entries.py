@@ -1,13 +1,12 @@
-"""Entries in shards, when each was last changed, and what is needed to see them as they were at a freeze.
+"""The entries of a keyed state in shards, with copy-on-write for frozen views and change tracking for deltas.
 
-Freezing switches to a new generation and does nothing else. From then on, the first change of a key puts what was there
-before aside for the frozen view (copy-on-write by the entry), so that a write costs the same however many entries there
-are; the view is the entries with what was put aside laid over them. Once a view has passed a shard, nothing more is put
-aside for it there.
+Freezing only switches to a new generation. From then on, the first change of a key saves its old value for the frozen
+view (copy-on-write per entry), so the cost of a write does not depend on the number of entries. The view is the current
+entries overlaid with the saved values. After a view has passed a shard, no more old values are saved for it there.
 
-For deltas, each changed key has the number of the generation that changed it last. Nothing here is one large dict:
-growing one would stop the process for as long as it takes to copy it. And no dict of entries holds anything that the
-garbage collector follows, so it never walks through them.
+For deltas, each changed key has the number of the generation that last changed it. There is no single large dict:
+resizing it would block the process while it is copied. No dict of entries contains objects that Python's garbage
+collector tracks, so the collector never traverses them.
 """
 
 import itertools
@@ -20,7 +19,7 @@ SHARDS = 4096
 _MASK = SHARDS - 1
 
 ABSENT: Any = object()
-"""Put aside where there was no entry."""
+"""Saved for a key that had no entry."""
 
 _NUMBERS_BITS = 40
 _serials = itertools.count(1)
@@ -29,12 +28,12 @@ DELETIONS_KEPT_MIN = 64
 
 
 def shard_of(key: Key) -> int:
-    # Integers are their own hashes, and could all end in the same bits.
+    # An integer is its own hash, and all integer keys could end in the same bits.
     return (hash(key) if type(key) is not int else hash(str(key))) & _MASK
 
 
 class FrozenView:
-    """The entries as they were when generation `number` ended. Changes since `known_since` and up to it are known."""
+    """The entries at the end of generation `number`. It knows the changes after `known_since`, up to `number`."""
 
     __slots__ = ("_numbers", "_values", "known_since", "next_shard", "number")
 
@@ -46,7 +45,7 @@ class FrozenView:
         self._numbers: dict[int, dict[Key, int]] = {}
 
     def put_aside(self, index: int, key: Key, value: Stored, changed: int) -> None:
-        """Remember what `key` was at the freeze, unless it is known already."""
+        """Save the value that `key` had at the freeze, unless it is saved already."""
         values = self._values.get(index)
         if values is None:
             values = self._values[index] = {}
@@ -56,9 +55,10 @@ class FrozenView:
             self._numbers[index][key] = changed
 
     def entries(self, shard: dict[Key, Stored], index: int) -> dict[Key, Stored]:
-        """Return all entries of a shard as they were."""
-        # A copy also where nothing was put aside: making it fetches all entries from memory in one go, which together
-        # with encoding it takes two thirds of the time of encoding what has to be fetched one by one.
+        """Return all entries of a shard at the freeze."""
+        # Copy even if no values were saved: the copy reads all entries from memory in one pass. Copying and then
+        # encoding
+        # takes two thirds of the time of encoding the original.
         as_it_was = shard.copy()
         for key, value in self._values.get(index, {}).items():
             if value is ABSENT:
@@ -70,7 +70,7 @@ class FrozenView:
     def changes(
         self, shard: dict[Key, Stored], changed: dict[Key, int], index: int, since: int
     ) -> tuple[dict[Key, Stored], list[Key]]:
-        """Return the entries of a shard that were changed since freeze `since`, and the keys deleted since."""
+        """Return the entries of a shard that were changed after freeze `since`, and the keys that were deleted."""
         values, numbers = self._values.get(index, {}), self._numbers.get(index, {})
         found = {key: shard.get(key, ABSENT) for key, at in changed.items() if at > since and key not in values}
         found.update((key, values[key]) for key, at in numbers.items() if at > since)
@@ -80,20 +80,20 @@ class FrozenView:
         return found, gone
 
     def pass_shard(self, index: int) -> None:
-        """This shard is not looked at again."""
+        """Record that this shard is not read again."""
         self.next_shard = index + 1
         self._values.pop(index, None)
         self._numbers.pop(index, None)
 
     def pass_all(self) -> None:
-        """Nothing is looked at again. This may come from any thread: it is where the last reference was dropped."""
+        """Record that no shard is read again. Any thread may call this: the one that drops the last reference."""
         self.next_shard = SHARDS
         self._values.clear()
         self._numbers.clear()
 
 
 class Entries:
-    """All entries. Numbers of generations never occur in two of these: a number from elsewhere is just not known."""
+    """All entries. Generation numbers are unique across instances, so a foreign number is simply unknown."""
 
     __slots__ = ("_first", "changed", "generation", "known_since", "shards", "views")
 
@@ -107,7 +107,7 @@ class Entries:
 
     @property
     def tracking(self) -> bool:
-        """Whether anything was ever frozen; before that, no delta can be asked for."""
+        """Whether there was a freeze; before the first one, no delta is possible."""
         return self.generation != self._first
 
     def put(self, key: Key, value: Stored) -> None:
@@ -135,17 +135,17 @@ class Entries:
         return view
 
     def release(self, view: FrozenView) -> None:
-        """Put nothing more aside for `view`."""
+        """Save no more old values for `view`."""
         view.pass_all()
         if view in self.views:
             self.views.remove(view)
 
     def forget(self, before: int) -> None:
-        """Nobody will ask for changes since a freeze before this one."""
+        """Declare that no delta will start from a freeze before this one."""
         self.known_since = max(self.known_since, min(before, self.generation - 1))
 
     def drop_stale(self, index: int) -> None:
-        """Let go of changes in a shard that nobody can ask for any more."""
+        """Discard the changes of a shard that no delta can need any more."""
         changed = self.changed[index]
         if changed and not self._is_awaited(index):
             known_since = self.known_since
@@ -161,10 +161,10 @@ class Entries:
         changed[key] = self.generation
 
     def _bound(self, index: int) -> None:
-        """Keep the memory of deleted keys from growing where no snapshot ever commits."""
+        """Limit the memory for deleted keys in case no snapshot ever commits."""
         self.drop_stale(index)
         if len(self.changed[index]) > 2 * len(self.shards[index]) and not self._is_awaited(index):
-            # More is gone than is there: writing all of it again is about as good as a delta.
+            # There are more deletions than entries: writing everything costs about as much as a delta.
             self.known_since = self.generation
             self.changed[index] = {}
 

@@ -1,4 +1,4 @@
-"""A keyed state as it was at a freeze, on its way to the store: written once, in slices that hold nobody up (E4)."""
+"""Writes a frozen keyed state once, in slices short enough not to block the event loop (E4)."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -12,19 +12,20 @@ from strobe.keyed_state.values import Stored
 
 SLICE_BYTES = 256 << 10
 SLICE_KEYS = 4096
-"""A slice has about so many bytes, or ends when so many keys were looked at."""
+"""A slice has about SLICE_BYTES bytes, or ends after SLICE_KEYS keys were examined."""
 _SHARE_MAX = 1.25
-"""It may have so many times as much before it is divided, which takes time, too."""
+"""A slice may exceed SLICE_BYTES by this factor before it is split, because splitting takes time too."""
 _MALLOC_BYTES = 24 << 20
 _SHARD_KEYS = 8
-"""A shard costs as much as so many keys, also where there are none in it."""
+"""Examining a shard, even an empty one, costs as much as this number of keys."""
 
 
 class Frozen:
-    """What `KeyedState.freeze` returns. Later writes never show up in it.
+    """The result of `KeyedState.freeze`. It does not contain later writes.
 
-    It belongs to the thread of its state; the slices may go to another. While it is open, the first change of each key
-    costs a little time and memory; that ends with the last slice, with `close`, or when it is dropped.
+    It must be used in the thread of its state; the slices may be passed to another thread. While it is open, the first
+    change of each key costs a little time and memory. That ends with the last slice, with `close`, or when it is
+    dropped.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -32,23 +33,24 @@ class Frozen:
         self._view = entries.freeze()
         self._begun = False
         self._closed = False
-        # What an entry comes to, by the last ones.
+        # Estimated size of an entry, from the last part written.
         self._entry_bytes = SLICE_BYTES
 
     @property
     def number(self) -> int:
-        """By this number, a later one can be told to write only what changed since."""
+        """The number to pass as `since` to a later freeze for a delta."""
         return self._view.number
 
     def can_delta(self, since: int) -> bool:
-        """Tell whether the changes since the earlier freeze of number `since` are known."""
+        """Return whether the changes after the earlier freeze `since` are known."""
         return self._view.known_since <= since < self._view.number
 
     def slices(self, since: int | None = None) -> Iterator[bytes]:
-        """Yield a segment in slices: of all entries, or a delta of what was changed and deleted since freeze `since`.
+        """Yield a segment in slices: all entries, or a delta of the changes and deletions after freeze `since`.
 
-        Each takes about as long to make as its bytes to copy. One may be empty: it has looked at many keys and found
-        nothing changed. With the last one this is closed.
+        Making a slice takes about as long as copying its bytes. A slice may be empty if many keys were examined and
+        none had
+        changed. The last slice closes this freeze.
         """
         if since is not None and not self.can_delta(since):
             raise UsageError(f"the changes from freeze {since} to freeze {self.number} are not known; write everything")
@@ -58,7 +60,7 @@ class Frozen:
         return self._slices(since)
 
     def close(self) -> None:
-        """Let go of it. What was not written by now is lost."""
+        """Release the freeze. Parts that were not written yet are lost."""
         self._closed = True
         self._entries.release(self._view)
 
@@ -71,12 +73,13 @@ class Frozen:
         self.close()
 
     def __del__(self) -> None:
-        # Not `close`: this may run in another thread, in the middle of a write that goes through the list of views.
+        # Not `close`: this may run in another thread while a write iterates over the list of views.
         self._view.pass_all()
 
     def _slices(self, since: int | None) -> Iterator[bytes]:
-        # The C library learns from a large block that is freed to keep blocks of such sizes for the next time. Else it
-        # would return the memory of every slice to the system, and have it cleared again for the next one.
+        # Freeing one large block makes malloc keep blocks of such sizes for reuse. Otherwise it would return the memory
+        # of
+        # every slice to the system, which would clear it again for the next slice.
         bytes(_MALLOC_BYTES)
         pieces = [pack_header(BASE if since is None else DELTA)]
         looked_through = self._entries.shards if since is None else self._entries.changed
@@ -92,7 +95,7 @@ class Frozen:
                 length, body = pack_part(part)
                 pieces += (length, body)
                 size += len(body)
-                if isinstance(part, dict):  # keys that are gone say nothing of entries
+                if isinstance(part, dict):  # deleted keys do not show the size of an entry
                     self._entry_bytes = len(body) // len(part)
             looked_at += looked_here
             if looked_at >= SLICE_KEYS:
@@ -102,7 +105,7 @@ class Frozen:
         yield b"".join(pieces)
 
     def _take(self, index: int, since: int | None) -> Iterator[dict[Key, Stored] | list[Key]]:
-        """Yield the parts of one shard, which is not looked at again: one, or several where it has too much for one."""
+        """Yield the parts of one shard: one part, or several if it is too large. The shard is not read again."""
         entries, view = self._entries, self._view
         gone: list[Key] = []
         if since is None:
@@ -116,7 +119,7 @@ class Frozen:
             yield gone
 
     def _divided(self, found: dict[Key, Stored]) -> Iterator[dict[Key, Stored]]:
-        """Yield the entries of a shard in parts of about equal length that a slice has room for."""
+        """Split the entries of a shard into parts of about equal length that fit into a slice."""
         items, left = iter(found.items()), len(found)
         while left:
             share = left * self._entry_bytes / SLICE_BYTES

@@ -1,9 +1,9 @@
-"""Segments: entries of a keyed state as bytes. A base has all of them, a delta what changed since an earlier segment.
+"""The format of segments: a base has all entries of a keyed state, a delta the changes since an earlier segment.
 
-A segment is a sequence of MessagePack values, so that it is readable without Strobe (docs/format.md). Each is preceded
-by its length in bytes, itself a MessagePack integer that always takes five bytes: a reader can go from one to the next
-without looking inside. The first value is the header, ["strobe-keyed", 1, "base" or "delta"]. Each further one is a
-part: a map of entries to be set, or an array of keys to be deleted. No key occurs twice in a segment.
+A segment is a sequence of MessagePack values, so that it is readable without Strobe (docs/format.md). Before each value
+is its length in bytes, as a MessagePack integer that always takes five bytes, so a reader can skip a value without
+decoding it. The first value is the header, ["strobe-keyed", 1, "base" or "delta"]. Each further value is a part: a map
+of entries to set, or an array of keys to delete. No key occurs twice in a segment.
 """
 
 import struct
@@ -22,7 +22,7 @@ VERSION = 1
 BASE, DELTA = "base", "delta"
 
 PART_KEYS_MAX = 4096
-"""Of a part that is made by sorting; where entries are written shard by shard, a shard is a part, or some of one."""
+"""Maximum for a part with sorted keys. If entries are written shard by shard, a part is a shard or a piece of one."""
 
 _LENGTH = struct.Struct(">BI")
 _UINT32 = 0xCE
@@ -35,12 +35,12 @@ _keys = msgspec.msgpack.Decoder(list[Any])
 
 
 def pack_header(kind: str) -> bytes:
-    """Return how a segment begins."""
+    """Return the header of a segment."""
     return b"".join(pack_part((FORMAT, VERSION, kind)))
 
 
 def pack_part(part: Mapping[Key, Any] | Sequence[Any]) -> tuple[bytes, bytes]:
-    """Return a part and its length before it: entries to be set, or keys to be deleted, whether or not they exist."""
+    """Return the length of a part and the part: entries to set, or keys to delete, which need not exist."""
     body = _encode(part)
     if len(body) > _LENGTH_MAX:
         raise UsageError(f"a part of a keyed state has {len(body)} bytes; values of gigabytes belong into files")
@@ -48,7 +48,7 @@ def pack_part(part: Mapping[Key, Any] | Sequence[Any]) -> tuple[bytes, bytes]:
 
 
 def read_parts(segment: Segment, kind: str) -> Iterator[memoryview]:
-    """Yield the parts of `segment`, as views into it; raise ValueError where it is no whole segment of this kind."""
+    """Yield the parts of `segment`, as views into it; raise ValueError if it is not a whole segment of this kind."""
     values = _values(memoryview(segment))
     try:
         header = _header.decode(next(values, b""))
@@ -60,7 +60,7 @@ def read_parts(segment: Segment, kind: str) -> Iterator[memoryview]:
 
 
 def is_deletions(part: memoryview) -> bool:
-    """Tell an array of keys from a map of entries."""
+    """Return whether a part is an array of keys, not a map of entries."""
     return part[0] & 0xF0 == 0x90 or part[0] in (0xDC, 0xDD)
 
 
@@ -79,19 +79,19 @@ def read_deletions(part: memoryview) -> dict[Key, None]:
 
 
 def merged_entries(segments: Sequence[Segment]) -> Iterator[tuple[Key, msgspec.Raw]]:
-    """Yield each key once, with its value in MessagePack: what a base and the deltas on it come to, in their order.
+    """Yield each key once, with its value in MessagePack, after applying the deltas to the base in their order.
 
-    Memory grows with the deltas, not with the base. Raises ValueError where a segment is damaged.
+    Memory grows with the deltas, not with the base. Raises ValueError if a segment is damaged.
     """
     for entries in merged_parts(segments):
         yield from entries.items()
 
 
 def merged_parts(segments: Sequence[Segment]) -> Iterator[dict[Key, msgspec.Raw]]:
-    """Yield what `merged_entries` does, part by part."""
+    """Yield the same as `merged_entries`, part by part."""
     settled: dict[Key, None] = {}
     for number in reversed(range(len(segments))):
-        # The newest says what counts. Within a segment a key occurs once.
+        # The newest segment wins. Within a segment a key occurs once.
         for part in read_parts(segments[number], DELTA if number else BASE):
             if is_deletions(part):
                 settled.update(read_deletions(part))

@@ -1,4 +1,4 @@
-"""KeyedState: the mapping in which a process keeps state that is too large to copy (E4, E5)."""
+"""`KeyedState`: a mapping for process state that is too large to copy (E4, E5)."""
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import islice
@@ -19,9 +19,9 @@ V = TypeVar("V")
 class KeyedState(MutableMapping[Any, V]):
     """A mapping that freezes at a cut in constant time, however large it is. Keys are str, int or bytes.
 
-    Values are of `value_type`, or anything that msgspec encodes. What cannot change (str, bytes, numbers, None) is kept
-    as it is. Everything else is encoded when it is set, and each read decodes a copy of its own: changing a value in
-    place has no effect, neither in a snapshot nor here. Set it again:
+    Values are of `value_type`, or anything that msgspec encodes. Immutable values (str, bytes, numbers, None) are kept
+    as they are. Everything else is encoded when it is set, and each read decodes a new copy. Changing a value in place
+    therefore has no effect, neither here nor in a snapshot. Set it again:
 
         account = accounts["ada"]
         account.balance += 5
@@ -29,8 +29,8 @@ class KeyedState(MutableMapping[Any, V]):
 
     Without a `value_type`, a struct is read back as a dict and a tuple as a list.
 
-    Iteration is in the order of the keys, the same in every run and after every restore; it sorts them first, which
-    takes seconds where there are millions. It is for one thread.
+    Iteration is in key order, the same in every run and after every restore. It sorts the keys first, which takes
+    seconds for millions of keys. A `KeyedState` must be used in one thread.
     """
 
     @overload
@@ -44,7 +44,7 @@ class KeyedState(MutableMapping[Any, V]):
 
     @classmethod
     def from_segments(cls, segments: Sequence[Segment], value_type: Any = Any) -> "KeyedState[Any]":
-        """Return what was written as a base and the deltas on it; raise ValueError where they are damaged."""
+        """Return the state written as a base and deltas; raise ValueError if a segment is damaged."""
         state = cls(value_type)
         for number, segment in enumerate(segments):
             for part in seg.read_parts(segment, seg.DELTA if number else seg.BASE):
@@ -59,15 +59,15 @@ class KeyedState(MutableMapping[Any, V]):
         return self._values.value_type
 
     def freeze(self) -> Frozen:
-        """Return what this is now, to be written while it changes. Any number may be open at once."""
+        """Return a frozen copy of the current state. Several may be open at once."""
         return Frozen(self._entries)
 
     def forget_changes(self, before: int) -> None:
-        """Let go of what is needed for deltas on freezes before the one of this number."""
+        """Discard the changes needed for deltas from freezes before this one."""
         self._entries.forget(before)
 
     def encode(self) -> bytes:
-        """Return everything as one base segment, the same bytes for the same entries. It takes as long as it takes."""
+        """Return everything as one base segment, the same bytes for the same entries. This blocks until it is done."""
         pieces = [seg.pack_header(seg.BASE)]
         keys = iter(self)
         while some := {key: self._stored(key) for key in islice(keys, seg.PART_KEYS_MAX)}:

@@ -1,9 +1,9 @@
-"""What becomes of a value: kept as it is where it can never change, encoded at once where it could (E4).
+"""How a value is stored: an immutable value as it is, any other value encoded (E4).
 
-Kept are str, bytes, int, float, bool and None. Everything else is encoded when it is written and decoded anew each time
-it is read, so that changing it in place shows up nowhere. That goes for frozen structs too: only encoding one shows
-that nothing in it can change and that a snapshot can hold it. And neither what is kept nor what is encoded is ever
-looked at by the garbage collector, which would stop the process for as long as it takes to visit millions of entries.
+Stored as they are: str, bytes, int, float, bool and None. Everything else is encoded on write and decoded on each read,
+so changing it in place has no effect. This includes frozen structs: only encoding one proves that it is immutable all
+the way down and that a snapshot can hold it. Python's garbage collector tracks neither form, so it never blocks the
+process to visit millions of entries.
 """
 
 from types import NoneType, UnionType
@@ -27,15 +27,16 @@ _encode = msgspec.msgpack.Encoder().encode
 class Values:
     """How values of one type are stored.
 
-    `kept` are the types that are stored as they are. They are those that `value_type` allows, so that a value reads the
-    same before and after a restore.
+    `kept` are the types that are stored as they are. Only types that `value_type` allows are kept, so that a value
+    reads
+    the same before and after a restore.
     """
 
     def __init__(self, value_type: Any) -> None:
         self.value_type = value_type
         self.kept = _KEPT if value_type is Any else _KEPT & {*_members(value_type)}
         self.unchecked = self.kept & {bytes, float, bool, NoneType}
-        """Those of the kept types of which every value can be encoded."""
+        """The kept types whose values can all be encoded."""
         try:
             self.decode = msgspec.msgpack.Decoder(value_type).decode
             self._has_fields = finder_of(value_type) is not None
@@ -43,7 +44,7 @@ class Values:
             raise UsageError(f"a keyed state cannot have values of the type {value_type}: {error}") from error
 
     def store(self, key: Key, value: Any) -> Stored:
-        """Return what is stored for `value`; raise UsageError where a snapshot could not hold it."""
+        """Return the stored form of `value`; raise UsageError if a snapshot could not hold it."""
         kind = type(value)
         if kind in self.kept:
             if kind is int and not _INT_MIN <= value <= _INT_MAX:
@@ -63,17 +64,17 @@ class Values:
         return stored
 
     def admit(self, raw: msgspec.Raw) -> Stored:
-        """Return what is stored for a value that comes from a segment, whose bytes are not held on to."""
+        """Return the stored form of a value from a segment, without keeping a reference to the segment's bytes."""
         if self.value_type is Any and _is_container(memoryview(raw)[0]):
             return raw.copy()
-        value = self.decode(raw)  # also where only its bytes are kept: those of another version are refused here (E9)
+        value = self.decode(raw)  # even if only the bytes are kept: bytes of another version are rejected here (E9)
         if self._has_fields:
             require_known(raw, self.value_type)
         return value if type(value) in self.kept else raw.copy()
 
 
 def check_key(key: Any) -> None:
-    """Raise UsageError where `key` is no key."""
+    """Raise UsageError if `key` is not a valid key."""
     if type(key) is str:
         check_text(key, "a key")
     elif type(key) is int:
@@ -95,5 +96,5 @@ def _members(value_type: Any) -> tuple[Any, ...]:
 
 
 def _is_container(code: int) -> bool:
-    """Tell whether a MessagePack value that begins so is an array, a map or an extension."""
+    """Return whether a MessagePack value with this first byte is an array, a map or an extension."""
     return 0x80 <= code <= 0x9F or 0xDC <= code <= 0xDF or 0xC7 <= code <= 0xC9 or 0xD4 <= code <= 0xD8

@@ -1,4 +1,4 @@
-"""The store: one documented, versioned format (docs/format.md), one log that decides everything."""
+"""The store: one documented, versioned format (docs/format.md) and one log that orders everything."""
 
 from strobe.storage.entries.log_state import Committed, LogState, Opened
 from strobe.storage.files.commit_steps import CommitStep, OnStep

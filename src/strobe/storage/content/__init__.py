@@ -1,1 +1,1 @@
-"""What a snapshot is made of: blobs named by their content, states, frames in flight, and the manifest over all."""
+"""The content of a snapshot: blobs named by their hash, states, frames in flight, and the manifest."""

@@ -1,9 +1,9 @@
-"""Blobs: the big bytes of snapshots, named by their content, written by one and shared with its children (S2).
+"""Blobs: the large data of snapshots, named by hash, written by one snapshot and shared with its children (S2).
 
-A blob lies at blobs/<position of the writer's begin>/<BLAKE3 of its bytes>. The directory belongs to the one snapshot
-that has begun at that position of the log. A writer creates files in its own directory only, and reuses those of its
-parent only, in place. So two snapshots never create the same file, and a collector that removes a file by its name can
-never hit one that another snapshot has written anew meanwhile: the race that a single directory of hashes would have.
+A blob is at blobs/<position of the writer's begin>/<BLAKE3 of its bytes>. The directory belongs to the one snapshot
+that began at that log position. A snapshot creates files only in its own directory, and reuses only files of its
+parent, in place. So two snapshots never create the same file. With a single directory of hashes, garbage collection
+could remove a file that another snapshot has just written again under the same name; here that race cannot occur.
 """
 
 import re
@@ -33,7 +33,7 @@ def blob_name(ref: BlobRef) -> str:
 
 
 def directory_begin(name: str) -> int | None:
-    """Return the position that the directory `name` of blobs/ stands for, or None where it is none of ours."""
+    """Return the log position that the directory `name` of blobs/ stands for, or None if it is not a blob directory."""
     return int(name) if _DIRECTORY.fullmatch(name) else None
 
 
@@ -42,7 +42,7 @@ def is_digest(name: str) -> bool:
 
 
 def digest_of(pieces: Sequence[Piece]) -> str:
-    """Return the BLAKE3 of `pieces`, one after the other, in hexadecimal."""
+    """Return the BLAKE3 of the concatenated `pieces`, in hexadecimal."""
     if len(pieces) == 1 and len(pieces[0]) < MAPPED_BYTES_MIN:
         return blake3(pieces[0]).hexdigest()
     large = sum(len(piece) for piece in pieces) >= MAPPED_BYTES_MIN
@@ -62,15 +62,15 @@ class Blobs:
         """Store `pieces` as one blob of the snapshot that began at `begin`; call `sync` when all are written."""
         size = sum(len(piece) for piece in pieces)
         if len(pieces) > 1 and size < MAPPED_BYTES_MIN:
-            pieces = [b"".join(pieces)]  # else each is looked at twice, once to be hashed and once to be written
+            pieces = [b"".join(pieces)]  # otherwise each piece is processed twice: for the hash and for the write
         ref = BlobRef(digest_of(pieces), size, begin)
         shared = reusable.get(ref.blake3)
-        # A parent's blob that is gone or cut short is not built upon.
+        # A blob of the parent that is missing or truncated is not reused.
         if shared is not None and self._backend.size(blob_name(shared)) == size:
             return shared
         self._backend.make_directory(blob_directory(begin))
         if not self._create(blob_name(ref), _chunks(pieces)):
-            self.check_size(ref)  # another process has the same bytes, or this is a second try
+            self.check_size(ref)  # another process has written the same bytes, or this is a retry
         return ref
 
     def _create(self, name: str, chunks: Iterable[Piece]) -> bool:
@@ -81,7 +81,7 @@ class Blobs:
             return file.finish(name, BLOB_STEPS)
 
     def open(self, begin: int) -> "BlobWriter":
-        """Begin a blob of the snapshot that began at `begin`, to be written as its bytes come."""
+        """Start a blob of the snapshot that began at `begin`, to be written piece by piece."""
         return BlobWriter(self._backend, begin)
 
     def sync(self, begin: int) -> None:
@@ -92,16 +92,16 @@ class Blobs:
         self._backend.step(CommitStep.BLOBS_DURABLE, directory)
 
     def read(self, ref: BlobRef, *, checksum: bool = True) -> memoryview:
-        """Return the verified bytes of a blob; large ones are mapped, and cost memory only where they are touched."""
+        """Return the verified bytes of a blob. Large blobs are memory-mapped and use memory only when accessed."""
         name = blob_name(ref)
         raw: Piece | None
         if ref.bytes < MAPPED_BYTES_MIN:
-            # In one go: where the store is far away, asking for its size first would take as long again.
+            # In one request: fetching the size first would double the latency of a remote store.
             raw = self._backend.read(name, ref.bytes)
         else:
             self.check_size(ref)
             raw = self._backend.view(name, ref.bytes)
-        if raw is None or len(raw) != ref.bytes:  # a large one may have been collected since
+        if raw is None or len(raw) != ref.bytes:  # a large blob may have been collected since the size check
             self._require_size(ref, None if raw is None else max(len(raw), self._backend.size(name) or 0))
         view = memoryview(raw or b"")
         if checksum and digest_of([view]) != ref.blake3:
@@ -109,7 +109,7 @@ class Blobs:
         return view
 
     def check_size(self, ref: BlobRef) -> None:
-        """Raise StoreCorrupt where the file is missing, or is shorter or longer than the blob."""
+        """Raise StoreCorrupt if the file is missing or has the wrong size."""
         self._require_size(ref, self._backend.size(blob_name(ref)))
 
     def _require_size(self, ref: BlobRef, size: int | None) -> None:
@@ -121,10 +121,10 @@ class Blobs:
 
 
 class BlobWriter:
-    """A blob on its way to its place, hashed as it goes. It is for one thread at a time, which need not be the same;
-    only `hash` and `append` may go on side by side.
+    """Writes one blob and hashes it on the way. Use it from one thread at a time, not necessarily the same one;
+    only `hash` and `append` may run concurrently.
 
-    It ends by `finish` or `abandon`. A process that dies leaves a file in tmp/ that any collector removes.
+    End it with `finish` or `abandon`. A process that dies leaves a file in tmp/, which garbage collection removes.
     """
 
     def __init__(self, backend: StorageBackend, begin: int) -> None:
@@ -138,23 +138,23 @@ class BlobWriter:
         backend.step(BLOB_STEPS.opened, self._file.name)
 
     def write(self, piece: Piece) -> None:
-        """Add some bytes."""
+        """Hash and append some bytes."""
         self.hash(piece)
         self.append(piece)
 
     def hash(self, piece: Piece) -> None:
-        """Count in some bytes that are to be appended; this may be done in another thread than appending them."""
+        """Add bytes to the hash before they are appended, possibly in another thread."""
         self._digest.update(piece)
         self.bytes += len(piece)
 
     def append(self, piece: Piece) -> None:
-        """Write bytes that were counted in, in the same order."""
+        """Write bytes that were hashed, in the same order."""
         with self._backend.faults(blob_directory(self._begin), "write"):
             self._file.write(piece)
         self._appended += len(piece)
 
     def finish(self) -> BlobRef:
-        """Return the blob, which has its name now; call `Blobs.sync` when all of the snapshot's are written."""
+        """Give the blob its name and return it; call `Blobs.sync` after all blobs of the snapshot are written."""
         assert self._appended == self.bytes, "all that was counted in was appended"
         ref = BlobRef(self._digest.hexdigest(), self.bytes, self._begin)
         try:
@@ -168,12 +168,12 @@ class BlobWriter:
             self._file.close()
 
     def abandon(self) -> None:
-        """Leave nothing behind; after `finish`, do nothing."""
+        """Discard the blob; after `finish`, do nothing."""
         self._file.close()
 
 
 def _chunks(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Join small pieces, so that neither the hash nor the store is called for each frame of a channel."""
+    """Join small pieces, so that the hash and the store are not called for each frame of a channel."""
     waiting: list[Piece] = []
     size = 0
     for piece in pieces:

@@ -1,8 +1,8 @@
-"""The frames blob: the channel state of one process, its incoming channels one after the other.
+"""The frames blob: the channel state of one process, one incoming channel after the other.
 
-Each frame is a record of 24 bytes, little-endian (first_ordinal u64, count u32, consumed u32, body_bytes u64), and
-then its body, byte for byte as it travelled: the proof hashes these bytes and nothing derived from them (P1). The
-manifest says by a `Section` where each channel lies.
+Each frame is a record of 24 bytes, little-endian (first_ordinal u64, count u32, consumed u32, body_bytes u64), followed
+by its body, exactly as it was sent: the proof hashes these bytes and nothing derived from them (P1). In the manifest, a
+`Section` gives the location of each channel.
 """
 
 import struct
@@ -15,11 +15,11 @@ from strobe.storage.files.backend import Piece
 
 RECORD = struct.Struct("<QIIQ")
 HASHED_BYTES = 12
-"""So many bytes of a record, its first ordinal and count, are hashed with the body as they are."""
+"""The number of bytes of a record (first ordinal and count) that are hashed with the body."""
 
 
 def pack_frames(channels: Mapping[str, Sequence[InFlight]]) -> tuple[list[Piece], dict[str, Section]]:
-    """Return the pieces of the blob (none where nothing is in flight), and the section of each channel."""
+    """Return the pieces of the blob (an empty list if nothing is in flight), and the section of each channel."""
     pieces: list[Piece] = []
     sections: dict[str, Section] = {}
     offset = 0
@@ -36,7 +36,7 @@ def pack_frames(channels: Mapping[str, Sequence[InFlight]]) -> tuple[list[Piece]
 
 
 def unpack_frames(blob: memoryview, sections: Mapping[str, Section]) -> dict[str, tuple[InFlight, ...]]:
-    """Return the in-flight frames of each channel, their bodies as views into `blob`; ValueError says what is wrong."""
+    """Return the in-flight frames of each channel, with bodies as views into `blob`; raise ValueError if damaged."""
     channels: dict[str, tuple[InFlight, ...]] = {}
     end = 0
     for channel, section in sorted(sections.items(), key=lambda item: (item[1].offset, item[1].bytes)):
@@ -61,7 +61,7 @@ def _unpack_section(part: memoryview, channel: str, section: Section) -> tuple[I
         offset = body_at + size
         if offset > end or consumed > count:
             raise ValueError(f"channel {channel} has a frame at ordinal {first_ordinal} that does not fit")
-        # Read-only views serve wherever these bytes are hashed, decoded or sent, and spare a copy of the blob.
+        # Read-only views are enough to hash, decode or send these bytes, and avoid a copy of the blob.
         items.append(InFlight(Frame(first_ordinal, count, cast(bytes, part[body_at:offset])), consumed))
         messages += count - consumed
     if (offset, len(items), messages) != (section.bytes, section.frames, section.messages):

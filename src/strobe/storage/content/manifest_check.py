@@ -1,7 +1,7 @@
-"""Whether a manifest has all that its own view says, and nothing else (E14).
+"""Checks that a manifest contains exactly the processes and channels of its own view (E14).
 
-The proof goes by the view and names what is missing. Whoever shows or compares a snapshot without proving it asks here
-first, and can then take every process and channel of the view for granted.
+The proof follows the view and reports what is missing. Code that shows or compares a snapshot without proving it calls
+this check first, and can then rely on every process and channel of the view.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from strobe.protocol.values.view import View
 
 
 def require_whole(snapshot_id: str, manifest: Manifest) -> None:
-    """Raise SnapshotCorrupt, naming the first place, where the manifest does not fit its view."""
+    """Raise SnapshotCorrupt with the first mismatch if the manifest does not match its view."""
     for problem in _problems(manifest):
         raise SnapshotCorrupt(snapshot_id, f"its manifest does not fit together: {problem}")
 

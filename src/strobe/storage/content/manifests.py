@@ -1,4 +1,4 @@
-"""Manifests: a snapshot as the commit entry holds it, with its big bytes in blobs, and back again."""
+"""Converts a snapshot to the manifest in its commit entry, with the large data in blobs, and back."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
@@ -17,7 +17,7 @@ ReadBlob = Callable[[BlobRef], memoryview]
 
 
 def to_manifest(snapshot: Snapshot, parent: str | None, write: WriteBlob) -> Manifest:
-    """Return the manifest of `snapshot`, having handed all its bytes to `write`."""
+    """Write all data of `snapshot` with `write`, and return its manifest."""
     wanted = dict.fromkeys((*snapshot.view.processes, *snapshot.fragments))
     missing = [process for process in wanted if not _has_state(snapshot, process)]
     if missing:
@@ -36,7 +36,7 @@ def to_manifest(snapshot: Snapshot, parent: str | None, write: WriteBlob) -> Man
 
 
 def to_snapshot(snapshot_id: str, manifest: Manifest, read: ReadBlob) -> Snapshot:
-    """Return the snapshot that `manifest` describes, its bytes taken from `read`."""
+    """Return the snapshot that `manifest` describes, with its data from `read`."""
     identity = SnapshotId.parse(snapshot_id)
     return Snapshot(
         id=identity,
@@ -54,13 +54,13 @@ def to_snapshot(snapshot_id: str, manifest: Manifest, read: ReadBlob) -> Snapsho
 
 
 def blobs_of(manifest: Manifest) -> Iterator[BlobRef]:
-    """Every blob that the snapshot needs."""
+    """Yield every blob that the snapshot needs."""
     for record in manifest.processes.values():
         yield from blobs_of_process(record)
 
 
 def blobs_of_process(record: ProcessRecord) -> Iterator[BlobRef]:
-    """Every blob that the part of one process needs."""
+    """Yield every blob that the record of one process needs."""
     yield record.state
     yield from record.deltas
     if record.frames is not None:
@@ -68,7 +68,7 @@ def blobs_of_process(record: ProcessRecord) -> Iterator[BlobRef]:
 
 
 def frontier_records(frontiers: Mapping[str, Frontier]) -> dict[str, FrontierRecord]:
-    """Return frontiers as a manifest has them."""
+    """Return frontiers in the form used in a manifest."""
     return {channel: FrontierRecord(end.count, end.hash.hex()) for channel, end in frontiers.items()}
 
 
@@ -117,12 +117,12 @@ def _to_fragment(snapshot: SnapshotId, process: str, view: int, record: ProcessR
 
 
 def to_state(record: ProcessRecord, read: ReadBlob) -> LocalState:
-    """Return the state of one process, its bytes taken from `read`."""
+    """Return the state of one process, with its data from `read`."""
     data = read(record.state)
     return LocalState(
         position=record.position,
         encoding=record.encoding,
-        # A keyed state may be larger than memory likes: it is read from where it is mapped.
+        # A keyed state may be too large for memory: it is read from the mapped file.
         data=cast(bytes, data) if record.encoding == KEYED else bytes(data),
         timers=record.timers,
         random=record.random,

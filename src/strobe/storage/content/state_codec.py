@@ -1,4 +1,4 @@
-"""Captured states and recorded messages, encoded for a snapshot and decoded from one."""
+"""Encodes captured states for a snapshot; decodes states and messages from one."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encoding_of(captured: Any) -> str:
-    """Return how what `capture` returned is encoded."""
+    """Return the encoding for a value returned by `capture`."""
     if isinstance(captured, KeyedState):
         return KEYED
     return OPAQUE if isinstance(captured, (bytes, bytearray, memoryview)) else MSGPACK
 
 
 def require_state(process: str, captured: Any) -> None:
-    """Raise UsageError where `capture` returned nothing: a snapshot of it would verify, and give nothing back."""
+    """Raise UsageError if `capture` returned None: such a snapshot would verify but restore nothing."""
     if captured is None:
         raise UsageError(
             f"capture() of process {process} returned None; return its state: a msgspec struct, a KeyedState or bytes"
@@ -34,7 +34,7 @@ def require_state(process: str, captured: Any) -> None:
 
 
 def encode_captured(process: str, captured: Any) -> tuple[str, bytes]:
-    """Return the encoding and the bytes of what `capture` returned; a keyed state becomes a base segment, in one go."""
+    """Return the encoding and bytes of a value returned by `capture`. A keyed state becomes one base segment."""
     require_state(process, captured)
     if isinstance(captured, KeyedState):
         return KEYED, captured.encode()
@@ -47,9 +47,9 @@ def encode_captured(process: str, captured: Any) -> tuple[str, bytes]:
 
 
 def decode_captured(example: Any, state: LocalState) -> Any:
-    """Return a captured state as `capture` gave it; `example` is what it gives now, and says of which type.
+    """Return a captured state as `capture` returned it. `example` is its current result and determines the type.
 
-    Raise ValueError if it is not of that type. A field that the type does not know is no part of it (E9).
+    Raise ValueError if the state is not of that type, for example because of an unknown field (E9).
     """
     if state.encoding == KEYED:
         value_type = example.value_type if isinstance(example, KeyedState) else Any
@@ -60,17 +60,17 @@ def decode_captured(example: Any, state: LocalState) -> Any:
 
 
 def encode_state(name: str, process: Process) -> tuple[str, bytes]:
-    """Return the encoding and the bytes of a process's state as it is now."""
+    """Return the encoding and bytes of the current state of a process."""
     return encode_captured(name, process.capture())
 
 
 def decode_state(process: Process, state: LocalState) -> Any:
-    """Return what `process` once captured, for its `restore`."""
+    """Return the state that `process` once captured, for its `restore`."""
     return decode_captured(process.capture(), state)
 
 
 def is_captured(name: str, process: Process, state: LocalState) -> bool:
-    """Tell whether what `process` captures now is `state`; how the segments of a keyed one came about is no matter."""
+    """Return whether `process` now captures `state`. Keyed states are compared by entries, not by segments."""
     encoding, data = encode_state(name, process)
     if encoding == state.encoding == KEYED:
         return dict(keyed_items(state)) == dict(keyed_items(LocalState(state.position, KEYED, data)))
@@ -78,7 +78,7 @@ def is_captured(name: str, process: Process, state: LocalState) -> bool:
 
 
 def decode_snapshot(system: System, snapshot: Snapshot) -> tuple[dict[str, Any], list[Any]]:
-    """Return the states that `snapshot` has, by process, and the messages that were in flight."""
+    """Return the states in `snapshot` by process, and the messages in flight."""
     states = {
         name: decode_state(system.processes[name], fragment.state)
         for name, fragment in snapshot.fragments.items()

@@ -1,4 +1,4 @@
-"""What is shown of a complete snapshot in a list, worked out of its manifest (E1)."""
+"""The summary of a complete snapshot for lists, computed from its manifest (E1)."""
 
 from collections.abc import Iterable
 
@@ -26,12 +26,12 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
 
 
 def total(numbers: Iterable[int]) -> int:
-    """Return the sum, or what is nearest to it of what a checkpoint can have: a manifest may say anything."""
+    """Return the sum, clamped to the range that a checkpoint can store: numbers in a manifest are not trusted."""
     return min(max(sum(numbers), 0), COUNT_MAX)
 
 
 def summarize(manifest: Manifest) -> Summary:
-    """Return what is shown of the snapshot with this manifest."""
+    """Return the summary of the snapshot with this manifest."""
     records = manifest.processes.values()
     sections = [section for record in records for section in record.in_flight.values()]
     return Summary(

@@ -1,1 +1,1 @@
-"""One entry of the log as a file, what the entries add up to (`LogState`), fences, and entries that are missing."""
+"""Log entries: the file of one entry, the state that entries add up to (`LogState`), fences, and gaps."""

@@ -1,8 +1,8 @@
-"""Commits decoded one after the other, sharing what they have in common: for whoever reads many of them.
+"""Decodes many commits of a log quickly by sharing their common parts.
 
-Most of a manifest is said again by the next one, byte for byte: the view, and where nothing was in flight, that nothing
-was. What was decoded once from some bytes is given again for the same bytes, as the same object; so whoever derives
-something from it can remember that by the object (`OncePerObject`).
+Most of a manifest repeats the previous one byte for byte: the view, and empty channels. For bytes that were decoded
+before, the decoder returns the same object again. Callers can therefore cache derived values by object
+(`OncePerObject`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +57,7 @@ _VIEW, _PROCESSES = (Manifest.__struct_fields__.index(name) for name in ("view",
 
 
 class EncodedEnds(Mapping[str, FrontierRecord]):
-    """The frontiers of a process as they are written in `raw`; decoded, and found right or wrong, when looked at."""
+    """The frontiers of a process, encoded in `raw`. They are decoded and validated on first access."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
@@ -77,9 +77,9 @@ class EncodedEnds(Mapping[str, FrontierRecord]):
 
 
 class CommitDecoder:
-    """Decodes commits of one store. It is for one thread, and what it returns is not to be changed.
+    """Decodes commits of one store. Use it in one thread, and do not modify its results.
 
-    With `encoded_ends`, what processes `sent` and `received` are EncodedEnds: for who can do without decoding them.
+    With `encoded_ends`, `sent` and `received` are `EncodedEnds`, for callers that rarely need them decoded.
     """
 
     def __init__(self, *, encoded_ends: bool = False) -> None:
@@ -90,7 +90,7 @@ class CommitDecoder:
         self._sections = _Shared(msgspec.json.Decoder(dict[str, Section]).decode)
 
     def decode(self, raw: bytes, url: str, position: int) -> Commit:
-        """Return the commit in `raw`, entry `position` of the log, verified by itself; raise StoreError without one."""
+        """Return the commit in `raw`, entry `position` of the log, verified on its own; raise StoreError if invalid."""
         document, _ = decode_document(self._decode, raw, url, position, None)
         commit: Commit = document.entry
         return commit
@@ -119,7 +119,7 @@ class _Decoded(msgspec.Struct, frozen=True):
 
 
 class _Shared(Generic[Made]):
-    """What was made of some bytes, for the next who has the same bytes."""
+    """Caches decoded objects by their bytes."""
 
     def __init__(self, make: Callable[[bytes], Made]) -> None:
         self._make = make
@@ -127,7 +127,7 @@ class _Shared(Generic[Made]):
         self._last: dict[str, tuple[bytes, Made]] = {}
 
     def get(self, whose: str, raw: msgspec.Raw) -> Made:
-        """Return what is made of `raw`. What is the same as the last time for `whose` is found by comparing alone."""
+        """Return the object for `raw`. If `raw` equals the last bytes for `whose`, no hash lookup is needed."""
         data = bytes(raw)
         last = self._last.get(whose)
         if last is not None and last[0] == data:
@@ -143,7 +143,7 @@ class _Shared(Generic[Made]):
 
 
 class OncePerObject(Generic[Thing, Made]):
-    """Remembers what was made of an object, by the object itself and not by what it equals: comparing costs more."""
+    """Caches a derived value by object identity, because comparing objects costs more."""
 
     def __init__(self, make: Callable[[Thing], Made], kept_max: int = _KEPT_MAX) -> None:
         self._make = make
@@ -155,6 +155,6 @@ class OncePerObject(Generic[Thing, Made]):
         if found is None:
             if len(self._made) >= self._kept_max:
                 self._made.clear()
-            # The object is kept as well: another one could get its number otherwise.
+            # Keep the object as well: otherwise a new object could get the same id.
             found = self._made[id(thing)] = thing, self._make(thing)
         return found[1]

@@ -1,7 +1,7 @@
-"""Ids of snapshots that are over, each with the reason: in memory that hardly grows, however many there are.
+"""The ids of ended snapshots with their reasons, in memory that hardly grows with their number.
 
-A log that is kept for months has millions of them, most of the same kind: retention removes one after the other. Ids
-are counted, so those that follow each other and ended for the same reason are kept as one run.
+A log kept for months has millions of them, and most have the same reason: removal by retention. Ids are numbered, so
+consecutive ids with the same reason are stored as one run.
 """
 
 from bisect import bisect_right
@@ -22,14 +22,14 @@ class IdRange(msgspec.Struct, frozen=True):
 
 
 class EndedIds(Mapping[str, str]):
-    """From printed ids to reasons. It is only ever added to."""
+    """Maps printed ids to reasons. Ids are only ever added."""
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, str], list[IdRange]] = {}
         self._count = 0
 
     def add(self, snapshot: str, reason: str) -> None:
-        """Take in one more, which is not there yet."""
+        """Add an id that is not contained yet."""
         identity = SnapshotId.parse(snapshot)
         runs = self._runs.setdefault((identity.epoch, identity.initiator), [])
         at = bisect_right(runs, identity.counter, key=_first)
@@ -49,7 +49,7 @@ class EndedIds(Mapping[str, str]):
                 yield epoch, initiator, run
 
     def add_run(self, epoch: int, initiator: str, run: IdRange) -> None:
-        """Take in a run of `runs`, in the same order."""
+        """Add a run from `runs`, in the same order."""
         self._runs.setdefault((epoch, initiator), []).append(run)
         self._count += run.last - run.first + 1
 

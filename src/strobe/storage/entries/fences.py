@@ -1,8 +1,8 @@
-"""Entries that nobody can read, and that somebody has decided to do without (`strobe store repair`).
+"""Fences: mark unreadable log entries as skipped (`strobe store repair`).
 
-A log is append-only, so an entry that is damaged, missing or refused stays what it is. A `fence` that is appended later
-says that the entry has no effect. Only then do readers go on past it. A valid entry can never be fenced off: what a log
-has said once, it says for ever.
+A log is append-only, so an entry that is damaged, missing or refused cannot be replaced. A `fence` appended later
+declares that the entry has no effect. Only then do readers continue past it. A valid entry can never be fenced off,
+because its effect is permanent.
 """
 
 from typing import TypeVar
@@ -22,19 +22,19 @@ Error = TypeVar("Error", bound=StoreError)
 
 
 def found_bytes(raw: bytes | None) -> str:
-    """Return what a fence says of the bytes that were found."""
+    """Return the value that a fence records for the bytes found: their hash, or empty for a missing file."""
     return "" if raw is None else blake3(raw).hexdigest()
 
 
 def with_way_out(error: Error) -> Error:
-    """Return `error` with what to do about an entry that cannot be read."""
+    """Return `error` with a hint on how to repair an unreadable entry."""
     if WAY_OUT not in error.problem:
         error.problem = f"{error.problem}; {WAY_OUT}"
     return error
 
 
 class Fences:
-    """The fences of a log, looked for only when an entry is no good."""
+    """The fences of a log, searched only when an entry is unreadable."""
 
     def __init__(self, backend: StorageBackend) -> None:
         self._backend = backend
@@ -42,14 +42,14 @@ class Fences:
         self._searched = 0
 
     def covers(self, position: int, raw: bytes | None) -> bool:
-        """Tell whether the bytes found at `position` were fenced off by a later entry."""
+        """Return whether a later entry fences off the bytes found at `position`."""
         wanted = position, found_bytes(raw)
         if wanted not in self._known:
             self._search(position + 1)
         return wanted in self._known
 
     def uncovered(self, gap: Gap) -> list[Gap]:
-        """Return what of a run of missing entries nobody has fenced off, as runs; of a long one, all of it."""
+        """Return the parts of a gap that are not fenced off; a long gap is returned whole."""
         if gap.is_long:
             return [gap]
         self._search(gap.end)
@@ -62,9 +62,9 @@ class Fences:
         return runs
 
     def _search(self, start: int) -> None:
-        """Look at every entry from `start` on; each by itself, for there may be others that are no good."""
+        """Read every entry from `start` on. Each is decoded on its own, because others may be unreadable too."""
         if start <= self._searched and self._backend.size(entry_name(self._searched)) is None:
-            return  # a fence comes at the end of the log, and that has no more entries than before
+            return  # fences are appended at the end, and the log has not grown
         self._searched = max(start, self._searched)
         for position in near(positions(self._backend), self._searched):
             fence = _fence_at(self._backend, position)

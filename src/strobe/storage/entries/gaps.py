@@ -1,9 +1,8 @@
-"""Entries that are missing in the middle of a log, run by run.
+"""Gaps: runs of missing entries in the middle of a log.
 
-A file may lie at any of 10^20 positions, so no reader tries one position after the other: a run of missing entries is
-found by the names that are there. A short run is a loss: each of its entries can be fenced off. Beyond a long run (more
-than `GAP_MAX` entries) nothing is part of the log: no reader reads there, and no writer continues the log until those
-files are gone.
+There are 10^20 possible positions, so readers do not try them one by one: they find gaps from the names of the files. A
+short gap is a loss, and each of its entries can be fenced off. Files beyond a long gap (more than `GAP_MAX` entries)
+are not part of the log: no reader reads them, and no writer continues the log until they are gone.
 """
 
 from bisect import bisect_left
@@ -25,12 +24,12 @@ class Gap(msgspec.Struct, frozen=True):
 
     @property
     def is_long(self) -> bool:
-        """Whether what lies beyond is no part of the log."""
+        """Whether the files beyond the gap are outside the log."""
         return self.end - self.first > GAP_MAX
 
     @property
     def missing(self) -> str:
-        """Which entries are missing, as one phrase that follows the name of the first."""
+        """The missing entries, as a phrase that follows the name of the first one."""
         if self.end == self.first + 1:
             return "is missing"
         return f"entries {self.first:,} to {self.end - 1:,} are missing"
@@ -48,17 +47,17 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 def positions(backend: StorageBackend) -> list[int]:
-    """Return the positions of the entries that are there, in order, by the names alone."""
+    """Return the positions of the existing entries, in order, from the file names."""
     return [found for name in backend.names(LOG) if (found := entry_position(name)) is not None]
 
 
 def gap_at(backend: StorageBackend, position: int) -> Gap | None:
-    """Return the run of missing entries that begins at `position`; None: that is there, or the log ends before it.
+    """Return the gap that begins at `position`, or None if that entry exists or the log ends before it.
 
-    Entries may be created while names are listed. So a gap is one whose first entry is still missing afterwards.
+    Entries may be created during the listing. So it is only a gap if its first entry is still missing afterwards.
     """
     names = backend.names(LOG)
-    # They have 20 digits, so they are in the order of their positions: only those from there on are looked at.
+    # Names have 20 digits, so they sort by position. Only names from `position` on are parsed.
     later = (entry_position(name) for name in names[bisect_left(names, f"{position:020d}") :])
     following = next((found for found in later if found is not None), None)
     if following in (None, position) or backend.size(entry_name(position)) is not None:
@@ -68,7 +67,7 @@ def gap_at(backend: StorageBackend, position: int) -> Gap | None:
 
 
 def near(listed: list[int], start: int) -> list[int]:
-    """Return the positions from `start` on, up to the first long gap: those of entries that are part of the log."""
+    """Return the positions from `start` up to the first long gap: the entries that are part of the log."""
     found: list[int] = []
     before = start - 1
     for position in listed[bisect_left(listed, start) :]:

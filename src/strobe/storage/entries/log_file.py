@@ -1,7 +1,7 @@
-"""One file of the log: an entry, its position and term, and the checksum of the entry before it (S1, S2).
+"""The file of one log entry: the entry, its position and term, and the checksum of the previous file (S1, S2).
 
-Every file names its predecessor by checksum, so a missing, swapped or replaced entry is found by whoever reads past it.
-Entry 0 names the header of the store: the entries of one store do not fit into another.
+Each file contains the checksum of its predecessor, so readers detect a missing, swapped or replaced entry. Entry 0
+refers to the header of the store, so entries of one store do not fit into another.
 """
 
 import re
@@ -38,8 +38,8 @@ _COMMIT = re.compile(
     rb'(?:"term":(\d{1,18}),)?"entry":\{"type":"commit","snapshot":"([^"\\]+)","manifest":\{'
     rb'"protocol":"[^"\\]*","initiators":\[[^\]\\]*\],"view":\{"number":(\d{1,9}),'
 )
-# With the comma before it, this is in no string: a quotation mark within one has a backslash before it. The view, which
-# lies between, has no member of this name.
+# With the leading comma, this cannot match inside a string, because quotation marks in strings are escaped. The view,
+# which comes before it, has no member of this name.
 _EPOCH = re.compile(rb',"epoch":(\d{1,18}),')
 
 
@@ -96,18 +96,18 @@ def entry_name(position: int) -> str:
 
 
 def entry_position(name: str) -> int | None:
-    """Return the position of the entry in the file `name` of the log's directory, or None where it is no entry."""
+    """Return the position of the entry in the file `name` of the log directory, or None if it is not an entry."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def encode_entry(entry: Entry, position: int, previous: str, term: int = 0) -> tuple[bytes, str]:
-    """Return the bytes of the file, and its checksum; raise UsageError where the entry could not be read back."""
+    """Return the bytes of the file and its checksum; raise UsageError if the entry could not be read back."""
     _check_values(entry)
     document = _Document(blake3=UNSEALED, position=position, previous=previous, term=term, entry=entry)
     try:
         raw, checksum = seal(msgspec.json.encode(document) + b"\n")
-        # One entry that nobody can read would make the whole log unreadable for good. JSON has no infinite number.
+        # One unreadable entry would make the whole log unreadable for good. JSON has no infinite numbers, for example.
         if _decoder.decode(raw).entry == entry:
             return raw, checksum
     except (ValueError, TypeError) as error:
@@ -116,22 +116,22 @@ def encode_entry(entry: Entry, position: int, previous: str, term: int = 0) -> t
 
 
 def decode_entry(raw: bytes, url: str, position: int, previous: str | None) -> DecodedEntry:
-    """Return the entry; `previous` None leaves the chain unchecked."""
+    """Return the entry; with `previous` None, the checksum chain is not checked."""
     document, checksum = decode_document(_decoder.decode, raw, url, position, previous)
     return DecodedEntry(document.entry, checksum, document.term)
 
 
 def decode_outline(raw: bytes, url: str, position: int, previous: str | None) -> DecodedEntry:
-    """Do as `decode_entry` does, but leave out of a commit all that the log does not decide by: most of its bytes."""
+    """Like `decode_entry`, but decode only the parts of a commit that `LogState` needs, and skip most of its bytes."""
     document, checksum = decode_document(_find_outline, raw, url, position, previous)
     entry = document.entry
     return DecodedEntry(entry.commit() if isinstance(entry, _CommitOutline) else entry, checksum, document.term)
 
 
 def _find_outline(raw: bytes) -> _DocumentOutline:
-    """Return the outline of an entry; of a commit as we write it, without going through what follows its epoch.
+    """Return the outline of an entry. For a commit in our own encoding, skip everything after its epoch.
 
-    Every byte is under the checksum that holds, so whoever wrote the beginning wrote the rest as well.
+    The checksum covers every byte and was verified, so the rest comes from the same writer as the beginning.
     """
     begin = _COMMIT.match(raw)
     epoch = _EPOCH.search(raw, begin.end()) if begin else None
@@ -143,7 +143,7 @@ def _find_outline(raw: bytes) -> _DocumentOutline:
         position=int(position),
         previous=previous.decode(),
         term=int(term or 0),
-        # When it was committed is at the end, and decides nothing.
+        # The commit time is at the end of the entry. The outline does not need it.
         entry=_CommitOutline(snapshot.decode(), _ManifestOutline(int(epoch[1]), _ViewOutline(int(view))), 0),
     )
 
@@ -151,7 +151,7 @@ def _find_outline(raw: bytes) -> _DocumentOutline:
 def decode_document(
     decode: Callable[[bytes], Any], raw: bytes, url: str, position: int, previous: str | None
 ) -> tuple[Any, str]:
-    """Return the document that `decode` makes of `raw`, and its checksum, after all that is checked of an entry."""
+    """Return the document that `decode` makes of `raw`, and its checksum, after all checks of an entry."""
     place = entry_name(position)
     checksum = check_seal(raw, url, place)
     try:
@@ -170,7 +170,7 @@ def decode_document(
 
 
 def _check_values(entry: Entry | _CommitOutline) -> None:
-    """Check what the types of an entry leave open: the ids of snapshots, and whether views hold together."""
+    """Check constraints that the types do not express: valid snapshot ids and consistent views."""
     ids: tuple[str | None, ...] = ()
     match entry:
         case Begin():

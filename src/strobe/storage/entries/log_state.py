@@ -1,16 +1,16 @@
-"""What the log says: the fold of its entries, in order, into what exists now (S1).
+"""`LogState`: the current state of the store, computed by applying the log entries in order (S1).
 
 - The first outcome of a snapshot wins: a commit or an abort counts only while the snapshot is open, that is, begun and
   without an outcome. So a commit without a begin, a second outcome and a second begin have no effect.
-- A new epoch aborts whatever is open of an older one, and what an older epoch begins after that is aborted at once: a
-  stale coordinator cannot commit. Epochs, views and terms only ever go up.
-- An entry of an older term than the log is in has no effect (terms.py).
+- A new epoch aborts all open snapshots of older epochs. A later begin from an older epoch is aborted at once, so a
+  stale coordinator cannot commit. Epochs, views and terms only increase.
+- An entry of an older term than the log's current term has no effect (terms.py).
 - A parent counts only if it is complete when the begin is logged. From then on its blobs are kept until the child has
   an outcome, even if the parent is removed (S2).
 - A pinned snapshot is not removed.
 
-Of what is over it keeps ids and reasons, and of what is complete a few words: manifests are most of a log, and whoever
-follows one for months gives a bound to how many are kept; the others are read again when they are asked for.
+For ended snapshots it keeps ids and reasons, and for complete ones a short record. Manifests are most of a log, so
+long-running readers limit how many are kept in memory; the others are read again when needed.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -44,11 +44,11 @@ from strobe.storage.content.summaries import Summary, summarize
 from strobe.storage.entries.ended_ids import EndedIds
 
 ReadManifest = Callable[[int], Manifest]
-"""Returns the manifest of the commit at a position of the log."""
+"""Returns the manifest of the commit at a log position."""
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A snapshot that has begun, at `position`. `parent` is the one whose blobs it may reuse."""
+    """A snapshot begun at `position`. It may reuse the blobs of `parent`."""
 
     position: int
     begin: Begin
@@ -56,7 +56,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Manifests:
-    """The manifests of the newest commits, `kept_max` of them, or of all; `read` is asked for the others."""
+    """Keeps the manifests of the newest `kept_max` commits, or of all; the others are read with `read`."""
 
     def __init__(self, read: ReadManifest | None = None, kept_max: int | None = None) -> None:
         self._read = read
@@ -85,7 +85,7 @@ class Manifests:
 
 
 class StoredRows(Protocol):
-    """What a checkpoint keeps of each of its commits (commit_segments.py)."""
+    """The data that a checkpoint stores for each commit (commit_segments.py)."""
 
     def blobs(self, position: int) -> str: ...
     def summary(self, position: int) -> Summary: ...
@@ -93,9 +93,9 @@ class StoredRows(Protocol):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """A complete snapshot. `position` is that of its commit, and the offset for those who follow the log.
+    """A complete snapshot. `position` is the log position of its commit, and the offset for readers of the log.
 
-    `rows` are those of the checkpoint that it is known from; None: its entry was read.
+    `rows` are the stored rows of the checkpoint that it was loaded from; None if its entry was read.
     """
 
     position: int
@@ -107,54 +107,54 @@ class Committed(msgspec.Struct, frozen=True):
 
     @property
     def manifest(self) -> Manifest:
-        """All that its commit says. StoreError: it is not kept, and cannot be read now."""
+        """The manifest in its commit. Raises StoreError if it is not in memory and cannot be read now."""
         return self.manifests.get(self.position)
 
     @property
     def blobs(self) -> str:
-        """The places of its blobs (`blob_key`), one in a line: what a collector must know of every one."""
+        """The keys of its blobs (`blob_key`), one per line, for garbage collection."""
         return self.read_blobs if self.rows is None else self.rows.blobs(self.position)
 
     @property
     def summary(self) -> Summary:
-        """What is shown of it in a list."""
+        """Its summary for lists."""
         return summarize(self.manifest) if self.rows is None else self.rows.summary(self.position)
 
 
 def blob_key(begin: int, digest: str) -> str:
-    """Return what tells a blob from all others of a store."""
+    """Return the key that identifies a blob within a store."""
     return f"{begin}/{digest}"
 
 
 def blob_keys(manifest: Manifest) -> str:
-    """Return the keys of the blobs that a snapshot needs, one in a line."""
+    """Return the keys of the blobs that a snapshot needs, one per line."""
     return "\n".join(blob_key(ref.begin, ref.blake3) for ref in blobs_of(manifest))
 
 
 class LogState:
     """The state after entries 0 .. `next_position` - 1.
 
-    With `manifests_kept`, only so many of the newest manifests are kept, and `read_manifest` is asked for the others.
+    With `manifests_kept`, only that number of newest manifests is kept; the others are read with `read_manifest`.
     """
 
     def __init__(self, read_manifest: ReadManifest | None = None, manifests_kept: int | None = None) -> None:
         self.next_position = 0
         self.term: Term | None = None
-        """The start of the coordinator that leads."""
+        """The term of the current leading coordinator."""
         self.epoch = 0
         self.view: View | None = None
         self.open: dict[str, Opened] = {}
         self.committed: dict[str, Committed] = {}
-        """Complete and not removed, in the order of their commits."""
+        """The complete snapshots that were not removed, in commit order."""
         self.aborted = EndedIds()
         self.removed = EndedIds()
         self.pinned: set[str] = set()
         self.restored: str | None = None
-        """What the current epoch started from, as long as it has no complete snapshot of its own to go back to."""
+        """The snapshot that the current epoch started from, until the epoch has a complete snapshot of its own."""
         self.starts: dict[int, EpochStart] = {}
         """The epochs that took effect, without their views."""
         self.removed_parents: dict[str, Committed] = {}
-        """Those of what is open that were removed meanwhile."""
+        """Removed snapshots that are parents of open ones."""
         self.manifests = Manifests(read_manifest, manifests_kept)
         self._last_blobs = ""
 
@@ -163,7 +163,7 @@ class LogState:
         return next(reversed(self.committed), None)
 
     def apply(self, position: int, entry: ReadEntry) -> None:
-        """Take in the entry at `position`, which is the next one."""
+        """Apply the entry at `position`, which must be the next one."""
         assert position == self.next_position, f"entry {position} was applied after {self.next_position - 1}"
         self.next_position += 1
         match entry:
@@ -186,12 +186,12 @@ class LogState:
                 if self.term is None or entry.term > self.term.term:
                     self.term = entry
             case Release() | Fence() | Void():
-                pass  # of no concern to snapshots
+                pass  # these do not affect snapshots
             case _:
                 assert_never(entry)
 
     def foresee(self, entries: Iterable[Entry]) -> "LogState":
-        """Return what the log would say with `entries` added, but ending where it ends; this one stays as it is."""
+        """Return the state with `entries` added, but with the same `next_position`. This state is not changed."""
         future = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, dict | set | EndedIds | Manifests):
@@ -202,7 +202,7 @@ class LogState:
         return future
 
     def opened(self, snapshot: str) -> Opened:
-        """Return the open snapshot of this id; raise SnapshotError where nothing can be stored for it (any more)."""
+        """Return the open snapshot with this id; raise SnapshotError if no data can be stored for it."""
         if snapshot in self.open:
             return self.open[snapshot]
         if snapshot in self.committed:
@@ -214,27 +214,27 @@ class LogState:
         raise SnapshotNotFound(snapshot, "has not begun; append a Begin entry to the log first")
 
     def parent_of(self, opened: Opened) -> Manifest | None:
-        """Return the manifest whose blobs an open snapshot may reuse, also if that snapshot was removed meanwhile."""
+        """Return the manifest whose blobs an open snapshot may reuse, even if that parent was removed since."""
         if opened.parent is None:
             return None
         return (self.committed.get(opened.parent) or self.removed_parents[opened.parent]).manifest
 
     def roots(self) -> Iterator[Manifest]:
-        """Every manifest whose blobs must be kept: of what is complete, and of the parents of what is open."""
+        """Yield every manifest whose blobs must be kept: of complete snapshots and of parents of open snapshots."""
         for complete in self.rooted():
             yield complete.manifest
 
     def kept_blobs(self) -> Iterator[str]:
-        """The keys of the blobs of all `roots`; no manifest is read for them."""
+        """Yield the blob keys of all `roots`, without reading a manifest."""
         for blobs in {complete.blobs for complete in self.rooted()}:
             yield from blobs.splitlines()
 
     def needed_commits(self) -> Iterator[int]:
-        """The positions of the commits whose entries must be kept: those of all `roots`."""
+        """Return the positions of the commits whose entries must be kept: those of all `roots`."""
         return (complete.position for complete in self.rooted())
 
     def rooted(self) -> Iterator[Committed]:
-        """The snapshots of all `roots`."""
+        """Return the snapshots of all `roots`."""
         return chain(self.committed.values(), self.removed_parents.values())
 
     def _begin(self, position: int, entry: Begin) -> None:
@@ -257,7 +257,7 @@ class LogState:
         manifest = entry.manifest
         self.manifests.add(position, manifest)
         blobs = blob_keys(manifest)
-        # A quiet system's snapshots have the same blobs, one after the other.
+        # Consecutive snapshots of an idle system have the same blobs.
         self._last_blobs = self._last_blobs if blobs == self._last_blobs else blobs
         return Committed(position, manifest.started_us, entry.at_us, self.manifests, self._last_blobs)
 

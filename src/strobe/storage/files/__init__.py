@@ -1,5 +1,5 @@
-"""Where the files of a store lie: a directory or an object store, behind one interface, `StorageBackend`.
+"""The files of a store, in a directory or an object store, behind one interface, `StorageBackend`.
 
-Files are created whole or not at all, by one of several creators. `layout` has their names, `header` says which store
-it is, `checksummed_json` is the form of every small file, `urls` says what a path or URL stands for.
+A file is created whole or not at all, and by exactly one of several creators. `layout` has the names of the files,
+`header` identifies the store, `checksummed_json` is the format of every small file, `urls` parses paths and URLs.
 """

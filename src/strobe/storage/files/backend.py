@@ -1,7 +1,7 @@
-"""Where a store lies: files with names, each created whole or not at all, and of several creators by one only (S1).
+"""`StorageBackend`: named files, each created whole or not at all, and by exactly one of several creators (S1).
 
-Log, blobs, header, collection and verification know a store by this alone; `disk.py` is a directory, `object_store.py`
-a prefix in an object store. Names are relative to the store, with slashes.
+The other parts of the storage package use a store only through this interface. `disk.py` implements it for a directory,
+`object_store.py` for a prefix in an object store. Names are relative to the store, with slashes.
 """
 
 from abc import ABC, abstractmethod
@@ -13,17 +13,17 @@ from typing import Self
 from strobe.storage.files.commit_steps import CommitStep, FileSteps, OnStep
 
 MAPPED_BYTES_MIN = 1 << 20
-"""From this size on, a file is mapped instead of read."""
+"""Files of at least this size are memory-mapped instead of read."""
 
 DOCUMENT_BYTES_MAX = 256 << 20
-"""The longest entry of a log."""
+"""Maximum length of a log entry."""
 
 Piece = bytes | memoryview
-"""Some consecutive bytes of a file."""
+"""Consecutive bytes of a file."""
 
 
 class Unfinished(ABC):
-    """A file that one writer works on, and that nobody else sees or removes meanwhile. It must be closed."""
+    """A file that one writer is still writing. Others neither see nor remove it. It must be closed."""
 
     name: str
 
@@ -32,22 +32,22 @@ class Unfinished(ABC):
 
     @abstractmethod
     def finish(self, name: str, steps: FileSteps | None = None) -> bool:
-        """Give a file whose bytes are all written its name, or return False where that is taken.
+        """Give the complete file its name, or return False if the name is taken.
 
-        `name` must say what the bytes are: where several give the same, it may be anyone's file that has it then.
+        The name must identify the bytes: if several writers use the same name, any of their files may end up under it.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Leave nothing behind but what was finished."""
+        """Discard the file unless it was finished."""
 
 
 class StorageBackend(ABC):
     """The files of one store.
 
-    Once a store was opened here, `guard` raises StoreMissing while that store is not here: its directory was moved away
-    or is not mounted, and perhaps another one lies in its place. It is called before anything is written or removed,
-    and before a file is taken to be absent. A check counts for `guarded_s`: it may cost a request over the network.
+    After a store was opened here, `guard` raises StoreMissing while that store is not here: its directory was moved or
+    is not mounted, and another store may be in its place. It is called before every write or removal, and before a file
+    is reported as absent. A check is valid for `guarded_s`, because it may cost a network request.
     """
 
     guarded_s = 0.0
@@ -58,7 +58,7 @@ class StorageBackend(ABC):
         self.guard: Callable[[], None] = _no_guard
 
     def unguarded(self) -> Self:
-        """Return the same place for a look at what is there now."""
+        """Return the same backend without the guard, to see what is there now."""
         twin = copy(self)
         twin.guard = _no_guard
         return twin
@@ -73,86 +73,86 @@ class StorageBackend(ABC):
 
     @abstractmethod
     def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
-        """Create the file `name`, or return False where there is one. Its directory is left to be synced.
+        """Create the file `name`, or return False if it exists. The caller syncs the directory.
 
         Of any number of creators, in any number of processes, exactly one gets True.
         """
 
     @abstractmethod
     def open_unfinished(self) -> Unfinished:
-        """Return a new file, to be written as its bytes come, and then named by them."""
+        """Return a new file, to be written piece by piece and then named after its bytes."""
 
     @abstractmethod
     def read(self, name: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes | None:
-        """Return the bytes of the file `name`, or None where there is none.
+        """Return the bytes of the file `name`, or None if it does not exist.
 
-        A file may be longer than it should be: of more than `bytes_max` bytes, only one more than these is read.
+        If the file is longer than `bytes_max`, only `bytes_max` + 1 bytes are read.
         """
 
     @abstractmethod
     def view(self, name: str, size: int) -> memoryview | None:
-        """Return the bytes of the large file `name`, of that size, or None where there is none.
+        """Return the bytes of the large file `name`, of that size, or None if it does not exist.
 
-        They cost memory only where they are touched.
+        Bytes use memory only when they are accessed.
         """
 
     @abstractmethod
     def size(self, name: str) -> int | None:
-        """Return how many bytes the file `name` has, or None where there is none."""
+        """Return the size of the file `name` in bytes, or None if it does not exist."""
 
     @abstractmethod
     def fingerprint(self, name: str) -> Hashable | None:
-        """Return what differs if the file `name` is another one now, or None where there is none; it is not read."""
+        """Return a value that changes if the file `name` is replaced, or None if it is missing. It is not read."""
 
     @abstractmethod
     def names(self, directory: str) -> list[str]:
-        """Return the names in `directory`, sorted; none where it does not exist."""
+        """Return the names in `directory`, sorted; an empty list if it does not exist."""
 
     @abstractmethod
     def sizes(self, directory: str) -> dict[str, int]:
-        """Return how many bytes each file in `directory` has, by its name there; none if it does not exist."""
+        """Return the size in bytes of each file in `directory`, by name; an empty dict if it does not exist."""
 
     @abstractmethod
     def is_directory(self, name: str) -> bool: ...
 
     def lacks_directory(self, name: str) -> bool:
-        """Tell whether the directory `name`, which every store here has, is missing."""
+        """Return whether the directory `name`, which every store on this backend has, is missing."""
         return False
 
     @abstractmethod
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; those that are gone already are no matter.
+        """Remove files. Files that do not exist are ignored.
 
-        One that cannot be removed is named by a StoreError, on a disk when all the others are gone.
+        A file that cannot be removed raises StoreError; on a disk, after all the others were removed.
         """
 
     @abstractmethod
     def remove_abandoned(self, name: str, dry_run: bool) -> int | None:
-        """Remove a file of tmp/ that no writer works on; return its size, or None where it is none, gone or in use."""
+        """Remove an abandoned file of tmp/; return its size, or None if it is not a file, is gone or is in use."""
 
     @abstractmethod
     def faults(self, name: str, action: str) -> AbstractContextManager[None]:
-        """Turn what is refused into a StoreError that names the file, and says what to do."""
+        """Turn an error of the backend into a StoreError with the name of the file and what to do."""
 
     def unusable(self, creating: bool) -> str | None:
-        """Return why no store can be here, and after a semicolon what to do; None where one may be."""
+        """Return why no store can be here and, after a semicolon, what to do; None if one can be here."""
         return None
 
     @abstractmethod
     def check_exclusive(self) -> None:
-        """Raise StoreError where creating a file that is there is not refused."""
+        """Raise StoreError if the backend lets a writer create a file that already exists."""
 
     @abstractmethod
     def make_directory(self, name: str) -> None:
-        """Make the directory `name`, durably, unless it is there."""
+        """Create the directory `name` durably, unless it exists."""
 
     @abstractmethod
     def remove_empty_directory(self, name: str) -> None:
-        """Remove the directory `name` if nothing is in it."""
+        """Remove the directory `name` if it is empty."""
 
     @abstractmethod
     def sync_directory(self, name: str) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in the directory `name` durable."""
 
 
 def _no_guard() -> None:

@@ -1,9 +1,9 @@
-"""Sealed documents: one line of JSON whose first member is the checksum of the whole file (S2).
+"""Checksummed files: one line of JSON whose first member is the checksum of the whole file (S2).
 
     {"blake3":"<64 hexadecimal digits>", ... }\\n
 
-The checksum is the BLAKE3 of all bytes of the file with those 64 digits replaced by zeros, so it covers every byte, and
-the file is still plain JSON. The header of the store and the entries of its log are such documents.
+The checksum is the BLAKE3 of all bytes of the file with those 64 digits replaced by zeros. It covers every byte, and
+the file is still plain JSON. The header of the store and the log entries have this form.
 """
 
 from blake3 import blake3
@@ -12,7 +12,7 @@ from strobe.errors import StoreCorrupt
 
 DIGITS = 64
 UNSEALED = "0" * DIGITS
-"""What the member `blake3` holds while the checksum is computed."""
+"""The value of the member `blake3` while the checksum is computed."""
 
 _START = b'{"blake3":"'
 _DIGITS_END = len(_START) + DIGITS
@@ -27,12 +27,12 @@ def seal(document: bytes) -> tuple[bytes, str]:
 
 
 def stated_checksum(raw: bytes) -> str:
-    """Return the checksum that the file says it has, whether or not it holds."""
+    """Return the checksum stored in the file, without checking it."""
     return raw[len(_START) : _DIGITS_END].decode("ascii", "replace")
 
 
 def check_seal(raw: bytes, url: str, place: str) -> str:
-    """Return the checksum of the file `place`; raise StoreCorrupt where it does not match its bytes."""
+    """Return the checksum of the file `place`; raise StoreCorrupt if it does not match the bytes."""
     if not raw:
         raise StoreCorrupt(url, place, "is empty; restore it from a copy of the store")
     if not raw.startswith(_START) or len(raw) <= _DIGITS_END:

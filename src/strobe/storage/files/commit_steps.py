@@ -1,4 +1,4 @@
-"""The steps by which something becomes durable, named so that tests and the simulator can crash between any two."""
+"""The steps of a durable write, named so that tests and the simulator can crash between any two."""
 
 import enum
 from collections.abc import Callable
@@ -6,25 +6,25 @@ from typing import NamedTuple
 
 
 class CommitStep(enum.IntEnum):
-    """What has just been done, in the order of a commit: every blob, their directories, then the entry (S1)."""
+    """The step just completed, in the order of a commit: every blob, then their directory, then the entry (S1)."""
 
     BLOB_OPENED = enum.auto()
-    """An empty file has been made in tmp/."""
+    """An empty file was created in tmp/."""
     BLOB_WRITTEN = enum.auto()
-    """Its bytes have been handed to the operating system."""
+    """Its bytes were written to the operating system."""
     BLOB_SYNCED = enum.auto()
-    """Its bytes are on the disk."""
+    """Its bytes are on disk."""
     BLOB_LINKED = enum.auto()
     """It has its name under blobs/."""
     BLOBS_DURABLE = enum.auto()
-    """The directory with the names of the snapshot's blobs is on the disk."""
+    """The directory of the snapshot's blobs is on disk."""
     ENTRY_OPENED = enum.auto()
     ENTRY_WRITTEN = enum.auto()
     ENTRY_SYNCED = enum.auto()
     ENTRY_LINKED = enum.auto()
-    """The entry is in the log: from here on it counts."""
+    """The entry is in the log and takes effect."""
     ENTRY_DURABLE = enum.auto()
-    """The directory of the log is on the disk: from here on it survives a power cut."""
+    """The directory of the log is on disk: the entry survives a power cut."""
     CHECKPOINT_OPENED = enum.auto()
     CHECKPOINT_WRITTEN = enum.auto()
     CHECKPOINT_SYNCED = enum.auto()
@@ -34,11 +34,11 @@ class CommitStep(enum.IntEnum):
 
 
 OnStep = Callable[[CommitStep, str], None]
-"""Called after each step, with the name of the file within the store; what it raises ends the operation there."""
+"""Called after each step with the name of the file within the store. If it raises, the operation ends there."""
 
 
 class FileSteps(NamedTuple):
-    """The steps in the making of one file."""
+    """The steps of writing one file."""
 
     opened: CommitStep
     written: CommitStep

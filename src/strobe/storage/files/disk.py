@@ -1,14 +1,14 @@
-"""Files that are created whole or not at all, by one writer only, and that survive a power cut (S1).
+"""The files of a store in a directory: created whole or not at all, by one writer only, and durable (S1).
 
-A file is written under a name of its own in tmp/, synced, and then linked to its final name, which fails where that
-name is taken: of any number of writers exactly one wins, and nobody ever sees half a file under a final name. Syncing
-the directory afterwards makes the name itself durable.
+A file is written under a unique name in tmp/, synced, and then linked to its final name. The link fails if that name is
+taken, so exactly one of several writers wins, and no reader ever sees half a file under a final name. Syncing the
+directory afterwards makes the name itself durable.
 
-A writer holds a lock on its file in tmp/ as long as it works on it. The kernel drops the lock with the process, so
-whoever gets it knows that the file was left behind.
+A writer holds a lock on its file in tmp/ while it works on it. The kernel releases the lock when the process ends, so a
+file whose lock is free was abandoned.
 
-Only regular files are opened, and no directory within the store may be a symbolic link: nothing that is read, written
-or removed lies outside. The store's own directory may be reached through one: that is a user's choice.
+Only regular files are opened, and no directory within the store may be a symbolic link: files outside the store are
+never read, written or removed. The path of the store itself may contain symbolic links, if the user wants that.
 """
 
 import errno
@@ -29,16 +29,16 @@ from strobe.storage.files.commit_steps import FileSteps, OnStep
 from strobe.storage.files.layout import DIRECTORIES, HEADER, MAKE_IT, UNFINISHED
 
 WRITTEN_BYTES = 32 << 20
-"""The disk is made to begin with a file that is written as its bytes come, whenever so many more are there."""
+"""After this number of new bytes in a streamed file, the disk is made to start writing them."""
 
 READ_BYTES = 16 << 20
-"""So much of a file is read at once."""
+"""Maximum number of bytes per read call."""
 
 
 Found = TypeVar("Found")
 
 _NOT_HERE = (FileNotFoundError, NotADirectoryError)
-"""How a file cannot be found while its store is away."""
+"""The errors for a file that is not found while its store is missing."""
 
 
 class Disk(StorageBackend):
@@ -49,7 +49,7 @@ class Disk(StorageBackend):
         self.root = root
 
     def path(self, name: str, *, directory: bool = False) -> str:
-        """Return where `name` is, after a look at each directory on the way; `directory`: it is one itself."""
+        """Return the path of `name`, after checking each directory on it; `directory`: `name` is a directory itself."""
         path, ahead, rest = self.url, "", name
         while rest:
             ahead, _, rest = rest.partition("/")
@@ -78,7 +78,7 @@ class Disk(StorageBackend):
             except BaseException:
                 os.close(descriptor)
                 raise
-            # A collector got the lock between the two calls, and has removed the file.
+            # A collector got the lock between the two calls and removed the file.
             os.close(descriptor)
 
     def _open_new(self, name: str) -> int:
@@ -87,14 +87,14 @@ class Disk(StorageBackend):
             return open_regular(self.path(name), flags)
         except FileNotFoundError:
             self.guard()
-            # It was copied by something that knows files only, such as an object store or git.
+            # The store was copied by a tool that drops empty directories, such as an object store or git.
             for directory in DIRECTORIES:
                 self.make_directory(directory)
             return open_regular(self.path(name), flags)
 
     def read(self, name: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes | None:
         try:
-            # Snapshots have thousands of small files. Here `faults` would cost as much as a call of the system.
+            # Snapshots have thousands of small files. Here `faults` would cost as much as a system call.
             return self._read(name, bytes_max)
         except OSError as error:
             if not isinstance(error, _NOT_HERE):
@@ -113,7 +113,7 @@ class Disk(StorageBackend):
         def map_it() -> memoryview:
             descriptor = open_regular(self.path(name))
             try:
-                mapped = min(size, os.fstat(descriptor).st_size)  # it may have been cut short since it was looked at
+                mapped = min(size, os.fstat(descriptor).st_size)  # it may have been truncated since
                 return memoryview(mmap.mmap(descriptor, mapped, access=mmap.ACCESS_READ) if mapped else b"")
             finally:
                 os.close(descriptor)
@@ -126,7 +126,7 @@ class Disk(StorageBackend):
             return self._if_there(lambda: os.lstat(self.path(name)).st_size)
 
     def _if_there(self, look: Callable[[], Found]) -> Found | None:
-        """Return what `look` finds. Where it finds no file, it looks again when the store is known to be here."""
+        """Return the result of `look`. If it finds no file, check that the store is here and look again."""
         try:
             return look()
         except _NOT_HERE:
@@ -145,7 +145,7 @@ class Disk(StorageBackend):
             return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def make_directory(self, name: str) -> None:
-        """Make a directory within the store. Only without a name, to create a store, those around it are made."""
+        """Create a directory within the store. Parent directories of the store are created only for an empty name."""
         self.guard()
         with self.faults(name, "make the directory"):
             if not name:
@@ -213,7 +213,7 @@ class Disk(StorageBackend):
             path = self.path(name)
             try:
                 descriptor = open_regular(path, os.O_RDWR)
-            except (FileNotFoundError, IsADirectoryError, NotRegularError):  # what is no file is none of ours
+            except (FileNotFoundError, IsADirectoryError, NotRegularError):  # Strobe creates only regular files
                 return None
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 try:
@@ -238,12 +238,12 @@ class Disk(StorageBackend):
         return StoreError(self.url, f"cannot {action} {name or 'itself'}: {_explain(error, action)}")
 
     def check_exclusive(self) -> None:
-        """A link to a name that is taken is refused on every file system."""
+        """Every file system refuses a link to a name that is taken."""
 
     def unusable(self, creating: bool) -> str | None:
         with self.faults("", "look at"):
             try:
-                # `exists` may take for absent what cannot be looked at.
+                # `exists` may report a path as absent that it may not access.
                 if not stat.S_ISDIR(self.root.stat().st_mode):
                     return f"is not a directory; give the directory that holds {HEADER}"
                 empty = not creating and not os.listdir(self.root)  # noqa: PTH208 -- names
@@ -273,7 +273,7 @@ class Disk(StorageBackend):
 
 
 class UnfinishedFile(Unfinished):
-    """A file in tmp/ that one writer works on, and that nobody else removes meanwhile."""
+    """A locked file in tmp/ that one writer is still writing."""
 
     def __init__(self, disk: Disk, descriptor: int, name: str) -> None:
         self.name = name
@@ -288,7 +288,7 @@ class UnfinishedFile(Unfinished):
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
         if self._bytes - self._begun >= WRITTEN_BYTES:
-            # The disk works while the rest is made, instead of all at once in the end. Nobody reads it again soon.
+            # Let the disk write now instead of everything at the end. These bytes are not read again soon.
             os.posix_fadvise(self._descriptor, self._begun, self._bytes - self._begun, os.POSIX_FADV_DONTNEED)
             self._begun = self._bytes
 
@@ -304,7 +304,7 @@ class UnfinishedFile(Unfinished):
         return True
 
     def close(self) -> None:
-        """Drop the name in tmp/: after a link it is the second one, after a failure this leaves nothing behind."""
+        """Remove the name in tmp/. A finished file keeps its final name; after a failure nothing is left."""
         if self._descriptor < 0:
             return
         with suppress(OSError):
@@ -314,7 +314,7 @@ class UnfinishedFile(Unfinished):
 
 
 def _read_all(descriptor: int, bytes_max: int) -> bytes:
-    """Return what the file holds, and of a longer one one byte more than `bytes_max`."""
+    """Return the content of the file; if it is longer than `bytes_max`, one byte more than that."""
     size = min(os.fstat(descriptor).st_size, bytes_max)
     raw = os.pread(descriptor, min(size, READ_BYTES) + 1, 0)
     if len(raw) == size:

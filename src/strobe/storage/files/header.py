@@ -1,4 +1,4 @@
-"""The header strobe.json: what says that a directory is a store, of which version, and which one."""
+"""The header strobe.json: marks a directory as a store, with its format version and its identity."""
 
 import secrets
 import time
@@ -16,7 +16,7 @@ VERSION = 1
 
 
 class Header(msgspec.Struct, frozen=True):
-    """`store` is a name given at creation, random unless asked for, so that no two stores have the same header."""
+    """`store` is the identity given at creation, random by default, so that no two stores have the same header."""
 
     blake3: str
     format: str
@@ -25,19 +25,19 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class _AnyHeader(msgspec.Struct):
-    """The members that a header of any version has."""
+    """The members that headers of every version have."""
 
     format: str = ""
     version: int = 0
 
 
 def create_header(backend: StorageBackend, identity: str | None = None) -> bool:
-    """Make the directories of a store and then its header, or return False where there is one."""
+    """Create the directories of a store and then its header, or return False if there is a header."""
     _refuse_foreign(backend)
     backend.make_directory("")
     for directory in DIRECTORIES:
         backend.make_directory(directory)
-    backend.check_exclusive()  # before the header: where that is, nobody tries it again
+    backend.check_exclusive()  # before the header: once that exists, the check is not repeated
     header = Header(UNSEALED, FORMAT, VERSION, identity or secrets.token_hex(16))
     raw, _ = seal(msgspec.json.encode(header) + b"\n")
     created = backend.create(HEADER, [raw])
@@ -46,7 +46,7 @@ def create_header(backend: StorageBackend, identity: str | None = None) -> bool:
 
 
 def may_create(backend: StorageBackend) -> bool:
-    """Tell whether a store could be made at `backend`, as far as can be seen: nothing else lies there."""
+    """Return whether a store could be created at `backend`: no store and no foreign files are there."""
     try:
         _refuse_foreign(backend)
     except (StoreFormatError, StoreCorrupt):
@@ -55,7 +55,7 @@ def may_create(backend: StorageBackend) -> bool:
 
 
 def read_header(backend: StorageBackend, identity: str = "") -> Header:
-    """Return the header, of the store `identity` if that is given; its checksum is what entry 0 of the log follows."""
+    """Return the header, of the store `identity` if given. Entry 0 of the log refers to its checksum."""
     if not identity:
         return _read_header(backend)
     try:
@@ -86,7 +86,7 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
     try:
         header = msgspec.json.decode(raw, type=_AnyHeader)
     except UNREADABLE:
-        return  # the checksum will tell what is wrong with it
+        return  # the checksum will show what is wrong with it
     if header.format == FORMAT and header.version != VERSION:
         raise StoreFormatError(
             url,
@@ -96,17 +96,17 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
 
 
 class StoreGuard:
-    """Sees to it that the store `identity`, which was opened at `place`, still lies there."""
+    """Checks that the store `identity`, which was opened at `backend`, is still there."""
 
     def __init__(self, backend: StorageBackend, identity: str) -> None:
         self._backend = backend.unguarded()
         self._identity = identity
-        # Of the header when it was last read.
+        # Fingerprint of the header when it was last read.
         self._seen: Hashable | None = None
         self._looked_s = float("-inf")
 
     def check(self) -> None:
-        """Raise StoreMissing if the store is not here. As long as its header is the same file, that is not read."""
+        """Raise StoreMissing if the store is not here. The header is read only if its file has changed."""
         now_s = time.monotonic()
         if now_s - self._looked_s < self._backend.guarded_s:
             return
@@ -126,12 +126,12 @@ def _absent(backend: StorageBackend) -> StoreMissing | StoreCorrupt:
 
 
 def _has_lost_header(backend: StorageBackend) -> bool:
-    # In this order: whoever creates the store meanwhile makes its header before the first entry.
+    # In this order: a concurrent creator writes the header before the first log entry.
     return bool(backend.names(LOG)) and HEADER not in backend.names("")
 
 
 def _refuse_foreign(backend: StorageBackend) -> None:
-    """Refuse a directory with other things in it, but not what an interrupted creation has left."""
+    """Refuse a directory with foreign files; the remains of an interrupted creation are accepted."""
     problem = backend.unusable(creating=True)
     if problem is not None:
         raise StoreFormatError(backend.url, problem)

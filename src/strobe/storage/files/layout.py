@@ -1,4 +1,4 @@
-"""The names of the files and directories that a store is made of (docs/format.md)."""
+"""The names of the files and directories of a store (docs/format.md)."""
 
 HEADER = "strobe.json"
 LOG = "log"

@@ -1,13 +1,14 @@
-"""A store in an object store: each file of the format is an object of the same name under the URL's prefix (S1).
+"""The files of a store in an object store: each is an object of the same name under the URL's prefix (S1).
 
-An object is there whole or not at all, and durable once its put has returned. Entries of the log and the header are
-put on the condition that there is none (`If-None-Match: *`): of any number of writers exactly one wins. The answer to
-a put can get lost, and the library then tries again and is refused by its own object; so each carries a word that only
-its writer knows, and a writer that is refused looks whose it is.
+An object exists whole or not at all, and is durable once its put has returned. Log entries and the header are put on
+the condition that the object does not exist (`If-None-Match: *`), so exactly one of several writers wins. If the
+response to a put is lost, the library retries, and its own object makes the retry fail. Therefore each object carries a
+random token of its writer, and a refused writer checks whether the token is its own.
 
-Blobs are put without a condition: their names say what their bytes are. Large ones are spooled to a local file, and go
-up in parts; read, they come in parts into a local file that is mapped. Neither file has a name: it ends with the
-process. A dead writer can leave an unfinished multipart upload, which no listing shows (docs/operations/stores.md).
+Blobs are put without a condition, because their names identify their bytes. Large blobs are spooled to a local file and
+uploaded in parts. For reading, they are downloaded in parts to a local file that is memory-mapped. These local files
+have no name and vanish with the process. A writer that dies can leave an unfinished multipart upload, which no listing
+shows (docs/operations/stores.md).
 """
 
 import mmap
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore
 
 PART_BYTES = 8 << 20
-"""Up to this size a blob is put at once and kept in memory until then; beyond, it is moved in parts of this size."""
+"""Blobs up to this size are kept in memory and put at once; larger ones are transferred in parts of this size."""
 
 PARTS_MAX = 10_000
-"""More parts than this no object store takes for one object."""
+"""Maximum number of parts that object stores accept per object."""
 
 PARTS_AT_ONCE = 4
 RETRIES_MAX = 5
@@ -42,7 +43,7 @@ CONNECT_S_MAX = 5
 REQUEST_S_MAX = 60
 
 WRITER = "strobewriter"
-"""The metadata with a writer's word; Azure takes no hyphen in such a name."""
+"""The metadata key for the writer's token; Azure allows no hyphen in it."""
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 
@@ -78,7 +79,7 @@ class Objects(StorageBackend):
         return Upload(self)
 
     def put(self, name: str, file: IO[bytes], size: int) -> None:
-        """Put the `size` bytes of `file` under a name that says what they are."""
+        """Put the `size` bytes of `file` under a name that identifies them."""
         self.guard()
         if size <= PART_BYTES:
             self._library.put(self._store, name, file.read(), use_multipart=False)
@@ -116,7 +117,7 @@ class Objects(StorageBackend):
                 return None
 
     def _believe(self, error: FileNotFoundError) -> None:
-        """Raise where the bucket is absent, or the store: everything in it would seem to be."""
+        """Raise if the bucket or the store is missing: every object would seem to be absent."""
         if is_bucket_missing(error):
             raise error
         self.guard()
@@ -153,14 +154,14 @@ class Objects(StorageBackend):
                 self._library.delete(self._store, doomed)
 
     def remove_abandoned(self, name: str, dry_run: bool) -> int | None:
-        """Remove what was copied here from the tmp/ of a directory: no writer of objects works on anything there."""
+        """Remove a file that was copied here from the tmp/ of a directory. No writer works on it."""
         size = self.size(name)
         if size is not None and not dry_run:
             self.remove([name])
         return size
 
     def check_exclusive(self) -> None:
-        name = _unfinished_name()  # if this ends here, any collector removes it
+        name = _unfinished_name()  # if the process dies here, garbage collection removes it
         with self.faults(name, "write"):
             self._put_new(name, b"?")
             ignored = self._put_new(name, b"?")
@@ -173,20 +174,20 @@ class Objects(StorageBackend):
             )
 
     def make_directory(self, name: str) -> None:
-        """There are none: a name is in one as soon as it is there."""
+        """Object stores have no directories."""
 
     def sync_directory(self, name: str) -> None:
-        """What was put is durable with its name."""
+        """A put is durable, including its name."""
 
     def remove_empty_directory(self, name: str) -> None:
-        """It goes with the last name in it."""
+        """Object stores have no directories."""
 
     @contextmanager
     def faults(self, name: str, action: str) -> Iterator[None]:
         try:
             yield
         except (self._library.exceptions.BaseError, OSError, ValueError) as error:
-            # Without its cause: that repeats requests and answers, in which there may be secrets.
+            # Without the cause: it repeats requests and responses, which may contain secrets.
             problem = f"cannot {action} {name or 'itself'}: {explain(error, self.url)}"
             raise StoreError(self.url, problem) from None
 
@@ -220,13 +221,13 @@ class Objects(StorageBackend):
 
 
 class Upload(Unfinished):
-    """Bytes on their way to an object: in memory as long as they are few, then in a local file without a name."""
+    """Bytes to be uploaded as one object: a few are held in memory, more in a local file without a name."""
 
     def __init__(self, objects: Objects) -> None:
         self.name = _unfinished_name()
         self._objects = objects
         self._bytes = 0
-        # Not in a `with`: it lives as long as its writer, who closes it.
+        # Not in a `with`: it stays open until the writer calls `close`.
         self._file = tempfile.SpooledTemporaryFile(PART_BYTES)  # noqa: SIM115
 
     def write(self, piece: Piece) -> None:
@@ -257,7 +258,7 @@ def _connect(url: str) -> "ObjectStore":
         "timeout": timedelta(seconds=REQUEST_S_MAX),
     }
     if any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS):
-        client["allow_http"] = True  # asked for by name
+        client["allow_http"] = True  # the user has configured it explicitly
     return from_url(
         url,
         client_options=client,

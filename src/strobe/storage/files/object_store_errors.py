@@ -1,4 +1,4 @@
-"""What object stores refuse, told to the person who reads it: what it is, and the way out. Never what was sent."""
+"""Explains errors of object stores to the user: the problem and what to do, never the content of a request."""
 
 import errno
 import re
@@ -11,7 +11,7 @@ _CREDENTIALS = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or the identity of the machine",
 }
 _ENDPOINTS = {"s3": "AWS_ENDPOINT_URL and AWS_REGION", "gs": "the network", "az": "AZURE_STORAGE_ACCOUNT_NAME"}
-# Where a machine in a cloud asks who it is.
+# Metadata services from which a cloud machine gets its identity.
 _IDENTITY_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "metadata/identity")
 _CREDENTIAL_MISSING = re.compile(r"Missing \w*(Key|Token|Account)")
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z ]*)")
@@ -51,7 +51,7 @@ def explain(error: Exception, url: str) -> str:
 
 
 def _answer(text: str) -> str:
-    """Return the status and the code of the answer, if there was one: its other words may repeat what was sent."""
+    """Return the status and error code of the response, if any. Its other text may repeat the request."""
     status, code = _STATUS.search(text), _CODE.search(text)
     return " ".join(found[1].strip() for found in (status, code) if found)
 

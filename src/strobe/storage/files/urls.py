@@ -1,12 +1,12 @@
-"""What a path or a URL stands for: where the store is, and where those who run it leave their things.
+"""Parses the path or URL of a store, and finds its run directory.
 
     ./snapshots  /var/snapshots  file:///var/snapshots     a directory
-    s3://BUCKET/PREFIX                                     Amazon S3, and whatever speaks its protocol
+        s3://BUCKET/PREFIX                                     Amazon S3 and compatible object stores
     gs://BUCKET/PREFIX                                     Google Cloud Storage
     az://CONTAINER/PREFIX  abfs[s]://CONTAINER@ACCOUNT…    Azure
 
-Credentials and endpoints come from the environment (docs/operations/stores.md), and are never part of a URL: URLs are
-shown, logged and sent to nodes.
+Credentials and endpoints come from the environment (docs/operations/stores.md). They are never part of a URL, because
+URLs are shown, logged and sent to nodes.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ _ACCOUNT = re.compile(r"[^@:]+@[A-Za-z0-9.-]+")
 
 
 def backend_at(url: str | Path, on_step: OnStep | None = None) -> StorageBackend:
-    """Return where the store at `url` is, whether there is one or not."""
+    """Return the storage backend for `url`, whether or not a store exists there."""
     return Objects(canonical_url(url), on_step) if is_object_url(url) else Disk(locate(url), on_step)
 
 
 def canonical_url(url: str | Path) -> str:
-    """Return `url` so that it means the same in another directory; raise UsageError where it means nothing."""
+    """Return `url` in a form that does not depend on the working directory; raise UsageError if it is invalid."""
     return _canonical_object_url(str(url)) if is_object_url(url) else str(locate(url))
 
 
@@ -46,7 +46,7 @@ def is_object_url(url: str | Path) -> bool:
 
 
 def locate(url: str | Path) -> Path:
-    """Return the directory that a path or a file:// URL names."""
+    """Return the directory of a path or a file:// URL."""
     match = _SCHEME.match(str(url))
     if match is None:
         return Path(url).absolute()
@@ -60,10 +60,10 @@ def locate(url: str | Path) -> Path:
 
 
 def run_directory(url: str | Path) -> Path:
-    """Return the local directory in which the programs of the store at `url` find each other, and leave their logs.
+    """Return the local directory for the addresses and logs of the programs that use the store at `url`.
 
-    For a directory it is in it. For an object store it is the user's own, on each machine: what programs of one machine
-    tell each other is of no use on another.
+    For a store in a directory, it is inside that directory. For an object store, it is a directory of the user on each
+    machine, because this information is only useful on the same machine.
     """
     if not is_object_url(url):
         return locate(url) / RUN
@@ -75,9 +75,9 @@ def run_directory(url: str | Path) -> Path:
 
 
 def make_run_directory(url: str | Path, identity: str, name: str = "") -> Path:
-    """Return the run directory of the store `identity`, or `name` in it, made if need be; StoreAway: it is not here.
+    """Return the run directory of the store `identity`, or `name` in it, created if needed; raise StoreAway without it.
 
-    Directories around a store are never made: where it is not mounted, or was moved away, nothing shall be.
+    Parent directories of a store are never created: the store may be unmounted or moved.
     """
     run = run_directory(url)
     if is_object_url(url):
@@ -91,7 +91,7 @@ def make_run_directory(url: str | Path, identity: str, name: str = "") -> Path:
 def _canonical_object_url(url: str) -> str:
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
-    # Whatever follows an @ or a ? may be a secret: these are refused without being repeated.
+    # Text after an @ or a ? may be a secret: such URLs are refused, and the error does not repeat them.
     if parts.query or parts.fragment or not _is_plain_host(parts):
         raise UsageError(
             f"a {scheme}:// URL has something else in it than a bucket and a prefix, and is not repeated here; "

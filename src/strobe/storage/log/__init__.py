@@ -1,1 +1,1 @@
-"""The log as a whole: appending to it, following it as it grows, its terms, and where it ends."""
+"""The log as a whole: append to it, follow it, its terms, and its end."""
