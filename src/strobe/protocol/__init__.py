@@ -1,29 +1,29 @@
 """The snapshot protocols: pure state machines. Events in, effects out; no I/O, clock, randomness or logging.
 
-The duties of a host, which is whatever drives these machines (simulator, explorer, live runtime):
+A host is the program that drives these machines: the simulator, the explorer or the live runtime. Its duties:
 
-1. Run handlers one at a time, to completion. What a handler sent goes to the protocol as `MessagesSent` when it has
-   ended, one per channel, in the order of the channels' first sends.
-2. Take frames, markers and view frames from each channel in the order in which they came, and hand each to `handle`
-   when the process is ready for it; what waits at the machine is still in the channel.
-3. Carry out effects in the order given, before handing over the next event. `RecordState` captures at once.
-4. Keep state and counters of a process together: a process that comes back from a crash has both as they were after
-   the same event, and is told `Restarted`; its recordings are lost. One without its state is `ProcessWithoutState`.
-5. Keep a finished fragment until its snapshot's outcome is known, and send it again when asked to record again.
-6. Where no outcome comes for a set time, say `SnapshotAborted` to the process: its buffers are freed (E7).
-7. Tell a process that joins `SnapshotsSettled` before anything else.
-8. Verify the proof of a snapshot before committing it (`strobe.causality.verify`): what broke a channel's promise at
-   one process must never make a snapshot that claims to be good (M2).
-9. Give a process its orders in the order in which the coordinator gave them.
-10. On `TellRestore`, end everything of the epoch before: timers, recordings, what is on the way. Give the process its
-    recorded state, make its protocol with `restored`, hand over the recorded frames before anything from the wire, and
-    tell `Drained`. Never take what was sent in another epoch (R1).
-11. What is most frequent may go past events and effects: `take_plain` counts a frame from which only its delivery
-    follows, `number` counts what is sent. A host that uses neither does the same, and takes longer.
-
-12. Where the protocol has `barriers`: hold back what `HoldChannel` names, without taking more credit than a channel
-    has, until `ResumeChannel`. Where it `overtakes`: tell `BarrierArrived` of a barrier as soon as it reaches the
-    machine and the process is between two events, whatever waits; let `SendBarrier` overtake what waits for credit.
+1. Run handlers one at a time, to completion. When a handler has ended, pass the messages it sent to the protocol as
+   `MessagesSent`, one event per channel, in the order of the channels' first sends.
+2. Take frames, markers and view frames from each channel in the order in which they arrived. Pass each to `handle`
+   when the process is ready for it; until then it counts as being in the channel.
+3. Carry out effects in the order given, before passing the next event. `RecordState` captures at once.
+4. Keep state and counters of a process together. A process that comes back from a crash has both as they were after
+   the same event, and gets `Restarted`; its recordings are lost. A process that lost its state is reported to the
+   coordinator as `ProcessWithoutState`.
+5. Keep a finished fragment until its snapshot's outcome is known. Send it again on a second request to record.
+6. If no outcome comes within a set time, pass `SnapshotAborted` to the process, which frees its buffers (E7).
+7. Pass `SnapshotsSettled` to a joining process before any other event.
+8. Verify the proof of a snapshot before committing it (`strobe.causality.verify`): a channel that breaks its promise at
+   one process must never lead to a snapshot that claims to be good (M2).
+9. Pass a process its orders in the order in which the coordinator gave them.
+10. On `TellRestore`, discard everything of the previous epoch: timers, recordings, messages in transit. Give the
+    process its recorded state, make its protocol with `restored`, pass the recorded frames before anything from the
+    wire, and report `Drained`. Never accept a message sent in another epoch (R1).
+11. The hot path may bypass events and effects: `take_plain` counts a frame that only needs to be delivered, `number`
+    counts messages sent. A host that uses neither gets the same result, more slowly.
+12. If the protocol has `barriers`: after `HoldChannel`, hold back the frames of that channel, within its credit, until
+    `ResumeChannel`. If the protocol `overtakes`: pass `BarrierArrived` as soon as a barrier reaches the machine and the
+    process is between two events, ahead of any queued frames. `SendBarrier` overtakes frames that wait for credit.
 
     effects = protocol.handle(FrameReceived(channel, frame))
     for effect in effects:

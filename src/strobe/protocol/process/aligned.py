@@ -1,17 +1,17 @@
 """Aligned barriers (asynchronous barrier snapshotting; Carbone et al., 2015), for FIFO channels without a cycle (V3).
 
-    A1  A process without inputs records when it is asked to, and sends a barrier on every output. Others are not asked.
+    A1  A process without inputs records on request, and sends a barrier on every output. Others get no request.
     A2  A barrier on an input: hold that input back. Nothing behind the barrier is received before the recording.
-    A3  A barrier has come on every input: record, send a barrier on every output, go on with all inputs. Every channel
-        is empty: all before its barrier was received, nothing behind it was.
+    A3  A barrier on every input: record, send a barrier on every output, resume all inputs. Every channel is empty: all
+        messages before its barrier were received, and no message behind it was.
     A4  The sequencer names the snapshots, and sources record them in its order; so on each channel barriers come in
-        that order. A barrier of a later snapshot on an input says that no earlier one will come on it: what waits for
-        one is given up, its inputs are let go, and its coordinator's time-out ends it (E6).
-    A5  An abort, a crash, another view: inputs that were held back are let go.
+        that order. A barrier of a later snapshot on an input means that no earlier one will come on it: give up each
+        snapshot that waits for one, and resume its inputs. The coordinator's time-out ends that snapshot (E6).
+    A5  On an abort, a crash or a new view: resume the inputs that were held back.
 
-Why it works: the process's cut lies on each input exactly at the barrier, which is where the sender's cut lies. So what
-was sent before the one cut was received before the other, and nothing else was. Why it ends: what is ahead of a barrier
-never waits for it, and without a cycle nobody waits for a barrier of his own.
+Why it works: on each input, the process's cut lies exactly at the barrier, as does the sender's cut. So the messages
+received before the one cut are exactly those sent before the other. Why it ends: messages ahead of a barrier never wait
+for it, and without a cycle no process waits for its own barrier.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class Aligned(Endpoint):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # The inputs that are held back, by the snapshot that they wait for.
+        # The inputs that are held back, by the snapshot they wait for.
         self.aligning: dict[SnapshotId, set[str]] = {}
         self.newest: SnapshotId | None = None
 
@@ -75,7 +75,7 @@ class Aligned(Endpoint):
         return [record_state, *markers, *self._finish(recording), *self._release(snapshot)]
 
     def take_plain(self, channel: str, frame: Frame) -> bool:
-        # While inputs are held back, `handle` looks at each frame.
+        # While inputs are held back, `handle` must check each frame.
         return not self.aligning and super().take_plain(channel, frame)
 
     def is_under_way(self, snapshot: SnapshotId) -> bool:
@@ -88,7 +88,7 @@ class Aligned(Endpoint):
         return [ResumeChannel(channel) for channel in sorted(self.aligning.pop(snapshot, ()))]
 
     def _give_up_before(self, snapshot: SnapshotId, channel: str) -> list[Effect]:
-        """Let go of earlier snapshots, whose barrier will not come on `channel` any more (A4)."""
+        """Abort earlier snapshots whose barrier can no longer come on `channel` (A4)."""
         lost = [known for known, held in self.aligning.items() if known < snapshot and channel not in held]
         return [effect for known in lost for effect in self._abort(known, "a later one has come")]
 

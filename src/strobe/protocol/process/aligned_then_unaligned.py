@@ -1,15 +1,16 @@
 """Aligned barriers that turn unaligned when alignment takes longer than a set time (V5).
 
-    T1  The time runs from when the first barrier of a snapshot reaches the machine, or from the recording of a source.
-    T2  When it is over and the process has not recorded: it records now, with barriers that overtake (U1). Inputs whose
-        barrier has had its turn are empty, and go on. Of the others, one whose barrier has reached the machine is what
-        waited before it; one whose barrier is still to come is recorded until it reaches the machine (C4, U2).
-    T3  When it is over and the process has recorded: its barriers may still wait behind messages at this machine, so it
-        sends them again, ahead. Whoever has had them in their turn ignores that.
+    T1  The timer starts when the first barrier of a snapshot reaches the machine, or when a source records.
+    T2  On time-out, if the process has not recorded: it records now, with barriers that overtake (U1). An input whose
+        barrier has had its turn is empty, and resumes. If the barrier of another input has reached the machine, the
+        state of that input is what waited ahead of the barrier. If it has not, the input is recorded until the barrier
+        reaches the machine (C4, U2).
+    T3  On time-out, if the process has recorded: its barriers may still wait behind messages at this machine, so it
+        sends them again, ahead of those. A receiver that has already had them in turn ignores the copies.
     T4  A barrier that overtakes turns its receiver unaligned at once.
 
 Why it works: an input whose barrier has had its turn is empty at this moment, as under A3; the others are as under U2.
-Holding back ends when the time is over, whatever else happens.
+Inputs are held back no longer than the set time, whatever else happens.
 """
 
 from typing import Any
@@ -31,7 +32,7 @@ class AlignedThenUnaligned(Aligned):
         super().__init__(*args)
         # Barriers that have reached the machine and have not had their turn.
         self.arrived: dict[SnapshotId, dict[str, BarrierArrived]] = {}
-        # The barriers of aligned recordings whose time is not over: they may still wait behind messages (T3).
+        # The barriers of aligned recordings whose timer still runs: they may still wait behind messages (T3).
         self.following: dict[SnapshotId, list[SendBarrier]] = {}
         self.timed: set[SnapshotId] = set()
 
@@ -88,7 +89,7 @@ class AlignedThenUnaligned(Aligned):
         return self._turn(snapshot) if snapshot in self.aligning or snapshot in self.arrived else []
 
     def _turn(self, snapshot: SnapshotId) -> list[Effect]:
-        """Record now, ahead of all that waits (T2)."""
+        """Record now, ahead of all waiting messages (T2)."""
         recording, record_state = self._begin(snapshot, None)
         recording.pending -= self.aligning.get(snapshot, set())
         self.newest = max(snapshot, self.newest or snapshot)
@@ -96,7 +97,7 @@ class AlignedThenUnaligned(Aligned):
         return [record_state, *barriers, *self._release(snapshot), *self._close(snapshot)]
 
     def _close(self, snapshot: SnapshotId) -> list[Effect]:
-        """Take the state of channels whose barrier has reached the machine from the queues (U2)."""
+        """Take the state of each channel whose barrier has reached the machine from the queues (U2)."""
         recording = self.open[snapshot]
         for channel, event in self.arrived.pop(snapshot, {}).items():
             if channel in recording.pending:

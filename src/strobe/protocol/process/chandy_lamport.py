@@ -3,15 +3,15 @@
     C1  Any process may initiate; several may, also with the same id.
     C2  Recording: first the local state, then a marker on every outgoing channel, before any later message on it.
     C3  The first marker, on channel c: record at once; c is empty; every other incoming channel is recorded from now.
-    C4  A later marker on channel d: d is what came on it since the local recording.
+    C4  A later marker on channel d: the state of d is the messages that came on it since the local recording.
     C5  Locally complete when a marker has come on every incoming channel.
-    C6  Any number of snapshots overlap; each has its own `Recording`, told apart by id.
+    C6  Any number of snapshots overlap; each has its own `Recording`, identified by the snapshot id.
     C7  A frame is delivered in the same step in which it is received, whatever is being recorded.
 
-Why it works: the marker is on each channel exactly behind the messages that its sender's recorded state accounts for.
-What comes before the marker was sent before the sender's cut, what comes behind it after. So nothing received before
-the receiver's cut was sent after the sender's (C2 and C3 make it record no later than the first marker), and what lies
-between the receiver's cut and the marker is what was in flight (C4).
+Why it works: on each channel, the marker is exactly behind the messages that its sender's recorded state accounts for.
+Messages ahead of the marker were sent before the sender's cut, messages behind it after. A receiver records no later
+than the first marker (C2, C3), so no message received before its cut was sent after the sender's. The messages between
+the receiver's cut and the marker are those that were in flight (C4).
 """
 
 from strobe.protocol.process.effects import Effect, SendMarker
@@ -54,7 +54,9 @@ class ChandyLamport(Endpoint):
         return effects + self._finish(recording)
 
     def _recorded(self, snapshot: SnapshotId) -> tuple[Recording, list[Effect]]:
-        """Return the recording of `snapshot`, and the effects of beginning it where this is its first marker (C3)."""
+        """Return the recording of `snapshot`. If this is its first marker, begin it and return the effects of that
+        (C3).
+        """
         recording = self.open.get(snapshot)
         return (recording, []) if recording is not None else self._record(snapshot, None)
 

@@ -1,11 +1,11 @@
-"""The ends of one process's channels: what is counted on them, and how they change with the view.
+"""The channel ends of one process: their counters, and how they change with the view.
 
-Views (E2). A view-install frame precedes the first message of that view on each channel. A process that installs a view
-sends one on each of its outgoing channels; it is the last frame on a channel that ends. What still comes on a channel
-that has ended is received as ever, to its announced end. A process that leaves first receives all that was sent to it,
-runs its last event, then ends its own channels. `ReportDrained` tells the coordinator that the view is installed here
-and that nothing is on the way any more on channels that ended; no snapshot of the new view begins before all have said
-so.
+Views (E2). On each channel, a view-install frame precedes the first message of that view. A process that installs a
+view sends this frame on each of its outgoing channels; on a channel that ends, it is the last frame. Messages still in
+flight on an ended channel are received as usual, up to the announced end. A leaving process first receives all messages
+sent to it, runs its last event, then ends its own channels. `ReportDrained` reports to the coordinator that the view is
+installed here and that all ended channels are empty. No snapshot of the new view begins before every process has
+reported.
 """
 
 from strobe.errors import ProtocolViolation
@@ -17,25 +17,24 @@ from strobe.protocol.values.view import View
 
 
 class ChannelEnds:
-    """The view of one process, and both kinds of ends that it has in it."""
+    """The view of one process, and its incoming and outgoing channel ends."""
 
     def __init__(self, process: str, view: View) -> None:
         self.process = process
         self.view = view
-        # The view that the peers were told in band; a process that leaves goes on sending in the last one it was part
-        # of.
+        # The view last announced to the peers in band. A leaving process keeps sending in the last view it was part of.
         self.announced = view.number
         self.outgoing = {spec.id: Outgoing(spec) for spec in view.outgoing(process)}
         self.incoming = {spec.id: Incoming(spec) for spec in view.incoming(process)}
         self.ending: dict[str, Incoming] = {}
         self.early: list[FrameReceived] = []
-        # Whether this process leaves: it is to run its last event, or (`departed`) has run it.
+        # `departing`: this process is leaving, and its last event is due. `departed`: that event has run.
         self.departing = False
         self.departed = False
-        # The cut index that goes with every frame; it stays 0 where a protocol has none.
+        # The cut index carried by every frame; 0 if the protocol has none.
         self.index = 0
 
-    # What depends on what is recorded
+    # Implemented by the protocols
 
     def _receive_frame(self, event: FrameReceived) -> list[Effect]:
         raise NotImplementedError
@@ -48,7 +47,7 @@ class ChannelEnds:
     def number(self, channel: str, count: int, body: bytes) -> int:
         """Count and hash `count` messages that were sent on `channel`; return the ordinal of the first.
 
-        The host that puts them on the wire itself, with `index` and `announced`, need not tell `MessagesSent`.
+        A host that writes them to the wire itself, with `index` and `announced`, need not pass `MessagesSent`.
         """
         return self.outgoing[channel].number(count, body)
 
@@ -57,7 +56,9 @@ class ChannelEnds:
         return [SendFrame(event.channel, Frame(first, event.count, event.body, self.index, self.announced))]
 
     def _is_early(self, event: FrameReceived) -> bool:
-        """Hold back a frame of a view not installed here yet: an unordered channel may overtake the installation."""
+        """Hold back a frame of a view not installed here yet: on an unordered channel it may overtake the view-install
+        frame.
+        """
         if event.frame.view <= self.view.number:
             return False
         incoming = self.incoming.get(event.channel)
@@ -67,7 +68,7 @@ class ChannelEnds:
         return True
 
     def _accept(self, event: FrameReceived) -> list[Effect]:
-        """Count a frame as received, and return what follows from that."""
+        """Count a frame as received, and return the effects."""
         channel, frame, consumed = event.channel, event.frame, event.consumed
         incoming = self._known(channel)
         incoming.accept(frame, self.process, consumed)
@@ -84,7 +85,7 @@ class ChannelEnds:
     # Views
 
     def _install(self, view: View) -> list[Effect]:
-        """Go over to `view`: drop what belongs to the old one, and tell every peer in band."""
+        """Switch to `view`: abort recordings of the old one, and announce it to every peer in band."""
         if view.number <= self.view.number:
             self._require_same(view)
             return self._report_again(view)
@@ -99,32 +100,34 @@ class ChannelEnds:
         effects += self._end_self_loops(view) if leaving else self._announce(view)
         if not self.ending:
             effects += self._drained()
-        # Taken one after the other, and only then delivered: nothing is recorded between them, as no snapshot of this
-        # view begins before everybody has installed it.
+        # All are received before any is delivered. No recording can begin in between: no snapshot of this view begins
+        # before every process has installed it.
         early, self.early = self.early, []
         for event in early:
             effects += self._receive_frame(event)
         return effects
 
     def _require_same(self, view: View) -> None:
-        """Raise ProtocolViolation where the coordinator has another view of this number: a peer sent a false one."""
+        """Raise ProtocolViolation if the coordinator has a different view of this number: then a peer sent a
+        false one.
+        """
         if view.number == self.view.number and view != self.view:
             problem = f"view {view.number} is another at the coordinator than the one that came from a peer"
             raise ProtocolViolation(self.process, "of the coordinator", problem)
 
     def _end_self_loops(self, view: View) -> list[Effect]:
-        """A process that leaves can wait for the end of a channel to itself only if it has ended it."""
+        """End channels from this process to itself: a leaving process waits for their end."""
         loops = [channel for channel, outgoing in self.outgoing.items() if outgoing.spec.target == self.process]
         return [SendView(channel, view, self.outgoing.pop(channel).count) for channel in loops]
 
     def _report_again(self, view: View) -> list[Effect]:
-        """Answer a coordinator that came back and asks once more."""
+        """Report again to a restarted coordinator."""
         if view.number < self.view.number or self.ending or not (self.departed or self.process in self.view.members):
             return []
         return [ReportDrained(self.view.number)]
 
     def _announce(self, view: View) -> list[Effect]:
-        """Put the view on every channel that goes on, starts or ends with it."""
+        """Send the view on every channel that continues, starts or ends with it."""
         self.announced = view.number
         ended, self.outgoing = self.outgoing, {}
         for spec in view.outgoing(self.process):
@@ -136,14 +139,14 @@ class ChannelEnds:
         self._check_view_frame(event)
         effects = self._install(event.view) if event.view.number > self.view.number else []
         incoming = self.ending.get(event.channel)
-        # On an unordered channel the frame of an earlier view may come late: it is not the end of the channel.
+        # On an unordered channel, the frame of an earlier view may come late: it does not end the channel.
         if incoming is not None and incoming.spec not in event.view.channels:
             incoming.ended_at = event.sent_count
             effects += self._drain(event.channel)
         return effects
 
     def _check_view_frame(self, event: ViewReceived) -> None:
-        """On a FIFO channel, everything sent before the view must have come before it (M2)."""
+        """On a FIFO channel, every message sent before the view must have arrived before it (M2)."""
         incoming = self.incoming.get(event.channel) or self.ending.get(event.channel)
         spec = next((spec for spec in event.view.channels if spec.id == event.channel), None)
         fifo = incoming.fifo if incoming is not None else spec is not None and spec.kind == FIFO
@@ -161,7 +164,7 @@ class ChannelEnds:
     def _drained(self) -> list[Effect]:
         if self.process in self.view.members:
             return [ReportDrained(self.view.number)]
-        if self.departing:  # a later view has come; the last event is run once
+        if self.departing:  # a later view has come; the last event runs only once
             return [ReportDrained(self.view.number)] if self.departed else []
         self.departing = True
         return [PrepareDeparture()]

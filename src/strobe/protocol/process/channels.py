@@ -1,10 +1,10 @@
-"""The two ends of a channel, as a process's protocol keeps them.
+"""The two ends of a channel, in the protocol of a process.
 
 FIFO order and reliability are checked here, not assumed (M2): every message has an ordinal, and a gap, a duplicate or a
-reordering raises `ProtocolViolation` before anything has changed.
+reordering raises `ProtocolViolation` before any state has changed.
 
-After a rollback both ends go on from the frontiers of the snapshot (R1): ordinals and hashes continue, as if nothing
-had been sent or received after the cut.
+After a rollback both ends continue from the frontiers of the snapshot (R1): ordinals and hashes go on as if nothing had
+been sent or received after the cut.
 """
 
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ class Outgoing:
         self.hash = self.seed
 
     def restore(self, sent: Frontier) -> None:
-        """Go on from where the sender was at the cut."""
+        """Continue from the sender's position at the cut."""
         self.count, self.hash = sent.count, sent.hash
 
     def number(self, count: int, body: bytes) -> int:
         """Count and hash the next frame of this channel; return the ordinal of its first message."""
         first = self.count + 1
         if self.fifo:
-            extend = self.extend  # called in one step it would be looked for as a method first, which takes longer
+            extend = self.extend  # a local variable avoids the slower method lookup
             self.hash = extend(self.hash, first, count, body)
         else:
             self.hash = extend_unordered(self.hash, self.seed, first, count, body)
@@ -53,7 +53,7 @@ class Outgoing:
 
 
 class Incoming:
-    """The receiver's end: checks ordinals, and keeps what it takes to cut before or inside the last frame."""
+    """The receiver's end: checks ordinals, and keeps what it needs to cut before or inside the last frame."""
 
     __slots__ = (
         "ahead",
@@ -83,33 +83,35 @@ class Incoming:
         self.hash_before_last = self.seed
         self.last: Frame | None = None
         self.next_ordinal = 1
-        # Unordered channels only: ordinals that came before a smaller one did.
+        # Unordered channels only: ordinals received ahead of a smaller one.
         self.ahead: set[int] = set()
-        # How many messages there will ever be, once the channel has ended (E2).
+        # The total number of messages, once the channel has ended (E2).
         self.ended_at: int | None = None
-        # What was sent up to here was sent before the rollback that this process was restored by (R1).
+        # Messages up to this ordinal were sent before the rollback that restored this process (R1).
         self.restored_to = 0
-        # Frames that the restored cut fell inside of, by first ordinal: how much of each was received before it.
+        # Frames that the restored cut fell inside, by first ordinal: the number of their messages received before it.
         self.begun: dict[int, int] = {}
 
     def restore(self, received: Frontier, in_flight: Sequence[InFlight]) -> None:
-        """Go on from where the receiver was at the cut, with `in_flight` still to come, each frame whole."""
+        """Continue from the receiver's position at the cut. The frames `in_flight` are still to come, each one
+        whole.
+        """
         self.count, self.hash = received.count, received.hash
         self.hash_before_last = received.hash
         self.restored_to = received.count + sum(item.frame.count - item.consumed for item in in_flight)
         self.begun = {item.frame.first_ordinal: item.consumed for item in in_flight if item.consumed}
         self.next_ordinal = min((item.frame.first_ordinal for item in in_flight), default=self.restored_to + 1)
         if not self.fifo:
-            # By the proof, all that was sent and is not in flight had been received.
+            # By the proof, every message sent and not in flight had been received.
             due = {ordinal for item in in_flight for ordinal in item.frame.ordinals}
             self.ahead = set(range(self.next_ordinal, self.restored_to + 1)) - due
 
     def index_of(self, frame: Frame) -> int:
-        """Return the cut index of `frame`: none where it was sent in an older epoch, whose indices were others."""
+        """Return the cut index of `frame`; 0 if it was sent in an older epoch, which had its own indices."""
         return frame.index if frame.first_ordinal > self.restored_to else 0
 
     def check(self, frame: Frame, process: str, consumed: int = 0) -> None:
-        """Raise ProtocolViolation where `frame` is not one that may come now."""
+        """Raise ProtocolViolation if `frame` may not come now."""
         first = frame.first_ordinal
         if (consumed or self.begun) and consumed != self.begun.get(first, 0):
             problem = f"{consumed} messages of the frame from message {first} are said to have come before the cut"
@@ -121,7 +123,7 @@ class Incoming:
             raise ProtocolViolation(process, self.id, f"message {first} came again (duplicate)")
 
     def accept(self, frame: Frame, process: str, consumed: int = 0) -> None:
-        """Count and hash `frame`, but for what was `consumed` of it before, or raise ProtocolViolation."""
+        """Count and hash `frame`, without the messages `consumed` earlier, or raise ProtocolViolation."""
         self.check(frame, process, consumed)
         if self.fifo:
             self.next_ordinal += frame.count
@@ -138,7 +140,7 @@ class Incoming:
             del self.begun[frame.first_ordinal]
 
     def take_next(self, frame: Frame) -> bool:
-        """Do as `accept` does with a whole frame that is due on a FIFO channel; with any other do nothing."""
+        """Do the same as `accept` for a whole frame that is due on a FIFO channel. For any other, return False."""
         first = frame.first_ordinal
         if first != self.next_ordinal or self.begun or not self.fifo:
             return False
@@ -152,7 +154,7 @@ class Incoming:
         return True
 
     def frontier(self, inside: Breakpoint | None = None) -> Frontier:
-        """Return how far receiving has come; inside the last frame where `inside` says so."""
+        """Return the receiving frontier; inside the last frame if `inside` is a breakpoint on this channel."""
         if inside is None or inside.channel != self.id:
             return Frontier(self.count, self.hash)
         last = self.last

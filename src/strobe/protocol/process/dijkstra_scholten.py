@@ -1,18 +1,18 @@
-"""Detection of termination by Dijkstra and Scholten (1980), as a pure state machine for one process (G4).
+"""Termination detection by Dijkstra and Scholten (1980), as a pure state machine for one process (G4).
 
-It is for computations that begin at one process, the root: every other one is idle, and sends nothing, before a message
-comes. Each message is answered by one signal, in the end. The rules:
+It is for computations that begin at one process, the root: every other process is idle, and sends nothing, until it
+receives a message. Each message is eventually answered by one signal. The rules:
 
-    D1  A message that comes to a process which is not engaged engages it: its answer is owed, to that parent.
-    D2  A message that comes to an engaged process (the root always is) is answered at once.
-    D3  A process that is idle and has had answers to all that it has sent answers its parent: it is not engaged then.
-    D4  When the root is idle and has had answers to all that it has sent, the computation has terminated.
+    D1  A message engages a process that is not engaged: the process owes the answer to that sender, its parent.
+    D2  A message to an engaged process (the root always is) is answered at once.
+    D3  An idle process that has answers to all messages it sent answers its parent, and is no longer engaged.
+    D4  When the root is idle and has answers to all messages it sent, the computation has terminated.
 
-Why that is right: a process that is not engaged is idle, and nothing that it has sent is without an answer. An engaged
-one owes its parent an answer, so the parent cannot leave before it: the engaged are a tree, with the root as its root.
-When the root could leave, it has no child left, so nobody else is engaged, and no message is on its way, for it would
-be without an answer. And in the end that comes about: when all are idle and no message is on its way, some leaf of the
-tree can leave, and so on up to the root.
+Why it is right: a process that is not engaged is idle, and all messages it sent are answered. An engaged process owes
+its parent an answer, so the parent cannot disengage before it: the engaged processes form a tree, rooted at the root.
+When D4 holds, the root has no child, so no other process is engaged. No message is in flight either, since it would be
+unanswered. Why it ends: when all processes are idle and no message is in flight, some leaf of the tree can disengage,
+and so on up to the root.
 """
 
 from typing import assert_never
@@ -27,19 +27,19 @@ class WorkSent(msgspec.Struct, frozen=True):
 
 
 class WorkReceived(msgspec.Struct, frozen=True):
-    """A message has come on `channel`."""
+    """A message arrived on `channel`."""
 
     channel: str
 
 
 class SignalReceived(msgspec.Struct, frozen=True):
-    """The answer to a message has come on `channel`."""
+    """The answer to a message arrived on `channel`."""
 
     channel: str
 
 
 class EventEnded(msgspec.Struct, frozen=True):
-    """The process has done what it did; it is `active` if it may do more without receiving anything."""
+    """An event of the process has ended. `active`: the process may do more without receiving anything."""
 
     active: bool
 
@@ -51,7 +51,7 @@ class SendSignal(msgspec.Struct, frozen=True):
 
 
 class AnnounceTermination(msgspec.Struct, frozen=True):
-    """All has ended, everywhere."""
+    """The computation has ended at every process."""
 
 
 DetectionEvent = WorkSent | WorkReceived | SignalReceived | EventEnded
@@ -59,7 +59,7 @@ DetectionEffect = SendSignal | AnnounceTermination
 
 
 class Engagement(msgspec.Struct):
-    """The whole state of a detector: whom it owes an answer, and how many answers it waits for."""
+    """The whole state of a detector: the parent that it owes an answer, and the number of answers it waits for."""
 
     parent: str | None = None
     deficit: int = 0
@@ -113,7 +113,7 @@ class DijkstraScholten:
     def _ended(self, active: bool) -> list[DetectionEffect]:
         if active:
             self._require_engaged("is active")
-            self.state.terminated = False  # the root has begun anew, by itself
+            self.state.terminated = False  # the root has begun again by itself
             return []
         return self._leave() if self.state.deficit == 0 else []
 

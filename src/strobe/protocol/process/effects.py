@@ -1,4 +1,4 @@
-"""What a process's protocol orders its host to do: imperatives, carried out in the order given."""
+"""The effects that a process's protocol returns: orders to its host, carried out in the order given."""
 
 import msgspec
 
@@ -23,28 +23,32 @@ class SendMarker(msgspec.Struct, frozen=True):
 
 
 class SendBarrier(msgspec.Struct, frozen=True):
-    """Put a barrier on `channel` ahead of all that waits at this machine, with what it overtakes of the messages up to
-    its `sent_count`; behind barriers that were sent before (V4)."""
+    """Send a barrier on `channel` ahead of all messages queued at this machine, but behind earlier barriers (V4).
+
+    It carries copies of the messages it overtakes, up to its `sent_count`.
+    """
 
     channel: str
     marker: Marker
 
 
 class HoldChannel(msgspec.Struct, frozen=True):
-    """Hand over nothing more from `channel`, whose barrier has come, until told to: the others align with it (V3)."""
+    """Pass nothing more from `channel`, whose barrier has come, until `ResumeChannel`: the other inputs align with it
+    (V3).
+    """
 
     channel: str
     snapshot: SnapshotId
 
 
 class ResumeChannel(msgspec.Struct, frozen=True):
-    """Go on with what has come on `channel`, which was held back."""
+    """Resume `channel`, which was held back."""
 
     channel: str
 
 
 class SetAlignmentTimer(msgspec.Struct, frozen=True):
-    """Tell `AlignmentTimedOut` when alignment for `snapshot` has taken as long as it may (V5)."""
+    """Pass `AlignmentTimedOut` when alignment for `snapshot` has taken its maximum time (V5)."""
 
     snapshot: SnapshotId
 
@@ -55,7 +59,7 @@ class SendFrame(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeliverFrame(msgspec.Struct, frozen=True, gc=False):
-    """Run the messages of `frame` through the process, but for the first `consumed`."""
+    """Run the messages of `frame`, except the first `consumed`, through the process."""
 
     channel: str
     frame: Frame
@@ -63,27 +67,29 @@ class DeliverFrame(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReportSentCounts(msgspec.Struct, frozen=True):
-    """Tell the coordinator how many messages had been sent on each outgoing channel at the cut (V1)."""
+    """Report to the coordinator how many messages had been sent on each outgoing channel at the cut (V1)."""
 
     snapshot: SnapshotId
     counts: dict[str, int]
 
 
 class FinishFragment(msgspec.Struct, frozen=True):
-    """This process is locally complete (C5): add the captured state and hand the fragment over."""
+    """This process is locally complete (C5): add the captured state and send the fragment."""
 
     fragment: Fragment
 
 
 class DropRecording(msgspec.Struct, frozen=True):
-    """Free what was captured for `snapshot`: it will not complete here, for this `reason`."""
+    """Free the state captured for `snapshot`: it will not complete here, for this `reason`."""
 
     snapshot: SnapshotId
     reason: str
 
 
 class SendView(msgspec.Struct, frozen=True):
-    """Put a view-install frame on `channel`: the last thing on a channel that ends, else the first of its view."""
+    """Send a view-install frame on `channel`: the last frame on a channel that ends, otherwise the first of its
+    view.
+    """
 
     channel: str
     view: View
@@ -91,11 +97,11 @@ class SendView(msgspec.Struct, frozen=True):
 
 
 class PrepareDeparture(msgspec.Struct, frozen=True):
-    """All that was sent to this process has been received: run its last event, then tell `DepartureReady`."""
+    """All messages sent to this process have been received: run its last event, then pass `DepartureReady`."""
 
 
 class ReportDrained(msgspec.Struct, frozen=True):
-    """Tell the coordinator that every channel which ended with view `view` has been received to its end (E2)."""
+    """Report to the coordinator that every channel that ended with view `view` has been received to its end (E2)."""
 
     view: int
 

@@ -1,8 +1,8 @@
-"""What every protocol shares at one process: its channels and its view (`channel_ends.py`), and its recordings.
+"""The common base of all protocols at one process: its recordings, on top of its channels and view (`channel_ends`).
 
-Rollback (R1). A restored endpoint goes on from the frontiers of its fragment. The host hands it the recorded frames
-first, before anything from the wire; until then they are channel state of every cut, as anything is that has not been
-received.
+Rollback (R1). A restored endpoint continues from the frontiers of its fragment. The host passes it the recorded frames
+first, before anything from the wire. Until they are received they are channel state of every cut, like any other
+message in flight.
 
 Memory. An id that was recorded, finished or aborted is remembered, so that a late or duplicate marker never records
 again. `SnapshotsSettled` bounds that: ids below its counter are forgotten and their markers ignored.
@@ -40,7 +40,7 @@ from strobe.protocol.values.view import View
 
 
 class Recording:
-    """A snapshot under way at this process: the frontiers at its cut, and what came on each channel since."""
+    """A snapshot under way at this process: the frontiers at its cut, and the frames received on each channel since."""
 
     __slots__ = ("arrived", "expected", "frames", "pending", "received", "sent", "snapshot")
 
@@ -48,10 +48,10 @@ class Recording:
         self.snapshot = snapshot
         self.sent = sent
         self.received = received
-        # Channels whose state is not known to its end yet.
+        # Channels whose state is not complete yet.
         self.pending = set(received)
         self.frames: dict[str, list[InFlight]] = {channel: [] for channel in received}
-        # Lai-Yang only: messages of a lower index that have come so far, and how many the sender says there are.
+        # Lai-Yang only: messages of a lower index received so far, and their total number according to the sender.
         self.arrived = {channel: frontier.count for channel, frontier in received.items()}
         self.expected: dict[str, int] = {}
 
@@ -59,9 +59,9 @@ class Recording:
 class Endpoint(ChannelEnds):
     """One process's side of a snapshot protocol: events in, effects out. Subclasses add the rules of one protocol.
 
-    `sequenced`: the coordinator names every snapshot, and a process that wants one asks it to. `barriers`: what waits
-    on the channels at either machine is the protocol's business too; its host tells `BarrierArrived`. `overtakes`: its
-    barriers may overtake what waits.
+    `sequenced`: the coordinator names every snapshot, and a process that wants one sends it a request. `barriers`: the
+    protocol also controls the queues of the channels at either machine. `overtakes`: its barriers may overtake queued
+    messages, and its host passes `BarrierArrived`.
     """
 
     name = ""
@@ -79,10 +79,10 @@ class Endpoint(ChannelEnds):
 
     @classmethod
     def restored(cls, process: str, view: View, epoch: int, fragment: Fragment, sent_counts: Mapping[str, int]) -> Self:
-        """Return the endpoint of a process that a rollback has made what `fragment` says it was (R1).
+        """Return the endpoint of a process that a rollback has restored from `fragment` (R1).
 
-        `view` has the channels of the snapshot's view; `sent_counts` says of each incoming channel how many messages
-        its sender had sent, by the sender's own record.
+        `view` has the channels of the snapshot's view. `sent_counts` has, for each incoming channel, the number of
+        messages sent, from the sender's own record.
         """
         endpoint = cls(process, view, epoch)
         _require_same_channels(process, endpoint.outgoing.keys(), fragment.sent.keys())
@@ -131,19 +131,18 @@ class Endpoint(ChannelEnds):
                 assert_never(event)
 
     def take_plain(self, channel: str, frame: Frame) -> bool:
-        """Count a frame that `handle` would only count and deliver; return False, with nothing changed, where more
-        follows from it, or where it breaks a rule.
+        """Count a frame that `handle` would only count and deliver. Otherwise change nothing and return False.
 
-        Most frames are such, and this way is several times as short; the host delivers the frame itself. What `handle`
-        does is the definition: it may be asked instead at any time.
+        Most frames are like that, and this path is several times as fast; the host delivers the frame itself. `handle`
+        is the reference: it may be called instead at any time.
         """
-        # Nothing is recorded, the frame makes nothing begin, and its view is one that is installed here.
+        # No recording is open, the frame starts none, and its view is installed here.
         if self.open or frame.index > self.index or frame.view > self.view.number:
             return False
         incoming = self.incoming.get(channel)
         return incoming is not None and incoming.take_next(frame)
 
-    # The rules that make it this or that protocol
+    # The rules of a protocol
 
     def _request(self, event: SnapshotRequested) -> list[Effect]:
         raise NotImplementedError
@@ -152,19 +151,19 @@ class Endpoint(ChannelEnds):
         return []  # a protocol without markers
 
     def _barrier_arrived(self, event: BarrierArrived) -> list[Effect]:
-        return []  # a protocol that waits for the barrier's turn
+        return []  # a protocol whose barriers wait for their turn
 
     def _alignment_timed_out(self, snapshot: SnapshotId) -> list[Effect]:
-        return []  # a protocol without such a time
+        return []  # a protocol without an alignment timer
 
     def _relayed(self, event: SentCountRelayed) -> list[Effect]:
         return []  # a protocol without relayed counts
 
     def check_barrier(self, event: BarrierArrived) -> None:
-        """Raise ProtocolViolation, with nothing changed, where `BarrierArrived` would break a rule."""
+        """Raise ProtocolViolation, with nothing changed, if `BarrierArrived` would break a rule."""
 
     def may_advance_to(self, index: int) -> bool:
-        """Tell whether a frame may carry this cut index, above the own one."""
+        """Return whether a frame may carry this cut index, which is above our own."""
         return False  # a protocol without indices
 
     def next_id(self) -> SnapshotId:
@@ -174,27 +173,27 @@ class Endpoint(ChannelEnds):
     # Recordings
 
     def is_under_way(self, snapshot: SnapshotId) -> bool:
-        """Tell whether something is held here for `snapshot`."""
+        """Return whether this process holds anything for `snapshot`."""
         return snapshot in self.open
 
     def _is_settled(self, snapshot: SnapshotId) -> bool:
-        """Tell whether `snapshot` needs nothing of this process any more; remember that it was seen."""
+        """Return whether this process has nothing left to do for `snapshot`; remember that it was seen."""
         if not self._is_near(snapshot.counter) or (len(self.closed) >= IDS_MAX and snapshot not in self.open):
-            return True  # no coordinator begins it, and the ids that this process gives shall not follow it
+            return True  # no coordinator begins it, and our own ids must not follow it
         if snapshot.counter > self.counter_seen:
             self.counter_seen = snapshot.counter
         return snapshot.epoch != self.epoch or snapshot.counter < self.counter_floor or snapshot in self.closed
 
     def _is_near(self, counter: int) -> bool:
-        """Tell whether a counter is one that somebody may have come to by counting."""
+        """Return whether some process can have reached this counter by counting."""
         return counter <= max(self.counter_seen, self.counter_floor) + COUNTER_AHEAD_MAX
 
     def _takes_part_in(self, view: int) -> bool:
-        """Tell whether a snapshot of this view concerns this process: one that is leaving has no part in any more."""
+        """Return whether this process takes part in a snapshot of this view. A leaving process takes part in none."""
         return view == self.view.number and self.process in self.view.members
 
     def _concerns(self, channel: str, marker: Marker) -> bool:
-        """Tell whether a marker has something to say here; raise ProtocolViolation where it cannot have come."""
+        """Return whether a marker matters here; raise ProtocolViolation if it cannot have come."""
         if self._is_settled(marker.snapshot) or marker.view < self.view.number:
             return False
         if marker.view > self.view.number:
@@ -204,13 +203,13 @@ class Endpoint(ChannelEnds):
         return True
 
     def _keep(self, event: FrameReceived) -> None:
-        """Keep a frame that was in flight at the cut of each recording whose marker is still to come on its channel."""
+        """Add a frame to each recording at whose cut it was in flight: those still without a marker on its channel."""
         for recording in self.open.values():
             if event.channel in recording.pending:
                 recording.frames[event.channel].append(InFlight(event.frame, event.consumed))
 
     def _barrier(self, recording: Recording, channel: str) -> Marker:
-        """Return the barrier of `recording` for `channel`: it says how much was sent before the cut (V3-V5)."""
+        """Return the barrier of `recording` for `channel`, with the number of messages sent before the cut (V3-V5)."""
         return Marker(self.epoch, self.view.number, recording.snapshot, recording.sent[channel].count)
 
     def _begin(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, Effect]:
@@ -226,7 +225,7 @@ class Endpoint(ChannelEnds):
         return recording, RecordState(snapshot)
 
     def _finish(self, recording: Recording) -> list[Effect]:
-        """Hand the fragment over once every incoming channel is known to its end (C5)."""
+        """Return the fragment once the state of every incoming channel is complete (C5)."""
         if recording.pending:
             return []
         del self.open[recording.snapshot]

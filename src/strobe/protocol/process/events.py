@@ -1,4 +1,4 @@
-"""What a process's protocol is told: facts, in the past tense. A closed union: `assert_never` finds a gap."""
+"""The events of a process's protocol: facts, in the past tense. A closed union: `assert_never` finds a gap."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from strobe.protocol.values.view import View
 
 
 class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a marker carries. A barrier also says how many messages its sender had sent on the channel (V3-V5)."""
+    """The content of a marker. A barrier also has the number of messages its sender had sent on the channel (V3-V5)."""
 
     epoch: Count
     view: ViewNumber
@@ -18,7 +18,7 @@ class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MessagesSent(msgspec.Struct, frozen=True, gc=False):
-    """An event has ended that put `count` messages on `channel`; `body` is their MessagePack array."""
+    """An event has ended that sent `count` messages on `channel`; `body` is their MessagePack array."""
 
     channel: str
     count: int
@@ -28,7 +28,7 @@ class MessagesSent(msgspec.Struct, frozen=True, gc=False):
 class FrameReceived(msgspec.Struct, frozen=True, gc=False):
     """The host has taken a frame from `channel` and is about to run its messages through the process.
 
-    `consumed` of them were received before the cut that this process was restored to (0 but for breakpoints).
+    `consumed` of them were received before the cut that this process was restored to (0 except for breakpoints).
     """
 
     channel: str
@@ -42,10 +42,11 @@ class MarkerReceived(msgspec.Struct, frozen=True):
 
 
 class BarrierArrived(msgspec.Struct, frozen=True):
-    """A barrier has reached this machine. `waiting` came before it on its channel and is not received yet.
+    """A barrier has reached this machine. The frames `waiting` came before it on its channel and are not received yet.
 
-    One that `overtakes` has overtaken all that waits, here and at its sender: `overtaken` is what waited there, and its
-    turn is now. Any other has its turn behind what waits: then `MarkerReceived` tells of it again.
+    If it `overtakes`, it has overtaken all queued frames, here and at its sender, and takes effect now; `overtaken` are
+    the frames that were queued at the sender. Otherwise it takes effect after the queued frames: then `MarkerReceived`
+    follows.
     """
 
     channel: str
@@ -56,7 +57,7 @@ class BarrierArrived(msgspec.Struct, frozen=True):
 
 
 class AlignmentTimedOut(msgspec.Struct, frozen=True):
-    """The time has passed that alignment for `snapshot` may take (V5)."""
+    """Alignment for `snapshot` has taken its maximum time (V5)."""
 
     snapshot: SnapshotId
 
@@ -69,8 +70,9 @@ class Breakpoint(msgspec.Struct, frozen=True):
 
 
 class SnapshotRequested(msgspec.Struct, frozen=True):
-    """This process shall record for `snapshot`; asked twice, it records once. Under Lai-Yang the counter of the id is
-    the cut index."""
+    """Record for `snapshot`. A repeated request records only once. Under Lai-Yang the counter of the id is the cut
+    index.
+    """
 
     snapshot: SnapshotId
     view: int
@@ -86,7 +88,7 @@ class SentCountRelayed(msgspec.Struct, frozen=True):
 
 
 class SnapshotAborted(msgspec.Struct, frozen=True):
-    """`snapshot` will never complete: the coordinator said so, or this process has waited for too long (E6, E7)."""
+    """`snapshot` will never complete: the coordinator aborted it, or this process has waited for too long (E6, E7)."""
 
     snapshot: SnapshotId
 
@@ -98,13 +100,13 @@ class SnapshotsSettled(msgspec.Struct, frozen=True):
 
 
 class ViewInstalled(msgspec.Struct, frozen=True):
-    """The coordinator brought a view, for the first time or again (E2)."""
+    """The coordinator sent a view, for the first time or again (E2)."""
 
     view: View
 
 
 class ViewReceived(msgspec.Struct, frozen=True):
-    """A view-install frame has come on `channel`; its sender had sent `sent_count` messages before it."""
+    """A view-install frame arrived on `channel`; its sender had sent `sent_count` messages before it."""
 
     channel: str
     view: View
@@ -116,7 +118,7 @@ class DepartureReady(msgspec.Struct, frozen=True):
 
 
 class Restarted(msgspec.Struct, frozen=True):
-    """The process came back from a crash: its state and counters were kept, its recordings under way were not."""
+    """The process came back from a crash. Its state and counters were kept, its open recordings were not."""
 
 
 Event = (

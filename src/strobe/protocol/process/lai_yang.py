@@ -1,16 +1,16 @@
 """Lai-Yang (1987), for channels that may reorder: cut indices on messages, and relayed counts (V1).
 
-    L1  Every frame carries its sender's cut index. One sequencer per epoch issues them: index n is snapshot n. What was
-        sent in an older epoch, and is received after a rollback, has the index 0: it is before every cut of this one.
-    L2  An index above one's own: record every missing index first, then deliver.
-    L3  The coordinator asks every process to record, so that quiet ones do.
+    L1  Every frame carries its sender's cut index. One sequencer per epoch issues them: index n is snapshot n. A frame
+        of an older epoch, received after a rollback, has the index 0: it is before every cut of this epoch.
+    L2  On a frame with an index above its own, a process records every missing index first, then delivers the frame.
+    L3  The coordinator requests the recording from every process, so that quiet ones record too.
     L4  A frame with an index below n that comes after the local recording of n was in flight at cut n.
-    L5  At the recording, report how many messages had been sent on each channel; the coordinator relays the count to
-        the receiver. The channel is complete when that many messages of a lower index have come.
+    L5  When it records, a process reports how many messages it had sent on each channel. The coordinator relays each
+        count to the receiver. The channel is complete when that number of messages of a lower index have come.
 
-Why it works: a frame with an index below n was sent before its sender's cut n, one with n or more after it; no order on
-the channel is needed to tell. By L2 nothing sent after the sender's cut is received before the receiver's. By L4 and L5
-the channel state is what was sent before the sender's cut and not received before the receiver's, all of it.
+Why it works: a frame with an index below n was sent before its sender's cut n, a frame with n or more after it. So no
+order on the channel is needed. By L2 no message sent after the sender's cut is received before the receiver's. By L4
+and L5 the channel state is exactly the messages sent before the sender's cut and not received before the receiver's.
 """
 
 from strobe.errors import ProtocolViolation
@@ -26,7 +26,7 @@ from strobe.protocol.values.frames import InFlight
 from strobe.protocol.values.ids import COORDINATOR, SnapshotId
 
 CUTS_AT_ONCE_MAX = 64
-"""How many missing indices are recorded at most when one above them is seen."""
+"""Maximum number of missing indices that are recorded when a higher one is seen."""
 
 
 class LaiYang(Endpoint):
@@ -64,14 +64,14 @@ class LaiYang(Endpoint):
             return []
         if snapshot.counter > self.index:
             return self._advance(snapshot.counter, event.breakpoint)
-        # Asked again, by a coordinator that came back: the counts it had are lost, so report them once more.
+        # A repeated request, from a restarted coordinator. It has lost the counts, so report them again.
         recording = self.open.get(snapshot)
         return [_report(recording)] if recording is not None else []
 
     def _relayed(self, event: SentCountRelayed) -> list[Effect]:
         if self._is_settled(event.snapshot):
             return []
-        # A count is relayed only of a cut that exists, so this process takes part in it now at the latest.
+        # Counts are relayed only for an existing cut, so this process takes part in it now at the latest.
         effects = self._advance(event.snapshot.counter, None)
         recording = self.open.get(event.snapshot)
         if recording is None or event.channel not in recording.pending:
@@ -80,9 +80,10 @@ class LaiYang(Endpoint):
         return effects + self._close_if_exhausted(recording, event.channel)
 
     def _advance(self, index: int, inside: Breakpoint | None) -> list[Effect]:
-        """Record every cut after the own index up to `index`, all at this moment (L2)."""
+        """Record every cut after our own index up to `index`, all at this moment (L2)."""
         effects: list[Effect] = []
-        # After a leap, those before the last few have ended long ago; a process may have named one far ahead (C1).
+        # After a jump, all but the last few ended long ago. A process may name a snapshot with a counter far ahead
+        # (C1).
         self.index = max(self.index, index - CUTS_AT_ONCE_MAX)
         while self.index < index:
             self.index += 1

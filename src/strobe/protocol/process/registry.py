@@ -1,4 +1,4 @@
-"""The protocols by name, and what each needs of its channels."""
+"""The protocols by name, and their requirements on channels."""
 
 from strobe.errors import UsageError
 from strobe.protocol.process.aligned import Aligned
@@ -16,7 +16,7 @@ PROTOCOLS: dict[str, type[Endpoint]] = {
 
 
 def check_channels(protocol: str, view: View) -> None:
-    """Raise UsageError where `protocol` does not exist, or is not right on one of the channels."""
+    """Raise UsageError if `protocol` does not exist, or does not support one of the channels."""
     if protocol not in PROTOCOLS:
         raise UsageError(f"there is no protocol {protocol!r}; protocols are: {', '.join(PROTOCOLS)}")
     if protocol == LaiYang.name:

@@ -1,17 +1,18 @@
-"""Unaligned barriers, for FIFO channels without a cycle (V4): Chandy-Lamport whose markers overtake what is queued.
+"""Unaligned barriers, for FIFO channels without a cycle (V4): Chandy-Lamport with markers that overtake queued
+messages.
 
-    U1  The first barrier, on whatever channel, as soon as it reaches the machine: record at once (C3), and send a
-        barrier on every output, ahead of all that waits there (C2).
-    U2  A barrier says how many messages its sender had sent, and brings copies of those that it overtook at the sender;
-        the host adds what it overtook here. Both parts together, behind what was received since the recording, are the
-        state of its channel (C4). What was overtaken is received later, in its order, like anything else.
+    U1  The first barrier, on any channel, as soon as it reaches the machine: record at once (C3), and send a barrier on
+        every output, ahead of all messages queued there (C2).
+    U2  A barrier carries the number of messages its sender had sent, and copies of those that it overtook at the
+        sender. The host adds those that it overtook here. Both parts together, behind the messages received since the
+        recording, are the state of its channel (C4). The overtaken messages are received later, in order, as usual.
 
-Why it works: the cuts are those of Chandy-Lamport, and so is the state of a channel: what was sent before the sender's
-cut and not received before the receiver's. Only where it is taken from differs: from the queues, where that rule takes
-it from the process as it comes. So nobody waits for a queue to be worked off: each hop takes as long as the wire does.
+Why it works: the cuts are those of Chandy-Lamport, and so is the state of a channel: the messages sent before the
+sender's cut and not received before the receiver's. Only the source differs: they are taken from the queues, not from
+the process as it receives them. So no process waits for a queue to drain: each hop takes as long as the wire does.
 
-Copies go to the receiver, and not the sender's part into the sender's fragment: a channel's state is then in one place,
-as in every other protocol, and is proved, stored and restored as there.
+The sender's part is copied to the receiver instead of going into the sender's fragment. So the whole state of a channel
+is in one place, and is proved, stored and restored as in every other protocol.
 """
 
 from strobe.errors import ProtocolViolation
@@ -51,15 +52,17 @@ class Unaligned(ChandyLamport):
         return joined(event, self.incoming[event.channel], self.process)
 
     def _record(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, list[Effect]]:
-        """Record the local state, then send the barriers ahead of what waits (U1)."""
+        """Record the local state, then send the barriers ahead of queued messages (U1)."""
         recording, record_state = self._begin(snapshot, inside)
         barriers = (SendBarrier(channel, self._barrier(recording, channel)) for channel in self.outgoing)
         return recording, [record_state, *barriers]
 
 
 def joined(event: BarrierArrived, incoming: Incoming, process: str) -> list[InFlight]:
-    """Return what a barrier has overtaken, the receiver's part and then the sender's; raise ProtocolViolation where it
-    is not all that was sent before the barrier and has not been received (U2)."""
+    """Return the messages that a barrier has overtaken: first the receiver's part, then the sender's.
+
+    Raise ProtocolViolation if they are not exactly the messages sent before the barrier and not yet received (U2).
+    """
     sent = event.marker.sent_count
     assert sent is not None, "a barrier says how much was sent before it"
     queued = [*event.waiting, *(InFlight(frame) for frame in event.overtaken)]

@@ -1,4 +1,4 @@
-"""The values that everything else is made of: snapshot ids, frames, views, fragments, entries of the log.
+"""The shared value types: snapshot ids, frames, views, fragments, log entries.
 
-They are immutable, they check themselves, and they know no protocol.
+They are immutable, validate themselves, and depend on no protocol.
 """

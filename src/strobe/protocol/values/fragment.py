@@ -1,6 +1,6 @@
-"""Fragments, and the snapshot that they make together.
+"""Fragments, and the snapshot that they form together.
 
-Every protocol produces this one kind of fragment; assembly, verification, storage and Spark do not know which protocol
+Every protocol produces the same kind of fragment. Assembly, verification, storage and Spark do not know which protocol
 made it.
 """
 
@@ -19,10 +19,10 @@ KEYED = "keyed"
 class LocalState(msgspec.Struct, frozen=True):
     """One process between two events, as its host captured it.
 
-    `position` counts the events before the cut. `encoding` says what `data` is: `msgpack`, opaque `bytes`, or `keyed`:
-    a segment of entries, with `deltas` to be applied to it in order (S3, E5). Pending timers (name, seconds left), the
-    random generator, and how far sources were read and sinks written are part of the state (R2). `declared` is what the
-    process says of itself, where it says anything (G2).
+    `position` counts the events before the cut. `encoding` is the format of `data`: `msgpack`, opaque `bytes`, or
+    `keyed`, a segment of entries with `deltas` to be applied to it in order (S3, E5). The state includes pending timers
+    (name, seconds left), the random generator, the read offsets of sources and the write offsets of sinks (R2).
+    `declared` holds the process's declarations, if it has any (G2).
     """
 
     position: int
@@ -43,8 +43,8 @@ class LocalState(msgspec.Struct, frozen=True):
 class Fragment(msgspec.Struct, frozen=True):
     """One process's part of a snapshot: its state, and its ends of its channels.
 
-    `sent` and `received` are the frontiers at the local recording, by channel id; `in_flight` has an entry for each
-    incoming channel, empty where nothing was on the way. The host adds the `state` it captured at `RecordState`.
+    `sent` and `received` are the frontiers at the local recording, by channel id. `in_flight` has an entry for each
+    incoming channel, empty if nothing was in flight. The host adds the `state` that it captured at `RecordState`.
     """
 
     snapshot: SnapshotId
@@ -57,7 +57,7 @@ class Fragment(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A global snapshot: the view it was taken of, and a fragment for each of its processes."""
+    """A global snapshot: its view, and a fragment for each process of that view."""
 
     id: SnapshotId
     protocol: str

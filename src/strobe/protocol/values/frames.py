@@ -1,19 +1,18 @@
 """Frames, and the running hash that makes a snapshot its own proof (P1).
 
 Messages travel in frames: many messages, one header, one hash. The body is a MessagePack array of the messages; the
-frame says how many there are and the ordinal of the first. Frames are kept and hashed byte for byte, and never
-re-encoded.
+header has their number and the ordinal of the first. Frames are kept and hashed byte for byte, and never re-encoded.
 
 For a channel c of incarnation k, with H = xxh3-128 or BLAKE3 and integers little-endian (u64, u64, u32):
 
     fifo       h(0) = H(c, 0x00, k)      h(i) = H(h(i-1), first_ordinal, count, body)
     unordered  h(0) = H(c, 0x00, k)      h(i) = h(i-1) + H(h(0), first_ordinal, count, body)   modulo 2^128
 
-The sum does not depend on the order of the frames, the chain does. The epoch, the view and the cut index stay outside,
-so that a frame hashes the same wherever it is replayed.
+The chain depends on the order of the frames, the sum does not. The epoch, the view and the cut index are not hashed, so
+that a frame has the same hash wherever it is replayed.
 
-xxh3 guards against accidents, and so do sums: both can be made to come out as wished. BLAKE3 chains guard against liars
-too. There are no BLAKE3 sums, which would only look as if they did.
+xxh3 and sums guard against accidents only: an attacker can construct a collision for either. BLAKE3 chains guard
+against attackers too. There are no BLAKE3 sums: they would look secure without being so.
 """
 
 import struct
@@ -29,20 +28,20 @@ UNORDERED = "unordered"
 XXH3 = "xxh3"
 BLAKE3 = "blake3"
 HASH_BYTES = 16
-"""Of xxh3-128, and so of every sum."""
+"""The size of an xxh3-128, and so of every sum."""
 
 Extend = Callable[[bytes, int, int, bytes | memoryview], bytes]
 
 _HEADER = struct.Struct("<QI")
 _MODULUS = 1 << 128
-_COPY_BYTES_MAX = 4096  # below this, joining header and body is faster than feeding the hash twice
+_COPY_BYTES_MAX = 4096  # for shorter bodies, concatenating is faster than two hash updates
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """Some consecutive messages of one channel.
 
-    `index` is the sender's cut index (V1) and `view` the number of its view (E2); `body` is a MessagePack array of
-    `count` messages, of which the first has the ordinal `first_ordinal`.
+    `index` is the sender's cut index (V1) and `view` the number of its view (E2). `body` is a MessagePack array of
+    `count` messages; the first has the ordinal `first_ordinal`.
     """
 
     first_ordinal: int
@@ -61,14 +60,16 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class InFlight(msgspec.Struct, frozen=True, gc=False):
-    """A frame that is channel state. `consumed` messages of it were received before the cut (0 but for breakpoints)."""
+    """A frame that is channel state. `consumed` of its messages were received before the cut (0 except for
+    breakpoints).
+    """
 
     frame: Frame
     consumed: int = 0
 
 
 class Frontier(msgspec.Struct, frozen=True, gc=False):
-    """How far one end of a channel had come: messages counted, and the running hash over their frames."""
+    """The progress of one end of a channel: messages counted, and the running hash over their frames."""
 
     count: int
     hash: bytes
@@ -99,11 +100,11 @@ def extend_blake3(previous: bytes, first_ordinal: int, count: int, body: bytes |
 
 
 CHAINS: dict[str, Extend] = {XXH3: extend_fifo, BLAKE3: extend_blake3}
-"""What extends the hash of a FIFO channel by a frame, by the name of its hash."""
+"""The function that extends the hash of a FIFO channel by a frame, by the name of the hash."""
 
 
 def can_hash(kind: str, hashed_by: str) -> bool:
-    """Tell whether channels of this kind can have this hash."""
+    """Return whether channels of this kind can have this hash."""
     return hashed_by in CHAINS and (kind == FIFO or hashed_by == XXH3)
 
 
@@ -133,7 +134,7 @@ def extend_all(
 
 
 def body_count(body: bytes | memoryview) -> int | None:
-    """Return how many messages the array header of `body` announces; None where `body` is no MessagePack array."""
+    """Return the number of messages in the array header of `body`; None if `body` is not a MessagePack array."""
     if len(body) == 0:
         return None
     first = body[0]
@@ -148,7 +149,7 @@ def body_count(body: bytes | memoryview) -> int | None:
 
 @lru_cache(maxsize=4096)
 def array_headers(count: int) -> tuple[bytes, ...]:
-    """Return the ways in which a MessagePack array of `count` items may begin; none where there is no such array."""
+    """Return the possible headers of a MessagePack array of `count` items; empty if there is no such array."""
     if not 0 <= count < 1 << 32:
         return ()
     headers = [b"\xdd" + count.to_bytes(4, "big")]

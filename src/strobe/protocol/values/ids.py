@@ -1,8 +1,8 @@
 """Snapshot ids: (epoch, counter, initiator), printed so that they sort by time (E1).
 
-The counter is a logical clock: whoever names a snapshot takes one more than the highest counter it has seen, so a
-snapshot begun after another was heard of sorts behind it. Two initiators that do not know of each other may take the
-same counter; their names tell the ids apart.
+The counter is a logical clock: the initiator takes one more than the highest counter it has seen. So a snapshot begun
+by a process that knew of another one sorts after it. Two initiators that do not know of each other may take the same
+counter; the ids then differ in the initiator's name.
 """
 
 import re
@@ -14,13 +14,13 @@ from strobe.names import Name, is_name, shown
 from strobe.protocol.values.bounds import COUNT_MAX, Count
 
 COORDINATOR = "coordinator"
-"""The initiator's name in ids that the sequencer issued; no process may have it."""
+"""The initiator in ids that the sequencer issued; no process may have this name."""
 
 _PRINTED = re.compile(r"([0-9]{6,40})-([0-9]{8,40})-(.+)")
 
 
 class SnapshotId(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """Compared field by field: first the epoch, then the counter."""
+    """The id of a snapshot. Ids compare field by field: first the epoch, then the counter."""
 
     epoch: Count
     counter: Count

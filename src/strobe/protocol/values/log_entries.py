@@ -1,9 +1,9 @@
-"""The entries of the store's log: the one record that decides everything (S1).
+"""The entries of the store's log, the single source of truth (S1).
 
-The coordinator keeps no truth of its own. It appends these, and after a restart it reads them again. The first outcome
-(commit or abort) for a snapshot wins; later ones have no effect. Each start of a coordinator is an entry, its term, and
-every entry is written in a term: those of a coordinator that another one has replaced have no effect. Ids are printed
-ones, so that the log can be read without Strobe.
+The coordinator has no durable state of its own. It appends these entries, and reads them again after a restart. The
+first outcome (commit or abort) of a snapshot wins; later ones have no effect. Each start of a coordinator appends a
+term, and every entry belongs to a term: entries of a replaced coordinator have no effect. Ids are stored in their
+printed form, so that the log can be read without Strobe.
 """
 
 import msgspec
@@ -27,9 +27,9 @@ from strobe.protocol.values.view import View
 
 
 class BlobRef(msgspec.Struct, frozen=True):
-    """A content-addressed blob: the BLAKE3 of its bytes in hexadecimal, and how many there are.
+    """A content-addressed blob: the BLAKE3 of its bytes in hexadecimal, and its size.
 
-    `begin` is the log position at which the snapshot that wrote it has begun; it names the directory of the blob, so
+    `begin` is the log position of the `Begin` of the snapshot that wrote it. It names the directory of the blob, so
     that no two snapshots ever write the same file (S2).
     """
 
@@ -39,7 +39,7 @@ class BlobRef(msgspec.Struct, frozen=True):
 
 
 class EntryRef(msgspec.Struct, frozen=True):
-    """An entry of the log: its position, and its checksum, which stands for all that the log says up to there."""
+    """A log entry: its position and its checksum. The checksum covers the log up to there."""
 
     position: Count
     blake3: Digest
@@ -53,7 +53,7 @@ class FrontierRecord(msgspec.Struct, frozen=True):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Where the in-flight frames of one channel lie in the frames blob of its receiver."""
+    """The position of one channel's in-flight frames in the frames blob of its receiver."""
 
     offset: Count
     bytes: Count
@@ -64,10 +64,10 @@ class Section(msgspec.Struct, frozen=True):
 class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process in a manifest. `in_flight` has an entry for each incoming channel.
 
-    `deltas` are to be applied to a keyed `state`, in order (E5). `recorded_us` is when the process recorded; from then
-    on it took `pause_us` until it went on, and `duration_us` until all of its part was durable (E1). `signature` is the
-    process's own, in hexadecimal, over all that counts here (P1: `strobe.causality.signatures`). `declared` is what the
-    process says of itself, where it says anything (G2).
+    `deltas` are to be applied to a keyed `state`, in order (E5). The process recorded at `recorded_us`; it was paused
+    for `pause_us`, and its whole part was durable after `duration_us` (E1). `signature` is the process's own, in
+    hexadecimal, over every field that matters (P1: `strobe.causality.signatures`). `declared` holds the process's
+    declarations, if it has any (G2).
     """
 
     position: Count
@@ -94,9 +94,11 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Departure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The output of a process that has left: how far it goes in each sink, and whether it is known to be out (R2).
+    """The output of a departed process: its end offset in each sink, and whether all of it is known to be released
+    (R2).
 
-    `view` is the first without it, and `joined` the first with it: by that, its lives are told apart.
+    `view` is the first view without the process, `joined` the first with it. Together they identify one membership
+    period: a process may leave and join again.
     """
 
     sinks: dict[str, Count]
@@ -106,11 +108,11 @@ class Departure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of a committed snapshot but the bytes of its blobs.
+    """A committed snapshot without the bytes of its blobs.
 
-    `departed` are those who have left with output: this snapshot covers all of that, as theirs cover that of others.
-    `joined` has the number of the first view with each process that was not there from the beginning: one that left and
-    joined again is another than before, with output of its own (R2).
+    `departed` are the processes that left with output: this snapshot covers all of that output. `joined` has the number
+    of the first view with each process that was not there from the beginning: a process that left and joined again is a
+    different member, with output of its own (R2).
     """
 
     protocol: Name
@@ -139,7 +141,7 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", omit_defaults=True):
     attempt: Count = 1
 
     def check(self) -> None:
-        """Raise UsageError if it names what is no snapshot."""
+        """Raise UsageError if one of its ids is not a snapshot id."""
         for printed in (self.snapshot, self.parent, self.retries):
             if printed is not None:
                 SnapshotId.parse(printed)
@@ -165,8 +167,8 @@ class ViewChange(msgspec.Struct, frozen=True, tag="view"):
 class EpochStart(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
     """A new timeline; everything older is fenced off.
 
-    `restored` is the snapshot it started from, if not from the beginning, and `view` the view it starts with. `reason`
-    says why; `blamed` is the process whose crash made it necessary (R1). A `fork` may start below released output (R2).
+    `restored` is the snapshot it starts from; None: from the beginning. `view` is the view it starts with. `blamed` is
+    the process whose crash made it necessary (R1). A `fork` may start from before released output (R2).
     """
 
     epoch: Count
@@ -179,7 +181,7 @@ class EpochStart(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
 
 
 class Pin(msgspec.Struct, frozen=True, tag="pin"):
-    """`snapshot` is kept whatever retention says, or (`pinned` false) is no longer."""
+    """Keep `snapshot` regardless of retention, or (`pinned` false) no longer do so."""
 
     snapshot: PrintedId
     pinned: bool
@@ -187,7 +189,7 @@ class Pin(msgspec.Struct, frozen=True, tag="pin"):
 
 
 class Remove(msgspec.Struct, frozen=True, tag="remove"):
-    """`snapshot` is no longer listed, and its blobs may be swept."""
+    """`snapshot` is no longer listed, and garbage collection may delete its blobs."""
 
     snapshot: PrintedId
     reason: str
@@ -195,7 +197,7 @@ class Remove(msgspec.Struct, frozen=True, tag="remove"):
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """All output of `process` is out, which has left with the view of this number (R2)."""
+    """All output of the process that left with view `view` has been released (R2)."""
 
     process: Name
     view: ViewNumber
@@ -205,7 +207,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 class Term(msgspec.Struct, frozen=True, tag="term"):
     """A coordinator has started, and leads from here on; every coordinator of a lower term must stop.
 
-    `coordinator` says for people where it runs.
+    `coordinator` is the address where it runs, for people to read.
     """
 
     term: Count
@@ -214,10 +216,10 @@ class Term(msgspec.Struct, frozen=True, tag="term"):
 
 
 class Fence(msgspec.Struct, frozen=True, tag="fence"):
-    """The entry at `position`, which nobody can read, has no effect: somebody has decided so, for this `reason`.
+    """An operator has decided, for this `reason`, that the unreadable entry at `position` has no effect.
 
-    `blake3` is that of the bytes found there, and empty if there were none. A fence has no effect on a valid entry, and
-    none on other bytes.
+    `blake3` is the hash of the bytes found there, empty if there were none. A fence has no effect on a valid entry or
+    on other bytes.
     """
 
     position: Count
@@ -230,7 +232,7 @@ Entry = Begin | Commit | Abort | ViewChange | EpochStart | Pin | Remove | Releas
 
 
 class Void(msgspec.Struct, frozen=True):
-    """What a reader is given for an entry that has no effect, with the reason. It is never written."""
+    """Stands for an entry that has no effect, when the log is read. It is never written."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Views: the agreed set of processes and channels (E2), and what can be read off their shape (M1)."""
+"""Views: the agreed set of processes and channels (E2), and graph algorithms on them (M1)."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -15,7 +15,8 @@ from strobe.protocol.values.ids import COORDINATOR
 class ChannelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A directed channel of a view. Ordinals count from 1 in each incarnation.
 
-    In stored JSON `hash` is absent where it is xxh3, and all else is there: what comes from a factory is never omitted.
+    In stored JSON `hash` is absent if it is xxh3. Every other field is present: msgspec never omits a default that
+    comes from a factory.
     """
 
     id: Name
@@ -26,7 +27,7 @@ class ChannelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     hash: Word = XXH3
 
     def __post_init__(self) -> None:
-        # Defaults are recognized by identity, and an equal string from a file is another object.
+        # msgspec omits a default by identity, and an equal string from a file is a different object.
         if self.hash == XXH3:
             msgspec.structs.force_setattr(self, "hash", XXH3)
 
@@ -44,7 +45,7 @@ class View(msgspec.Struct, frozen=True, dict=True):
     def outgoing(self, process: str) -> tuple[ChannelSpec, ...]:
         return self._by_source.get(process, ())
 
-    # Looked up, and not looked for: every process of a view asks, and there may be many.
+    # Cached: every process of a view uses these, and there may be many.
 
     @cached_property
     def members(self) -> frozenset[str]:
@@ -52,7 +53,7 @@ class View(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def targets(self) -> dict[str, str]:
-        """The process at the end of each channel."""
+        """The receiving process of each channel."""
         return {channel.id: channel.target for channel in self.channels}
 
     @cached_property
@@ -64,7 +65,7 @@ class View(msgspec.Struct, frozen=True, dict=True):
         return _grouped((channel.source, channel) for channel in self.channels)
 
     def check(self) -> None:
-        """Raise UsageError where names clash or a channel has an end that is no process."""
+        """Raise UsageError if names clash, or if a channel ends at an unknown process."""
         known = set(self.processes)
         _refuse_duplicates("process", self.processes)
         _refuse_duplicates("channel", [channel.id for channel in self.channels])
@@ -93,7 +94,7 @@ class View(msgspec.Struct, frozen=True, dict=True):
 
 
 def is_next(view: View, before: View) -> bool:
-    """Tell whether one process has joined or left between `before` and `view`, and nothing else has changed (E2)."""
+    """Return whether exactly one process joined or left between `before` and `view`, and nothing else changed (E2)."""
     if view.number != before.number + 1 or len(view.members ^ before.members) != 1:
         return False
     stay = view.members & before.members
@@ -112,7 +113,7 @@ def _grouped(channels: Iterable[tuple[str, ChannelSpec]]) -> dict[str, tuple[Cha
 
 
 def check_hash(what: str, name: str) -> None:
-    """Raise UsageError where there is no such hash."""
+    """Raise UsageError if there is no such hash."""
     if name not in CHAINS:
         raise UsageError(f"{what} has the hash {name!r}; hashes are: {', '.join(CHAINS)}")
 
@@ -128,7 +129,7 @@ def _refuse_duplicates(what: str, names: Iterable[str]) -> None:
 def initiators(view: View, chosen: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the `chosen` processes, and as few more as it takes for markers from them to reach every process (M1).
 
-    With none chosen, that is one for each strongly connected component that no other component reaches.
+    With none chosen, that is one process for each strongly connected component that no other component reaches.
     """
     successors: dict[str, list[str]] = {process: [] for process in view.processes}
     for channel in view.channels:
@@ -144,7 +145,7 @@ def initiators(view: View, chosen: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def find_cycle(view: View) -> tuple[str, ...]:
-    """Return the processes of a cycle, the first one again at its end; empty where the channels have none."""
+    """Return the processes of a cycle, with the first repeated at the end; empty if the channels have no cycle."""
     successors: dict[str, list[str]] = {process: [] for process in view.processes}
     for channel in view.channels:
         successors[channel.source].append(channel.target)
@@ -167,9 +168,9 @@ def find_cycle(view: View) -> tuple[str, ...]:
 
 
 def finishing_order(starts: Iterable[str], successors: dict[str, list[str]], seen: set[str] | None = None) -> list[str]:
-    """Return every process reachable from `starts`, in the order in which a depth-first search leaves them.
+    """Return every process reachable from `starts`, in the order in which a depth-first search finishes them.
 
-    Those that were `seen` before, and what is behind them, are passed over; those that are found are added there.
+    Processes already in `seen` are skipped, with everything behind them. Processes found are added to `seen`.
     """
     seen = set() if seen is None else seen
     finished: list[str] = []
@@ -192,7 +193,7 @@ def finishing_order(starts: Iterable[str], successors: dict[str, list[str]], see
 
 
 def upstream_of(view: View, process: str) -> set[str]:
-    """Return the processes from which `process` is reached along channels, through others or not."""
+    """Return the processes from which `process` can be reached along channels, directly or indirectly."""
     sources: dict[str, list[str]] = {}
     for channel in view.channels:
         sources.setdefault(channel.target, []).append(channel.source)
