@@ -1,4 +1,6 @@
-"""What happened before what: exact definitions over in-memory data, that everything else is checked against (M3)."""
+"""Happens-before, clocks and cuts: exact definitions over in-memory data. Everything else is checked against them
+(M3).
+"""
 
 from strobe.causality.clocks import EventClocks, HybridTime, VectorClock, vector_clocks
 from strobe.causality.cuts import (

@@ -1,6 +1,6 @@
 """Happens-before, and the two clocks that follow it (M3).
 
-An event e *happened before* an event f, written e -> f, when one of these holds and by nothing else:
+An event e *happened before* an event f, written e -> f, exactly if one of these holds:
 
 1. both are events of one process, and e comes first there;
 2. a message was sent in e and received in f;
@@ -16,11 +16,11 @@ compared in that order, such that
 
 - e -> f implies H(e) < H(f) (the converse does not hold);
 - `time` is never behind the physical clock of its process, and it is a physical time that some process in the causal
-  past has read: it is ahead by no more than the clocks differ.
+  past has read. So it is ahead by at most the clock skew.
 
-So "everything up to time t" is a consistent cut whatever the skew of the clocks; with physical clocks alone it is not.
-(S. Kulkarni and others, "Logical Physical Clocks", 2014. The physical time is an integer in any unit, for example
-microseconds; it comes in as an argument, since definitions read no clock.)
+So "everything up to time t" is a consistent cut for any clock skew. With physical clocks alone it is not. (S. Kulkarni
+and others, "Logical Physical Clocks", 2014. The physical time is an integer in any unit, for example microseconds; it
+is an argument, since these definitions read no clock.)
 """
 
 from array import array
@@ -33,7 +33,7 @@ from strobe.causality.trace_order import cause, receives
 
 
 class VectorClock(Mapping[str, int]):
-    """How many events of each process are known; a process that is not named counts 0. Immutable."""
+    """The number of known events of each process; a process that is not named counts 0. Immutable."""
 
     __slots__ = ("_counts",)
 
@@ -64,7 +64,7 @@ class VectorClock(Mapping[str, int]):
         return VectorClock({**self._counts, process: self[process] + 1})
 
     def merge(self, other: "VectorClock") -> "VectorClock":
-        """Return what is known to either: for each process the greater count."""
+        """Return the greater count for each process."""
         return VectorClock({process: max(self[process], other[process]) for process in (*self, *other)})
 
     def includes(self, other: "VectorClock") -> bool:
@@ -82,8 +82,8 @@ class HybridTime(msgspec.Struct, frozen=True, order=True, array_like=True, gc=Fa
     """A reading of a hybrid logical clock: the highest physical time known, and a counter of events within it.
 
     Compared field by field. A process keeps its latest reading, beginning with `HybridTime()`, and replaces it at every
-    event: with `tick` at an event that receives nothing, with `merge` at one that receives a message stamped `other`.
-    A message is stamped with the reading of the event that sends it.
+    event: with `tick` if the event receives nothing, with `merge` if it receives a message stamped `other`. A message
+    is stamped with the reading of the event that sends it.
     """
 
     time: int = 0
@@ -112,7 +112,7 @@ class EventClocks:
         return VectorClock(zip(self._trace.processes, self._row(event), strict=True))
 
     def happened_before(self, first: tuple[str, int], second: tuple[str, int]) -> bool:
-        """Whether `first` -> `second`, in constant time: that is when the clock of `second` counts `first` in."""
+        """Whether `first` -> `second`, in constant time: whether the clock of `second` counts `first`."""
         process, position = first
         self._row(first)
         return first != second and self._row(second)[self._trace.process_number(process)] >= position
@@ -121,7 +121,7 @@ class EventClocks:
         return first != second and not self.happened_before(first, second) and not self.happened_before(second, first)
 
     def rows(self, process: str) -> "array[int]":
-        """Return the clocks of all events of `process`, one after the other: a count for each process of the trace."""
+        """Return the clocks of all events of `process`, concatenated: one count per process of the trace."""
         return self._rows[self._trace.process_number(process)]
 
     def _row(self, event: tuple[str, int]) -> "array[int]":
@@ -136,12 +136,13 @@ class EventClocks:
 def vector_clocks(trace: Trace) -> EventClocks:
     """Return the vector clock of every event.
 
-    An event's clock is its predecessor's, merged with the clock of the event that sent what it received, and one more
-    for the process itself.
+    An event's clock is its predecessor's clock, merged with the clock of the event that sent the received message, plus
+    one for the process itself.
     """
     tables, width = trace.tables, len(trace.processes)
     rows = [array("I") for _ in trace.processes]
-    # What came before a trace that begins at a cut is known to all: the cut stands for one event before all others.
+    # If the trace begins at a cut, all processes know everything before it: the cut acts as one event before all
+    # others.
     latest = [list(map(trace.first_count, trace.processes)) for _ in trace.processes]
     for line in trace.causal_order():
         process = tables.process[line]

@@ -1,15 +1,16 @@
 """Cuts, consistent cuts and the state of channels at them, exactly (M3).
 
-A *cut* says for each process how many of its events are in: those with a position up to that number. It is *consistent*
-when it is closed under happens-before: with an event, it has everything that happened before that event.
+A *cut* gives for each process how many of its events are in it: the events with a position up to that number. It is
+*consistent* when it is closed under happens-before: with an event, it contains everything that happened before that
+event.
 
-Within a process a cut is closed by its form, so only messages matter: a cut is consistent exactly when every message
+Within a process a cut is always closed, so only messages matter: a cut is consistent exactly when every message
 received in it was sent in it. A message received in the cut and sent outside it is an *orphan*. The ordinals of a
-channel count up in the sender's order, so orphans need no search: where s messages of a channel were sent in the cut,
-they are those with ordinals above s among the messages received in it. On a fifo channel there are none exactly when
-`received count <= sent count`.
+channel count up in the sender's order, so orphans need no search. If s messages of a channel were sent in the cut, the
+orphans are the messages received in it with ordinals above s. On a fifo channel there are none exactly when `received
+count <= sent count`.
 
-The *channel state* of a consistent cut is what was sent in it and not received in it, and nothing else.
+The *channel state* of a consistent cut is exactly the messages sent in it and not received in it.
 
 Consistent cuts are closed under union and intersection. Hence below any cut there is exactly one greatest consistent
 cut: the union of all consistent ones below it.
@@ -50,7 +51,7 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class InconsistentCut(StrobeError):
-    """Something that only consistent cuts have was asked of a cut with `orphans`."""
+    """An operation that needs a consistent cut was given a cut with `orphans`."""
 
     def __init__(self, cut: Cut, orphans: tuple[Orphan, ...]) -> None:
         super().__init__(cut, orphans)
@@ -67,9 +68,9 @@ class InconsistentCut(StrobeError):
 
 
 class CutVerdict(msgspec.Struct, frozen=True):
-    """What a trace says of one snapshot: its cut is consistent (`holds`), is not (`violated`), or is not all there.
+    """The verdict on one snapshot's cut: consistent (`holds`), inconsistent (`violated`), or incomplete.
 
-    `missing` are the processes without a record. A cut with orphans between the others is violated all the same.
+    `missing` are the processes without a record. A cut with orphans between the other processes is still violated.
     """
 
     snapshot_id: str
@@ -84,12 +85,12 @@ def is_consistent(trace: Trace, cut: Cut) -> bool:
 
 
 def violating_messages(trace: Trace, cut: Cut) -> list[Orphan]:
-    """Return every message that keeps `cut` from being consistent."""
+    """Return every orphan of `cut`."""
     return list(_orphans(trace, check_cut(trace, cut)))
 
 
 def require_consistent(trace: Trace, cut: Cut) -> dict[str, int]:
-    """Return `cut`, checked; raise InconsistentCut where it has orphans."""
+    """Return `cut`, checked; raise InconsistentCut if it has orphans."""
     checked = check_cut(trace, cut)
     orphans = tuple(_orphans(trace, checked))
     if orphans:
@@ -117,8 +118,8 @@ def channel_contents(trace: Trace, cut: Cut) -> dict[str, list[int]]:
 def latest_consistent_cut(trace: Trace, upper: Cut) -> dict[str, int]:
     """Return the greatest consistent cut with no position above that in `upper`.
 
-    Each process is taken back to before its first orphan, until none are left. No step takes back more than it must:
-    the events that are dropped have a cause outside `upper`, or one that was dropped before.
+    Each process is moved back to before its first orphan, until there are no orphans. No step moves back further than
+    necessary: each dropped event has a cause outside `upper`, or a cause that was dropped before.
     """
     positions = check_cut(trace, upper)
     outgoing: dict[str, list[tuple[str, ChannelLines]]] = {process: [] for process in trace.processes}
@@ -160,7 +161,7 @@ def check_cuts(trace: Trace) -> list[CutVerdict]:
 
 
 def check_cut(trace: Trace, cut: Cut) -> dict[str, int]:
-    """Return `cut` in the order of the header's processes; raise UsageError where it is no cut of `trace`."""
+    """Return `cut` in the order of the header's processes; raise UsageError if it is not a cut of `trace`."""
     trace.check()
     for process in cut:
         trace.process_number(process)
@@ -198,7 +199,7 @@ def _channels(trace: Trace) -> Iterable[tuple[str, ChannelLines]]:
 
 
 def _count(trace: Trace, lines: "array[int]", position: int) -> int:
-    """Return how many of `lines`, which are of one process and in order, belong to its first `position` events."""
+    """Return how many of `lines` (of one process, in order) belong to its first `position` events."""
     return bisect_right(lines, position, key=trace.tables.position.__getitem__)
 
 
@@ -208,7 +209,7 @@ def _sent(trace: Trace, table: ChannelLines, position: int) -> int:
 
 
 def _first_beyond(trace: Trace, table: ChannelLines, ordinal: int) -> int:
-    """Return the place among the receives of the first one of a message above `ordinal`."""
+    """Return the index, among the receives, of the first message above `ordinal`."""
     if table.fifo:
         return max(0, ordinal - table.received_base)
     return bisect_right(trace.tables.highest_received(table), ordinal)

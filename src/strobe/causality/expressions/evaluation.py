@@ -1,7 +1,6 @@
-"""The value of an expression in a scope, by its definition; and walks over expressions, all without recursion.
+"""Evaluates an expression in a scope, and walks over expressions, all without recursion.
 
-An expression may have thousands of operations, each of which may be an operand of the next. Python's own stack is not
-made for that, so every walk goes by `operands_first`.
+An expression may have thousands of nested operations, too many for Python's stack. So every walk uses `operands_first`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 
 class Scope(Protocol):
-    """What the names in an expression stand for, at one moment."""
+    """The values of the names in an expression, at one moment."""
 
     def variable(self, process: str, path: tuple[str, ...]) -> Value: ...
 
@@ -34,7 +33,7 @@ class Scope(Protocol):
 
 
 def operands_of(node: Node) -> Sequence[Node]:
-    """Return the operands of an operation; what is none has none."""
+    """Return the operands of an operation; other nodes have none."""
     return node.operands if isinstance(node, Operation) else ()
 
 
@@ -49,7 +48,7 @@ def operands_first(root: N, operands: Callable[[N], Sequence[N]]) -> list[N]:
 
 
 def fold(root: N, operands: Callable[[N], Sequence[N]], combine: Callable[[N, list[T]], T]) -> T:
-    """Return what `combine` makes of the root and of what it made of its operands, and so on down to the leaves."""
+    """Return `combine` of the root and of the combined values of its operands, from the leaves up."""
     made: list[T] = []
     for node in operands_first(root, operands):
         first = len(made) - len(operands(node))
@@ -75,7 +74,7 @@ def evaluate(node: Node, scope: Scope) -> Value:
 
 
 def function_of(operator: str, count: int) -> Callable[..., Value]:
-    """Return what `operator` does with one value or with two."""
+    """Return the function of `operator` for one value or for two."""
     if operator == NOT:
         return _inverted
     if operator == NEGATE and count == 1:
@@ -84,7 +83,7 @@ def function_of(operator: str, count: int) -> Callable[..., Value]:
 
 
 def apply(operator: str, values: Sequence[Value]) -> Value:
-    """Return what `operator` makes of these values; of more than two, from left to right."""
+    """Apply `operator` to these values; if there are more than two, from left to right."""
     function = function_of(operator, len(values))
     if len(values) == 1:
         return function(values[0])

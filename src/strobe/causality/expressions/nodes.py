@@ -1,4 +1,4 @@
-"""What an expression is made of, and the error that points into one."""
+"""The nodes of an expression, and the error that points into one."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ COUNTS = (EVENTS, SENT, RECEIVED, IN_FLIGHT)
 
 
 class ExpressionError(UsageError):
-    """An expression that cannot be understood; `column` (from 1) is where it goes wrong."""
+    """An expression that cannot be parsed; `column` (from 1) is where the error is."""
 
     def __init__(self, text: str, column: int, problem: str) -> None:
         super().__init__(text, column, problem)
@@ -41,7 +41,7 @@ class Literal(_Node, frozen=True, gc=False):
 
 
 class Variable(_Node, frozen=True, gc=False):
-    """What `path` leads to in the state of `process`."""
+    """The value at `path` in the state of `process`."""
 
     process: str
     path: tuple[str, ...]
@@ -50,7 +50,7 @@ class Variable(_Node, frozen=True, gc=False):
 class Count(_Node, frozen=True, gc=False):
     """A count that every trace has: `events` of a process, `sent`, `received` or `in_flight` of a channel.
 
-    `name` is that process or channel; None stands for all together.
+    `name` is that process or channel; None stands for the total.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Count(_Node, frozen=True, gc=False):
 
 
 class Operation(_Node, frozen=True):
-    """`operator` applied to one operand or to two; `and` and `or` to as many as follow each other."""
+    """`operator` applied to one or two operands; `and` and `or` take any number of them."""
 
     operator: str
     operands: tuple["Node", ...]

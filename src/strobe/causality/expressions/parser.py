@@ -1,4 +1,4 @@
-"""Reads an expression, by its grammar (docs/expressions.md), one function for each level of binding.
+"""Parses an expression by its grammar (docs/expressions.md), with one function for each level of precedence.
 
 or < and < not < comparison < + - < * / % < sign
 """
@@ -27,12 +27,12 @@ from strobe.causality.expressions.tokens import END, NAME, NUMBER, SIGN, STRING,
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _WORDS = (AND, OR, NOT, *_CONSTANTS)
 _DEPTH_MAX = 50
-"""Of brackets, signs and nots within each other: the parser calls itself for each."""
+"""Maximum nesting of brackets, signs and nots: the parser recurses into each."""
 _OPERATIONS_MAX = 5_000
 
 
 def parse(text: str) -> Node:
-    """Return the condition that `text` says; raise ExpressionError where it says none."""
+    """Return the condition in `text`; raise ExpressionError if it is not a condition."""
     parser = _Parser(text)
     node = parser.disjunction()
     parser.require_end()
@@ -143,7 +143,7 @@ class _Parser:
         return Variable(process.column, process.text, tuple(path))
 
     def condition(self, node: Node) -> Node:
-        """Return `node`; raise where it can never be true or false."""
+        """Return `node`; raise if it can never be true or false."""
         if not is_condition(node):
             raise ExpressionError(
                 self._text, node.column, "this is a value, not a condition; compare it with something"

@@ -1,4 +1,4 @@
-"""Cuts an expression into words, numbers, strings and signs, each with its column."""
+"""Splits an expression into words, numbers, strings and signs, each with its column."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _LENGTH_MAX = 200_000
 _NUMBER_LENGTH_MAX = 24
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 
-# Every alternative begins with another character and none repeats a repetition, so matching takes linear time.
+# Every alternative begins with a different character, and no repetition is nested, so matching takes linear time.
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
       | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
@@ -34,7 +34,7 @@ _SLIPS = {
 
 
 class Token(NamedTuple):
-    """A piece of an expression. `quoted` names are names even where they are words of the language."""
+    """A token of an expression. A `quoted` name is a name even if it is a keyword."""
 
     kind: str
     text: str
@@ -44,7 +44,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens of `text`, with an END behind them."""
+    """Return the tokens of `text`, followed by END."""
     if len(text) > _LENGTH_MAX:
         raise ExpressionError(text, _LENGTH_MAX, f"it goes on behind {_LENGTH_MAX:,} characters, the most there may be")
     return [*_tokens(text), Token(END, "", len(text) + 1)]

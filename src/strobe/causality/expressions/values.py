@@ -1,7 +1,7 @@
-"""What values do: the whole arithmetic of expressions, which never raises.
+"""The arithmetic and comparison of values in expressions. It never raises.
 
-A value is a number, a string, true, false, null, or something else that JSON has. Null is what is not known: a variable
-before its first value, a division by zero, arithmetic on what is not a number. It equals itself alone, and is neither
+A value is a number, a string, true, false, null, or any other JSON value. Null means unknown: a variable before its
+first value, a division by zero, arithmetic on something that is not a number. It equals only itself, and is neither
 less nor greater than anything. Only `true` counts as true.
 """
 
@@ -14,7 +14,7 @@ Value = Any
 """bool, int, float, str, None, or a list or dict of these."""
 
 _DIGITS_MAX = 4096
-"""In bits: numbers beyond are not needed, and would let a short expression take all memory."""
+"""In bits. Larger numbers are not needed, and would let a short expression use all memory."""
 
 
 def is_number(value: Value) -> bool:
@@ -27,7 +27,7 @@ def is_true(value: Value) -> bool:
 
 def same(left: Value, right: Value) -> bool:
     """Whether two values are equal: true is not 1, but 1 is 1.0."""
-    pairs = [(left, right)]  # not by recursion: values may be nested as deeply as JSON is
+    pairs = [(left, right)]  # not by recursion: values may be nested as deeply as JSON allows
     while pairs:
         left, right = pairs.pop()
         if isinstance(left, bool) or isinstance(right, bool):

@@ -1,4 +1,5 @@
-"""The lattice of consistent cuts of a run: counting it, walking it, and what possibly or definitely held on it (G3).
+"""The lattice of consistent cuts of a run: counting and walking it, and whether a condition possibly or definitely held
+(G3).
 
     count_cuts(trace)
     possibly(trace, 'a.waiting and b.waiting and in_flight() == 0')

@@ -1,9 +1,9 @@
-"""The kernels, compiled with numba when they are first needed: its import alone takes more than a second.
+"""Compiles the kernels with numba on first use: importing numba alone takes more than a second.
 
-Compiled code is kept in numba's cache beside this package, or where that cannot be written in the user's own. Numba
-keeps it under the version of the source, of numba and of the processor. Who can write there can also write there what
-Python itself runs (`__pycache__`), so it opens no new door; NUMBA_CACHE_DIR moves it. Without a place to write to,
-kernels are compiled anew every time, which takes some seconds.
+Compiled code is kept in numba's cache beside this package, or in the user's cache directory if the package is
+read-only. Numba keys it by the version of the source, of numba and of the processor. Anyone who can write there can
+also write `__pycache__`, so the cache adds no risk. NUMBA_CACHE_DIR moves it. Without a writable cache, kernels are
+compiled every time, which takes some seconds.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ EXTRA = "lattice"
 
 
 class Kernels(NamedTuple):
-    """One set of the kernels."""
+    """One set of kernels, compiled or plain."""
 
     lexical: Callable[..., int]
     successors: Callable[..., int]
@@ -28,23 +28,24 @@ class Kernels(NamedTuple):
 PLAIN = Kernels(kernels.lexical, kernels.successors, kernels.clock_rows, kernels.least_cuts)
 
 PLAIN_STEPS_MAX = 4_000_000
-"""A cut takes up to as many steps as the square of the processes, and some more. As many as this take, uncompiled, no
-longer than it takes to import the compiler, which is why short searches do without."""
+"""Maximum number of steps run uncompiled: they take about as long as importing the compiler. A cut takes up to the
+square of the number of processes in steps, and some more.
+"""
 _STEPS_MIN = 64
 
 
 def plain_cuts_max(width: int) -> int:
-    """Return how many cuts of so many processes are looked at without the compiler."""
+    """Return how many cuts of `width` processes are examined without the compiler."""
     return 0 if is_loaded() else PLAIN_STEPS_MAX // (width * width + _STEPS_MIN)
 
 
 def kernels_for(examined: int, width: int) -> Kernels:
-    """Return the kernels for the next cuts, where `examined` were looked at already."""
+    """Return the kernels for the next cuts, if `examined` cuts were examined already."""
     return PLAIN if examined < plain_cuts_max(width) else compiled()
 
 
 def kernels_for_steps(steps: int) -> Kernels:
-    """Return the kernels for about this many steps in all."""
+    """Return the kernels for about this many steps in total."""
     return compiled() if is_loaded() or steps > PLAIN_STEPS_MAX else PLAIN
 
 
@@ -55,7 +56,7 @@ def is_loaded() -> bool:
 
 @cache
 def compiled() -> Kernels:
-    """Return the compiled kernels; raise MissingExtra where numba is not installed."""
+    """Return the compiled kernels; raise MissingExtra if numba is not installed."""
     try:
         from numba import njit
     except ImportError as error:
@@ -64,14 +65,14 @@ def compiled() -> Kernels:
     def compile_one(kernel: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return njit(cache=True, nogil=True)(kernel)
-        except RuntimeError:  # no place for the cache
+        except RuntimeError:  # no writable cache directory
             return njit(nogil=True)(kernel)
 
     return Kernels(*map(compile_one, PLAIN))
 
 
 def require_numpy() -> None:
-    """Raise MissingExtra where numpy is not installed."""
+    """Raise MissingExtra if numpy is not installed."""
     try:
         import numpy  # noqa: F401
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A condition on the cuts of a run: what it depends on, whether it holds at a cut, and what its names are there."""
+"""A condition on the cuts of a run: its dependencies, whether it holds at a cut, and the values of its names there."""
 
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from strobe.causality.lattice.variables import KnownStates, Variables
 
 
 class Condition:
-    """The condition that `text` states, on the cuts of `run`. An unknown name raises ExpressionError."""
+    """The condition in `text`, on the cuts of `run`. An unknown name raises ExpressionError."""
 
     def __init__(self, run: TraceRun, text: str, states: KnownStates | None = None) -> None:
         self.run = run
@@ -24,12 +24,12 @@ class Condition:
 
     @cached_property
     def part(self) -> Part:
-        """The condition as tables of single processes, and how they are joined."""
+        """The condition as tables of single processes, joined by operators."""
         return fold(pushed_down(self._node), operands_of, self._part)
 
     @cached_property
     def terms(self) -> list[Conjunction]:
-        """Conjunctions of which one holds exactly if the condition holds."""
+        """Conjunctions; the condition holds exactly if one of them holds."""
         return terms(self.part, self.run.lengths)
 
     @cached_property
@@ -42,7 +42,7 @@ class Condition:
         return is_true(value_at(self.part, states))
 
     def values_at(self, states: States) -> dict[str, Value]:
-        """Return what every variable and count in the condition is at a cut, under its name."""
+        """Return the value of every variable and count in the condition at a cut, by name."""
         return {
             self._variables.name_of(leaf): value_at(self._part(leaf, []), states)
             for leaf in dict.fromkeys(leaves(self._node))
@@ -59,8 +59,8 @@ class Condition:
         return self._total(node, processes)
 
     def _total(self, count: Count, processes: list[int]) -> Part:
-        """Return a count as a sum over processes: what is in flight is what was sent less what was received."""
+        """Return a count as a sum over processes: in flight is sent minus received."""
         if not processes:
-            return Table(None, [0])  # of no channels at all
+            return Table(None, [0])  # no channels at all
         tables = [Table(process, self._variables.share(count, process)) for process in processes]
         return tables[0] if len(tables) == 1 else joined("+", tables)

@@ -1,15 +1,15 @@
-"""Conjunctions of conditions on one process each: decided in polynomial time, without looking at the lattice.
+"""Conjunctions of conditions on one process each: decided in polynomial time, without searching the lattice.
 
 *Possibly* (V. Garg and B. Waldecker, "Detection of weak unstable predicates", 1994). Begin with the first state in
-which each process fulfils its own condition. Where the state of p needs more of q than q has come to, no cut with p
-there or later has q where it is: q moves on to its next good state. What is left when nothing must move is the least
-cut at which all conditions hold; where a process has no next good state, there is none.
+which each process fulfils its own condition. If the state of p needs more events of q than q has had, no cut with p
+there or later has q in its current state, so q moves on to its next good state. When nothing must move any more, this
+is the least cut at which all conditions hold. If a process has no next good state, there is none.
 
 *Definitely* (the same, "Detection of strong unstable predicates", 1996). Take for each process a stretch of good
-states. All observers see them overlap exactly when every stretch has begun before any of them ends, in the order of
-happens-before: the event that begins p's is in the causal past of the event that ends q's. Where it is not, q's stretch
-may be over before p's begins, or any later one of p: q moves on to its next stretch. Where a process has no next one,
-somebody may see the condition never hold.
+states. The stretches overlap for every observer exactly if each has begun before any of them ends, in the order of
+happens-before: the event that begins p's is in the causal past of the event that ends q's. If it is not, q's stretch
+may be over before p's begins, or any later one of p, so q moves on to its next stretch. If a process has no next
+stretch, some observer may never see the condition hold.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +19,11 @@ import msgspec
 from strobe.causality.lattice.order import Order, States
 
 Tables = Mapping[int, Sequence[bool]]
-"""By process, in which of its states it fulfils its own condition."""
+"""For each process, in which of its states it fulfils its own condition."""
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """States of a process in a row, from `first` to `last`, in all of which its condition holds, or in none."""
+    """Consecutive states of a process, from `first` to `last`. Its condition holds in all of them, or in none."""
 
     first: int
     last: int
@@ -51,7 +51,7 @@ def least_cut(run: Order, tables: Tables) -> States | None:
 
 
 def unavoidable(run: Order, tables: Tables) -> dict[int, Stretch] | None:
-    """Return stretches that overlap for every observer, one for each process that has a condition, or None."""
+    """Return stretches that overlap for every observer, one per process with a condition; None if there are none."""
     stretches = {process: _stretches(table, True) for process, table in tables.items()}
     current: dict[int, Stretch] = {}
     for process, own in stretches.items():
@@ -85,9 +85,9 @@ def _pairs(process: int, current: Mapping[int, Stretch]) -> Iterator[tuple[int, 
 
 
 def _begins_before_end(run: Order, first: int, begins: Stretch, second: int, ends: Stretch) -> bool:
-    """Whether the event that begins a stretch of `first` happened before the one that ends a stretch of `second`.
+    """Whether the event that begins a stretch of `first` happened before the event that ends a stretch of `second`.
 
-    What holds from the start has begun before everything; what holds to the end never ends.
+    A stretch from the initial state on begins before everything; a stretch up to the last state never ends.
     """
     if ends.last == run.lengths[second]:
         return True

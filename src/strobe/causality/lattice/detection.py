@@ -1,14 +1,13 @@
 """Possibly and definitely (G3): did a condition hold at some consistent cut, did every observer see it hold?
 
-- *possibly*: there is a consistent cut at which the condition holds. The answer comes with such a cut.
-- *definitely*: every way from the beginning to the end, through consistent cuts and one event at a time, passes a cut
-  at which it holds. Where that is not so, the answer comes with a way that avoids it.
+- *possibly*: there is a consistent cut at which the condition holds. The answer includes such a cut.
+- *definitely*: every path from the beginning to the end, through consistent cuts and one event at a time, passes a cut
+  at which it holds. If not, the answer includes a path that avoids it.
 
-Conditions on one process each, joined by `and`, take polynomial time (`conjunctive.py`); so does *possibly* of several
-such, joined by `or`. For others a lattice is searched: not that of the run, but that of the events which can change the
-condition (`projection.py`). It may have exponentially many cuts: after `cuts_max` of them, or if a level of it takes
-more memory than is allowed, the question is undecided, and that is the answer. No answer depends on the order of
-processes in the trace.
+Conditions on one process each, joined by `and`, take polynomial time (`conjunctive.py`). So does *possibly* of several
+of these, joined by `or`. For other conditions a lattice is searched: not that of the run, but that of the events that
+can change the condition (`projection.py`). It may have exponentially many cuts. After `cuts_max` of them, or if a level
+takes too much memory, the answer is "undecided". No answer depends on the order of processes in the trace.
 
 The questions are those of R. Cooper and K. Marzullo, "Consistent detection of global predicates" (1991).
 """
@@ -37,20 +36,22 @@ CONJUNCTIVE, SWEEP, LATTICE = "conjunctive", "sweep", "lattice"
 BY_CUTS_MAX, BY_MEMORY = "max-cuts", "memory"
 
 LEVEL_CUTS_MAX = 10_000_000
-"""For *definitely*, which keeps what it looks at: eight bytes for each cut, and one level whole (LEVEL_BYTES_MAX)."""
+"""Limit for *definitely*, which keeps the cuts it examines: eight bytes per cut, plus one whole level
+(LEVEL_BYTES_MAX).
+"""
 _SWEPT_EVENTS_MAX = 20_000_000
-"""In all sweeps together: a condition may compare processes thousands of times."""
+"""Limit for all sweeps together: a condition may compare processes thousands of times."""
 _DIVE_CUTS_MAX = 20_000
 _DIVE_STEPS_MAX = 2_000_000
-"""Operations of a condition that are evaluated in Python, one cut after the other."""
+"""Maximum number of operations of a condition evaluated in Python, cut by cut."""
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a question about all consistent cuts; `answer` is None where it is undecided.
+    """The answer to a question about all consistent cuts; `answer` is None if it is undecided.
 
-    `cut` is one at which the condition holds, `values` what its names stand for there. `path` are all events in an
-    order in which it never holds. `method` says how that was found, `examined` how many cuts were looked at for it.
-    `stopped_by` says why it is undecided: BY_CUTS_MAX, or BY_MEMORY, against which looking at more cuts does not help.
+    `cut` is a cut at which the condition holds, `values` the values of its names there. `path` has all events in an
+    order in which it never holds. `method` is how the answer was found, `examined` how many cuts were examined.
+    `stopped_by` is why it is undecided: BY_CUTS_MAX, or BY_MEMORY, for which a higher `cuts_max` does not help.
     """
 
     question: str
@@ -76,7 +77,7 @@ def possibly(
     to_search: list[Conjunction] = []
     for term in condition.terms:
         least = least_cut(condition.run, term.local)
-        if least is None:  # the parts on single processes never hold together, so neither does the term
+        if least is None:  # the conditions on single processes never hold together, so the term never holds
             continue
         if not term.joined:
             return _holds(POSSIBLY, condition, CONJUNCTIVE, least)
@@ -94,7 +95,7 @@ def possibly(
 
 
 def _sweep(run: TraceRun, terms: list[Conjunction]) -> tuple[States | None, list[Conjunction]]:
-    """Sweep the comparisons of two processes; return a cut at which a term holds, or else the terms not decided."""
+    """Sweep the comparisons of two processes; return a cut at which a term holds, or the undecided terms."""
     undecided: list[Conjunction] = []
     sweeps_left = max(1, _SWEPT_EVENTS_MAX // (run.event_count + 1))
     for term in terms:
@@ -104,13 +105,13 @@ def _sweep(run: TraceRun, terms: list[Conjunction]) -> tuple[States | None, list
         for found in swept:
             if found is not None and term.holds_at(found):
                 return found, []
-        if None not in swept:  # else one of its comparisons never holds
+        if None not in swept:  # otherwise one of its comparisons never holds
             undecided.append(term)
     return None, undecided
 
 
 def _swept(run: TraceRun, term: Conjunction, pair: Joined) -> States | None:
-    """Return a cut at which the local parts of a term hold, and a comparison of two processes that it has."""
+    """Return a cut at which the local parts of a term hold, and its comparison of two processes."""
     order = _order_of(run, Conjunction(term.local, (pair,)))
     found = consistent_pair(order, order.translated(pair))
     return None if found is None else order.lifted(found)
@@ -125,7 +126,7 @@ class _Search(NamedTuple):
 
 
 def _search(condition: Condition, terms: list[Conjunction], budget: Budget) -> Detection:
-    """Look for a cut at which one of `terms` holds. The searches take turns, so that none waits for another to end."""
+    """Search for a cut at which one of `terms` holds. The searches take turns, so that each makes progress."""
     searches = [_search_of(condition.run, term, budget, len(terms)) for term in terms]
     turns = deque((search, search.walk.blocks()) for search in searches)
     while turns:
@@ -203,10 +204,10 @@ def definitely(
 
 
 def _definitely_by_parts(condition: Condition) -> Detection | None:
-    """Return the answer if the parts on single processes give it, without a search.
+    """Return the answer if the conditions on single processes give it, without a search.
 
-    Whoever can avoid one part of a conjunction avoids all of it; and every observer who sees one alternative hold sees
-    the condition hold.
+    A path that avoids one part of a conjunction avoids all of it. An observer that sees one alternative hold sees the
+    condition hold.
     """
     run, whole = condition.run, condition.conjunction
     if whole.local and unavoidable(run, whole.local) is None:
@@ -217,7 +218,7 @@ def _definitely_by_parts(condition: Condition) -> Detection | None:
         if not term.joined and (stretches := unavoidable(run, term.local)) is not None:
             states = run.bottom
             for process, stretch in stretches.items():
-                # When all have begun, none has ended: each end has all beginnings in its past.
+                # When all have begun, no stretch has ended: each end has all beginnings in its past.
                 states = run.with_past(states, process, stretch.first)
             return _holds(DEFINITELY, condition, CONJUNCTIVE, states)
     return None

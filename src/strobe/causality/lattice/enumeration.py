@@ -1,4 +1,4 @@
-"""Every consistent cut of a run, one after the other in lexical order, in memory that stays the same."""
+"""Enumerates every consistent cut of a run in lexical order, in constant memory."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ _AT_ONCE = 16_384
 _AT_ONCE_BYTES = 1 << 24
 
 Progress = Callable[[int], None]
-"""Is called now and then with the number of cuts looked at."""
+"""Called regularly with the number of cuts examined."""
 
 
 class CutCount(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class CutCount(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    """The number of cuts that may be looked at, `cuts_max` (None: all), for walks that take turns."""
+    """The number of cuts that may be examined, `cuts_max` (None: all), shared by walks that take turns."""
 
     def __init__(self, cuts_max: int | None, progress: Progress | None = None) -> None:
         self.examined = 0
@@ -38,11 +38,11 @@ class Budget:
 
     @property
     def left(self) -> int | None:
-        """How many cuts may still be looked at; None if there is no limit."""
+        """How many more cuts may be examined; None if there is no limit."""
         return None if self._cuts_max is None else self._cuts_max - self.examined
 
     def take(self, cuts: int) -> None:
-        """Count cuts that were looked at."""
+        """Count examined cuts."""
         self.examined += cuts
 
     def report(self) -> None:
@@ -69,7 +69,7 @@ def consistent_cuts(trace: Trace) -> Iterator[dict[str, int]]:
 
 
 class LexicalWalk:
-    """A walk over all consistent cuts, as far as the budget allows; one of `walks` that share the memory for blocks."""
+    """A walk over all consistent cuts within the budget; one of `walks` that share the memory for blocks."""
 
     def __init__(self, order: Order, budget: Budget, walks: int = 1) -> None:
         require_numpy()
@@ -79,7 +79,7 @@ class LexicalWalk:
         self._at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // (8 * len(order.lengths) * walks or 1)))
 
     def blocks(self) -> "Iterator[Integers]":
-        """Yield the cuts in blocks of rows; a block is overwritten when the next is asked for."""
+        """Yield the cuts in blocks of rows; requesting the next block overwrites the last."""
         import numpy as np
 
         clocks, starts, lengths = self.order.arrays()
@@ -88,7 +88,7 @@ class LexicalWalk:
         cut, tops = np.zeros(width, np.int64), np.zeros(width, np.int64)
         floors = np.zeros((width, width), np.int64)
         buffer = np.zeros((self._at_once, width), np.int64)
-        first = 1  # the least cut, which follows no other: the buffer begins as it
+        first = 1  # the least cut has no predecessor: the buffer begins with it
         while not self.complete and (room := self._room()) > 0:
             kernel = kernels_for(self._budget.examined, width).lexical
             found = first + kernel(clocks, starts, lengths, limits, cut, floors, tops, buffer[first:room])
@@ -107,7 +107,7 @@ class LexicalWalk:
 
 
 def _limits(clocks: "Integers", starts: "Integers", lengths: "Integers") -> "Integers":
-    """Return for each state of each process the last state of the last process that needs no more of it than that."""
+    """Return for each state of each process the last state of the last process that needs no later state of it."""
     import numpy as np
 
     of_last = clocks[starts[-1] :]

@@ -1,19 +1,19 @@
-"""The inner loops of the lattice, on arrays of numbers alone, so that they can be compiled (`compiled.py`).
+"""The inner loops of the lattice, on arrays of numbers only, so that they can be compiled (`compiled.py`).
 
-A process of the run has states 0, 1, 2, ...: state k is what it is in after k events of the trace. `clocks` has a row
-for each state of each process, those of process p from row `starts[p]` on: how many events of every process are in the
-causal past of that state. A cut is a row of states. It is consistent exactly when no row that it picks asks for more of
+A process of the run has states 0, 1, 2, ...: state k is its state after k events of the trace. `clocks` has a row for
+each state of each process, those of process p from row `starts[p]` on: how many events of every process are in the
+causal past of that state. A cut is a row of states. It is consistent exactly when no row that it picks needs more of
 any process than the cut has:
 
     clocks[starts[p] + cut[p], q] <= cut[q]     for all p and q
 
-These are plain functions: they run as they stand, only slower.
+These are plain functions: they also run uncompiled, only slower.
 """
 
 from typing import Any
 
 Integers = Any
-"""An array of integers; of which kind, the callers say. The compiler wants to see no more."""
+"""An array of integers; callers choose the type. The compiler needs no more than this."""
 
 
 def lexical(
@@ -26,14 +26,14 @@ def lexical(
     tops: Integers,
     out: Integers,
 ) -> int:
-    """Write the consistent cuts that follow `cut` in lexical order into the rows of `out`; return how many there were.
+    """Write the consistent cuts that follow `cut` in lexical order into the rows of `out`; return their number.
 
     V. Garg, "Enumerating global states of a distributed computation" (2003). To get to the next cut, find the last
-    process k whose next event needs nothing more of the processes before k; let it happen, keep what is before k, and
-    give the processes behind k the least that those up to k need of them. No memory but for `cut`, which ends as the
-    last cut written, and two tables by process, so that a step looks at nothing twice: row k of `floors` has what the
-    processes 0..k need of all others; `tops[k]` is the last state of the last process that needs no more of them than
-    they have, from `limits`, which has that for each state of each process by itself.
+    process k whose next event needs nothing more of the processes before k; let it happen, keep the processes before k,
+    and give the processes after k the least states that those up to k need. The only memory is `cut`, which ends as the
+    last cut written, and two tables by process, so that a step computes nothing twice. Row k of `floors` is what the
+    processes 0..k need of all others. `tops[k]` is the last state of the last process that needs no more of them than
+    they have. It comes from `limits`, which has that for each state of each process by itself.
     """
     width = len(lengths)
     last = width - 1
@@ -73,7 +73,7 @@ def lexical(
                 need = floors[k - 1, q]
             floors[k, q] = need
             cut[q] = need
-        # What is in the causal past of the processes up to k asks for nothing more than they do.
+        # The causal past of the processes up to k needs nothing more than they do.
         for p in range(k + 1, last):
             for q in range(p + 1, width):
                 floors[p, q] = floors[k, q]
@@ -98,10 +98,10 @@ def successors(
     parents: Integers,
     steps: Integers,
 ) -> int:
-    """Write every consistent cut with one event more than one of `cuts` into `out`, once; return how many there are.
+    """Write every consistent cut with one event more than one of `cuts` into `out`, once; return their number.
 
-    `parents` and `steps` say from which of `cuts` it was reached first, and by an event of which process. `slots` is a
-    table of hashes, all -1, its length a power of two above that of `out`. Returns -1 where `out` is too small.
+    `parents` and `steps` record from which of `cuts` it was reached first, and by an event of which process. `slots` is
+    a hash table, all -1, its length a power of two above that of `out`. Returns -1 if `out` is too small.
     """
     width = len(lengths)
     mask = len(slots) - 1
@@ -149,7 +149,7 @@ def clock_rows(processes: Integers, rows: Integers, cause_starts: Integers, caus
     """Fill the row of every event, given in a causal order: its process and its row.
 
     The rows of the events that sent what event i received are `causes[cause_starts[i]:cause_starts[i + 1]]`. The row
-    before that of an event is of the state that it began in.
+    before that of an event is the state before it.
     """
     width = clocks.shape[1]
     for i in range(len(rows)):
@@ -165,10 +165,10 @@ def clock_rows(processes: Integers, rows: Integers, cause_starts: Integers, caus
 
 
 def least_cuts(clocks: Integers, starts: Integers, lengths: Integers, following: Integers, out: Integers) -> None:
-    """Write for each state of each process the least cut that has come so far, and in which every state is good.
+    """Write for each state of each process the least cut that includes it and in which every state is good.
 
-    `following` has for each state the first good one from it on, one more than the last state if there is none. If
-    there is no such cut, the row is -1. The cuts of one process only grow, so each begins with the one before.
+    `following` has for each state the first good state from it on, one more than the last state if there is none. If
+    there is no such cut, the row is -1. The cuts of one process only grow, so each search begins with the cut before.
     """
     width = len(lengths)
     for p in range(width):

@@ -1,4 +1,4 @@
-"""The order that a lattice of cuts is of: the states of each process, and what each state needs of the other processes.
+"""The partial order under a lattice of cuts: the states of each process, and what each state needs of the others.
 
 A cut is a state for each process. It is consistent if no state in it needs more of a process than the cut has.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
 
 States = tuple[int, ...]
-"""A cut as the lattice has it: the number of a state for each process."""
+"""A cut in the lattice: the number of a state for each process."""
 
 Steps = list[int]
 """The processes whose events happen, in order."""
@@ -33,7 +33,7 @@ class Order(ABC):
     @property
     @abstractmethod
     def clocks(self) -> "list[array[int]]":
-        """For each process the clocks of its states, one after the other: how many events of each process they need."""
+        """For each process the clocks of its states, concatenated: how many events of each process they need."""
 
     def needs(self, process: int, state: int) -> "array[int]":
         """Return how many events of each process are in the causal past of a state."""
@@ -48,11 +48,11 @@ class Order(ABC):
         return all(needs[other] <= state or other == process for other, state in enumerate(states))
 
     def with_past(self, states: States, process: int, state: int) -> States:
-        """Return the least consistent cut above `states`, which is consistent, that has `process` in this state."""
+        """Return the least consistent cut above `states`, itself consistent, with `process` in this state."""
         return tuple(map(max, states, self.needs(process, state)))
 
     def arrays(self) -> "tuple[Integers, Integers, Integers]":
-        """Return the clocks of all states, where those of each process begin, and the last state of each."""
+        """Return the clocks of all states, the offset of each process in them, and the last state of each."""
         import numpy as np
 
         width = len(self.lengths)
@@ -62,7 +62,7 @@ class Order(ABC):
         return clocks, starts, lengths
 
     def steps_along(self, way: Iterable[States]) -> Steps:
-        """Return events that lead from the least cut to each cut of `way`, one after the other."""
+        """Return events that lead from the least cut through each cut of `way`, in order."""
         steps: Steps = []
         states = self.bottom
         for target in way:

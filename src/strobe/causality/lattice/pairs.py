@@ -1,8 +1,8 @@
 """A comparison of one process with another: decided in one sweep over their states.
 
 Go through the states of one process in order. The states of the other that are consistent with each are a stretch, and
-both its ends only move forward. So it is enough to keep, of the stretch, what the comparison needs: for an ordering the
-least or greatest value, for an equality the values themselves. Every state is added once and left behind once.
+both its ends only move forward. So it is enough to keep the values of the stretch that the comparison needs: for an
+ordering the least or greatest value, for an equality the values themselves. Every state is added once and removed once.
 
 (A. Tomlinson and V. Garg, "Detecting relational global predicates in distributed systems", 1993. For conditions in
 general the question is NP-complete: C. Chase and V. Garg, "Detection of global predicates", 1998.)
@@ -44,13 +44,13 @@ def consistent_pair(order: Order, part: Part) -> States | None:
 
 
 class _Stretch(Protocol):
-    """States of a process in a row, with their values."""
+    """Consecutive states of a process, with their values."""
 
     def add(self, state: int, value: Value) -> None:
-        """Let the stretch end with this state."""
+        """Extend the stretch to this state."""
 
     def match(self, value: Value, first: int) -> int | None:
-        """Let the stretch begin with state `first`; return a state in it whose value `value` compares with, if any."""
+        """Let the stretch begin with state `first`; return a state in it whose value matches `value`, if any."""
 
 
 def _stretch(operator: str) -> _Stretch:
@@ -60,7 +60,7 @@ def _stretch(operator: str) -> _Stretch:
 
 
 class _Ordered:
-    """Keeps each value that no later one is better than: the first is the best."""
+    """Keeps each value that no later value is better than: the first is the best."""
 
     def __init__(self, compare: Callable[[Value, Value], Value]) -> None:
         self._compare = compare
@@ -69,7 +69,7 @@ class _Ordered:
 
     def add(self, state: int, value: Value) -> None:
         kept = self._kept(value)
-        # What compares with the earlier value compares with this one too, and this one stays longer.
+        # Whatever compares with the earlier value compares with this one too, and this one stays longer.
         while kept and self._compare(kept[-1][1], value):
             kept.pop()
         kept.append((state, value))
@@ -101,7 +101,7 @@ class _Equal:
 
 
 class _Different:
-    """Keeps the last state, and the last one with another value than that."""
+    """Keeps the last state, and the last state with a different value."""
 
     def __init__(self) -> None:
         self._last = self._other = (-1, (False, None))
@@ -119,7 +119,7 @@ class _Different:
 
 
 def _key(value: Value) -> tuple[bool, Value]:
-    """Return what is equal exactly for equal values: true is not 1, but 1 is 1.0."""
+    """Return a key that is equal exactly for equal values: true is not 1, but 1 is 1.0."""
     return isinstance(value, bool), value
 
 

@@ -1,6 +1,6 @@
-"""A condition as the search needs it: tables of what each process contributes, and how they are joined.
+"""A condition as the search needs it: tables of what each process contributes, joined by operators.
 
-What depends on one process becomes a table with a value for each of its states. The operations that are left join the
+A part that depends on one process becomes a table with a value for each of its states. The other operations join the
 tables of several processes.
 """
 
@@ -14,20 +14,20 @@ from strobe.causality.expressions.nodes import AND, OR
 from strobe.causality.expressions.values import Value, is_true
 
 TERMS_MAX = 64
-"""An `and` of several `or` is written as an `or` of this many `and` at most."""
+"""An `and` of several `or` is rewritten as an `or` of at most this many `and`."""
 APART_MAX = 8
-"""Terms on the same processes are searched one by one if there are no more, and together otherwise."""
+"""Up to this many terms on the same processes are searched one by one, more are searched together."""
 
 
 class Table(msgspec.Struct, frozen=True, eq=False):
-    """The value of a part of a condition in each state of `process`, or one value if it depends on none."""
+    """The value of a part of a condition in each state of `process`, or one value if it depends on no process."""
 
     process: int | None
     values: Sequence[Value]
 
 
 class Joined(msgspec.Struct, frozen=True, eq=False):
-    """A part that depends on several processes: parts that are joined by an operator."""
+    """A part that depends on several processes: parts joined by an operator."""
 
     operator: str
     parts: tuple["Table | Joined", ...]
@@ -37,7 +37,9 @@ Part = Table | Joined
 
 
 class Conjunction(msgspec.Struct, frozen=True):
-    """A conjunction: for some processes the states in which they fulfil their own condition, and all other parts."""
+    """For some processes the states in which they fulfil their own condition, and all other parts of the
+    conjunction.
+    """
 
     local: dict[int, list[bool]]
     joined: tuple[Joined, ...]
@@ -90,7 +92,7 @@ def _by_state(operator: str, tables: Sequence[Table]) -> Table:
 
 
 def _joined_conditions(operator: str, parts: Sequence[Part]) -> Part:
-    """Join by `and` or `or`, which may be done in any order: what depends on one process becomes one table."""
+    """Join by `and` or `or`, in any order: all parts on one process become one table."""
     by_process: dict[int | None, Table] = {}
     others: list[Part] = []
     for part in parts:
@@ -111,7 +113,7 @@ def _joined_conditions(operator: str, parts: Sequence[Part]) -> Part:
 
 
 def terms(part: Part, lengths: Sequence[int]) -> list[Conjunction]:
-    """Return conjunctions of which one holds exactly if `part`, a condition, holds."""
+    """Return conjunctions; `part`, a condition, holds exactly if one of them holds."""
     return [_term(conjuncts, lengths) for conjuncts in fold(part, parts_of, _alternatives)]
 
 
@@ -153,7 +155,7 @@ def _term(conjuncts: Iterable[Part], lengths: Sequence[int]) -> Conjunction:
 
 
 def grouped(found: Iterable[Conjunction]) -> list[Conjunction]:
-    """Return terms of which one holds exactly if one of `found` does; not many on the same processes."""
+    """Return terms of which one holds exactly if one of `found` does, with few terms on the same processes."""
     by_processes: dict[frozenset[int], list[Conjunction]] = {}
     for term in found:
         by_processes.setdefault(term.processes, []).append(term)
@@ -162,7 +164,7 @@ def grouped(found: Iterable[Conjunction]) -> list[Conjunction]:
 
 
 def _either(group: Sequence[Conjunction]) -> Conjunction:
-    """Return several terms as one. A process must be in a state that is good for one of them."""
+    """Return several terms as one. Each process must be in a state that is good for one of them."""
     local = {
         process: [any(values) for values in zip(*(term.local[process] for term in group), strict=True)]
         for process in group[0].local
@@ -198,7 +200,7 @@ def changes(tables: Iterable[Table]) -> Mapping[int, list[int]]:
 
 
 def _differ(before: Value, after: Value) -> bool:
-    """Whether two values may be told apart. Lists and objects are not looked into."""
+    """Whether two values may differ. Lists and objects are not compared."""
     if before is after:
         return False
     return type(before) is not type(after) or isinstance(after, list | dict) or bool(before != after)

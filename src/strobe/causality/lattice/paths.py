@@ -1,6 +1,6 @@
-"""Ways through the lattice that avoid a condition: from the least cut to the greatest, event by event.
+"""Paths through the lattice that avoid a condition: from the least cut to the greatest, event by event.
 
-Such a way is what refutes *definitely*: an observer who saw the events in this order never saw the condition hold.
+Such a path refutes *definitely*: an observer who saw the events in this order never saw the condition hold.
 """
 
 from bisect import bisect_left
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _GUARDED_MAX = 100_000
 
 Way = tuple[States, "Way | None"]
-"""A cut, and how it was come to. Ways share their beginnings: many of them are open at once, and each may be long."""
+"""A cut, and the path to it. Paths share their beginnings: many are open at once, and each may be long."""
 
 
 def guarded_path(run: Order, tables: Tables) -> Steps | None:
-    """Return a way on which some process never fulfils its condition, at each cut; None where none was found.
+    """Return a path on which, at each cut, some process does not fulfil its condition; None if none was found.
 
-    A process in a bad stretch of states guards: whatever the others do, the conjunction does not hold. Before its
-    stretch ends, another process in a bad stretch must have taken over. This looks for such a chain of guards, the
-    longest way ahead first. It finds one in few steps as a rule; it does not take more than a hundred thousand.
+    A process in a bad stretch of states guards: the conjunction cannot hold, whatever the others do. Before its stretch
+    ends, another process in a bad stretch must take over. This searches for such a chain of guards, the farthest
+    handover first. It usually finds one in a few steps, and stops after a hundred thousand.
     """
     bad = {process: list(bad_stretches(table)) for process, table in tables.items()}
     open_: list[tuple[int, Stretch, States, Way | None]] = [
@@ -55,7 +55,7 @@ def guarded_path(run: Order, tables: Tables) -> Steps | None:
 def _handovers(
     run: Order, process: int, stretch: Stretch, states: States, other: int, own: Sequence[Stretch]
 ) -> list[tuple[Stretch, States]]:
-    """Return the bad stretches of `other` that it can get to while `process` is in `stretch`, the farthest last."""
+    """Return the bad stretches of `other` that it can reach while `process` is in `stretch`, the farthest last."""
     found: list[tuple[Stretch, States]] = []
     first = bisect_left(own, states[other], key=lambda stretch: stretch.last)
     for later in islice(own, first, None):
@@ -76,9 +76,9 @@ def _cuts_of(way: Way) -> list[States]:
 
 
 class Dive(NamedTuple):
-    """What came of a dive: a way that avoids the condition, or that there is none, for certain, or neither.
+    """The result of a dive: a path that avoids the condition, certainty that there is none, or neither.
 
-    `examined` cuts were looked at; at `met`, the first of them, the condition holds.
+    `examined` is the number of cuts examined; `met` is the first of them at which the condition holds.
     """
 
     steps: Steps | None
@@ -88,7 +88,7 @@ class Dive(NamedTuple):
 
 
 def dive(run: Order, condition: CompiledCondition, cuts_max: int) -> Dive:
-    """Look for a way that avoids `condition`, straight ahead, turning back where it does not go on."""
+    """Search depth first for a path that avoids `condition`."""
     if condition.at(run.bottom):
         return Dive(None, True, 1, run.bottom)
     seen, met = {run.bottom}, None
@@ -115,15 +115,15 @@ def dive(run: Order, condition: CompiledCondition, cuts_max: int) -> Dive:
 
 
 LEVEL_BYTES_MAX = 1 << 30
-"""One level is kept whole, and a number for each process of each cut."""
+"""Limit for one level, which is kept whole: one number per process and cut."""
 
 
 class LevelWalk:
     """All cuts that can be reached without passing one at which `condition` holds, by their number of events.
 
-    `examined` counts those that were looked at; `path` is a way to the greatest cut, if there is one. The first cut at
-    which the condition was seen to hold is `met`. `level_too_large` says that it stopped before `cuts_max`, at a level
-    that takes more than LEVEL_BYTES_MAX.
+    `examined` counts the cuts examined; `path` is a path to the greatest cut, if there is one. `met` is the first cut
+    at which the condition held. `level_too_large`: the walk stopped before `cuts_max`, at a level of more than
+    LEVEL_BYTES_MAX.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class LevelWalk:
         self._progress = progress
 
     def path(self) -> tuple[Steps | None, bool]:
-        """Return a way that avoids the condition, if there is one; and whether that is certain."""
+        """Return a path that avoids the condition, if there is one; and whether the answer is certain."""
         import numpy as np
 
         cuts = np.zeros((1, len(self.run.lengths)), np.int64)
@@ -167,7 +167,7 @@ class LevelWalk:
     def _next_level(
         self, arrays: "tuple[Integers, Integers, Integers]", cuts: "Integers"
     ) -> "tuple[Integers, npt.NDArray[np.int32], npt.NDArray[np.int32]] | None":
-        """Return the cuts of one event more, and how each was come to; None where there are more than may be."""
+        """Return the cuts with one event more, and how each was reached; None if there are too many."""
         import numpy as np
 
         cuts_left, level_cuts_max = self._cuts_max - self.examined, LEVEL_BYTES_MAX // (8 * cuts.shape[1])
@@ -187,7 +187,7 @@ class LevelWalk:
 
 
 def _way_back(came: "list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]") -> Steps:
-    """Return how the only cut of the last level was come to."""
+    """Return the path to the only cut of the last level."""
     steps: Steps = []
     place = 0
     for parents, by in reversed(came):

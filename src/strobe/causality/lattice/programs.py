@@ -1,12 +1,12 @@
-"""Evaluates a condition at many cuts at once, with numpy: exactly, and in numpy's own numbers if these are exact.
+"""Evaluates a condition at many cuts at once with numpy, exactly. It uses numpy's numbers only if these are exact.
 
-A program is a list of steps on a stack of columns, one row for each cut: a step loads what a process contributes in
-its state, or replaces the topmost columns by what an operator makes of them.
+A program is a list of steps on a stack of columns, one row for each cut. A step loads what a process contributes in its
+state, or applies an operator to the topmost columns.
 
 Numbers are numpy's if each is a whole number of at most 53 bits or a float. Null among them is NaN, which passes
 through arithmetic and is neither less than, greater than nor equal to anything. Other values that are compared are
-replaced by numbers that compare in the same way: equal values by equal codes, values in order by their rank. The rest
-is left to Python.
+replaced by numbers that compare in the same way: equal values by equal codes, ordered values by their rank. The rest is
+evaluated in Python.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     Column = npt.NDArray[Any]
 
 _EXACT_MAX = 2**53
-"""Up to here, a float holds every integer exactly."""
+"""Up to this, a float holds every integer exactly."""
 
 
 class CompiledCondition:
-    """`part`, a condition, ready to be evaluated at the cuts of an order."""
+    """`part`, a condition, compiled for evaluation at the cuts of an order."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -44,7 +44,7 @@ class CompiledCondition:
         return operands_first(self._part, parts_of)
 
     def at_cuts(self, cuts: "Column") -> "npt.NDArray[np.bool_]":
-        """Whether it holds at each of these cuts, which are rows."""
+        """Whether it holds at each of these cuts, given as rows."""
         import numpy as np
 
         stack: list[Column] = []
@@ -121,10 +121,10 @@ def _kinds(root: Part) -> dict[int, _Kind]:
 
 
 def _kind_of_joined(operator: str, kinds: list[_Kind]) -> _Kind:
-    """Numpy does if everything is a number that it holds exactly, or true or false. Division may give null."""
+    """Numpy is used if every operand is a number that it holds exactly, or true or false. Division may give null."""
     names = {kind.name for kind in kinds}
     if operator in (AND, OR, NOT):
-        return _Kind(_CONDITION)  # of conditions, each of which is evaluated as it must be
+        return _Kind(_CONDITION)  # of conditions, each evaluated in its own way
     if operator in EQUALITIES:
         return _Kind(_CONDITION if names in ({_NUMBER}, {_CONDITION}) else _OTHER)
     if operator in ORDERINGS:
@@ -157,7 +157,7 @@ def _column(values: Sequence[Value], quick: bool) -> "Column":
 
 
 def _coded(part: Joined, kinds: dict[int, _Kind]) -> "list[_Load | _Apply] | None":
-    """Return the comparison of two tables by codes, if their values need that and have such codes."""
+    """Return the comparison of two tables by codes, if their values need codes and have them."""
     if part.operator not in (*EQUALITIES, *ORDERINGS) or not all(isinstance(inner, Table) for inner in part.parts):
         return None
     left, right = (inner for inner in part.parts if isinstance(inner, Table))
@@ -186,7 +186,7 @@ def _classes(left: Sequence[Value], right: Sequence[Value]) -> "tuple[Column, Co
 
 
 def _ranks(left: Sequence[Value], right: Sequence[Value]) -> "tuple[Column, Column] | None":
-    """Return numbers for two columns of values, in their order; None if strings and others are mixed."""
+    """Return numbers for two columns of values, in their order; None if strings and other values are mixed."""
     import numpy as np
 
     known = [value for values in (left, right) for value in values if value is not None]
@@ -216,7 +216,7 @@ def _equal_or_null(left: "Column", right: "Column") -> "Column":
 
 
 def _truth(column: "Column") -> "Column":
-    return column.astype(bool)  # of what Python's comparisons return, which is true or false
+    return column.astype(bool)  # Python's comparisons returned these: each is true or false
 
 
 def _numpy_function(operator: str, count: int) -> "Callable[..., Column]":

@@ -1,18 +1,19 @@
 """The part of a run that can change a condition: a smaller order whose cuts decide the same questions.
 
-Keep the events that change a value the condition depends on, and happens-before among them, however it comes about
-(also through processes that are left out). Then:
+Keep the events that change a value the condition depends on, and happens-before among them (also through processes that
+are left out). Then:
 
 - A cut of the run restricts to a cut of the kept events, at which the condition has the same value. A cut of the kept
-  events extends to the run: its events together with their causal past. The past brings in no further kept event, since
-  the cut had all of those. So the condition *possibly* holds in one order exactly if it does in the other.
-- A way through the run restricts to a way through the kept events. A way through the kept events extends to the run:
-  before each event, let those of its causal past happen that have not yet, and in the end all that are left. None of
-  these is a kept event, so none changes the condition. So it *definitely* holds in one exactly if it does in the other.
+  events extends to the run: its events together with their causal past. The past adds no kept event, since the cut
+  already had all of those. So the condition *possibly* holds in one order exactly if it does in the other.
+- A path through the run restricts to a path through the kept events. A path through the kept events extends to the run:
+  before each event, insert the events of its causal past that have not happened yet, and at the end all other events.
+  No inserted event is a kept one, so none changes the condition. So it *definitely* holds in one exactly if it does in
+  the other.
 
-If parts of the condition depend on one process each, *possibly* needs no more than the cuts at which all these hold.
-They are closed under union and intersection, so they are the cuts of an order again, the slice (V. Garg and N. Mittal,
-"On slicing a distributed computation", 2001): a state needs whatever the least such cut that includes it has.
+If parts of the condition depend on one process each, *possibly* needs only the cuts at which all these hold. They are
+closed under union and intersection, so they are the cuts of an order again, the slice (V. Garg and N. Mittal, "On
+slicing a distributed computation", 2001): a state needs everything in the least such cut that includes it.
 """
 
 from array import array
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 class Projection(Order):
     """Some states of some processes of a run, in a smaller order: state i of column c is `kept[c][i]` of the run.
 
-    `processes` has the process of each column. The columns do not depend on the order of processes in the trace: those
-    with few states come first, and by name if they have equally many.
+    `processes` has the process of each column. The columns do not depend on the order of processes in the trace: they
+    are sorted by their number of states, then by name.
     """
 
     def __init__(
@@ -62,14 +63,14 @@ class Projection(Order):
         return translated(part, picked)
 
     def lifted(self, states: States) -> States:
-        """Return the least consistent cut of the run that extends this one."""
+        """Return the least consistent cut of the run that extends this cut."""
         cut = self.run.bottom
         for process, kept, state in zip(self.processes, self.kept, states, strict=True):
             cut = self.run.with_past(cut, process, kept[state])
         return cut
 
     def lifted_steps(self, steps: Steps) -> Steps:
-        """Return all events of the run in an order in which those of this one come as in `steps`."""
+        """Return all events of the run in an order that keeps the order of `steps`."""
         return self.run.steps_along(self._way(steps))
 
     def _way(self, steps: Steps) -> Iterable[States]:
@@ -97,7 +98,7 @@ def projected(run: TraceRun, tables: Iterable[Table]) -> Projection:
 def sliced(order: Projection, local: Mapping[int, Sequence[bool]]) -> Projection | None:
     """Return the cuts at which each process fulfils its own condition, as an order; None if there are none.
 
-    `local` says in which states of the run it does.
+    `local` has the states of the run in which each process does.
     """
     good = [_good(local.get(process), kept) for process, kept in zip(order.processes, order.kept, strict=True)]
     if all(all(states) for states in good):
@@ -107,7 +108,7 @@ def sliced(order: Projection, local: Mapping[int, Sequence[bool]]) -> Projection
     least, starts = _least_cuts(order, good)
     ends = [*starts[1:].tolist(), len(least)]
     own = [least[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
-    # A state is in the slice if the least cut that has come so far in its process is one with that state.
+    # A state is in the slice if the least cut that includes it has exactly that state.
     members = [np.flatnonzero(cuts[:, column] == np.arange(len(cuts))) for column, cuts in enumerate(own)]
     if not all(map(len, members)):
         return None
@@ -138,7 +139,7 @@ def _least_cuts(order: Projection, good: Sequence[Sequence[bool]]) -> "tuple[Int
 
 
 def _next_good(states: Sequence[bool]) -> "Integers":
-    """Return for each state the first good one from it on; one more than there are if there is none."""
+    """Return for each state the first good state from it on; the number of states if there is none."""
     import numpy as np
 
     following = np.where(states, np.arange(len(states)), len(states))

@@ -1,7 +1,7 @@
-"""The run that a lattice is of: the states of each process, and the clock of each state.
+"""The run under a lattice: the states of each process, and the clock of each state.
 
-State k of a process is what it is in after k of the events that the trace has of it; a cut is a state for each process.
-A trace that begins at a cut has that cut as its least one.
+State k of a process is its state after k of its events in the trace; a cut is a state for each process. If a trace
+begins at a cut, that is the least cut.
 """
 
 from array import array
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from strobe.causality.lattice.order import Integers
 
 _STEPS_IN_PYTHON_MAX = 3_200_000
-"""An event takes a step for each process, and some more. So many take less time than importing the compiler."""
+"""Maximum number of steps run in Python: they take less time than importing the compiler. An event takes one step per
+process, and some more.
+"""
 _STEPS_MIN = 24
 
 
 class TraceRun(Order):
-    """All of a valid trace that decides which cuts are consistent."""
+    """Everything in a valid trace that decides which cuts are consistent."""
 
     def __init__(self, trace: Trace) -> None:
         trace.check()
@@ -61,14 +63,14 @@ class TraceRun(Order):
         return array("I", (count - self.bases[place % width] for place, count in enumerate(rows)))
 
     def positions(self, states: States) -> dict[str, int]:
-        """Return a cut as traces have it: how many events of each process are in it, from its beginning."""
+        """Return a cut as traces write it: how many events of each process are in it, counted from its start."""
         return {
             process: base + int(state) for process, base, state in zip(self.processes, self.bases, states, strict=True)
         }
 
 
 def clock_table(trace: Trace, kernels: Any = PLAIN) -> "tuple[npt.NDArray[np.int32], Integers]":
-    """Return the clocks of all states, counted from where the trace begins, and where those of each process begin."""
+    """Return the clocks of all states, counted from the start of the trace, and the offset of each process in them."""
     processes, rows, cause_starts, causes, starts, total = clock_inputs(trace)
     import numpy as np
 
@@ -78,7 +80,7 @@ def clock_table(trace: Trace, kernels: Any = PLAIN) -> "tuple[npt.NDArray[np.int
 
 
 def clock_inputs(trace: Trace) -> "tuple[Integers, Integers, Integers, Integers, Integers, int]":
-    """Return what the kernel `clock_rows` needs: who depends on whom, as numbers of rows."""
+    """Return the inputs of the kernel `clock_rows`: the dependencies, as row numbers."""
     import numpy as np
 
     tables = trace.tables

@@ -1,10 +1,10 @@
-"""What the names in an expression stand for in a trace: the variables of processes, and the counts of channels.
+"""Looks up the names of an expression in a trace: the variables of processes, and the counts of channels.
 
-A variable of a process is a field of the JSON objects that the payloads of its `internal`, `receive` and `record` lines
-are; it keeps its value until another line tells a new one, and is null before the first. Where the states themselves
-are known, as from a replay, these are taken instead.
+A variable of a process is a field of the JSON objects in the payloads of its `internal`, `receive` and `record` lines.
+It keeps its value until another line has a new one, and is null before the first. If the states themselves are known,
+for example from a replay, they are used instead.
 
-A number that no float can hold, or a value that is nested more deeply than Python reads it, is null.
+A number that no float can hold, or a value nested more deeply than Python can read, is null.
 """
 
 import json
@@ -26,11 +26,11 @@ from strobe.causality.trace_tables import SEND as SEND_LINE
 _NAMES_PRINTED_MAX = 12
 
 KnownStates = Mapping[str, Sequence[Value]]
-"""For each process the state that it is in after 0, 1, 2, ... of its events in the trace."""
+"""For each process its state after 0, 1, 2, ... of its events in the trace."""
 
 
 class Variables:
-    """The names of one run. `text` is the expression that they are looked up for, to point into it."""
+    """The names of one run. `text` is the expression, for errors that point into it."""
 
     def __init__(self, run: TraceRun, text: str, states: KnownStates | None = None) -> None:
         self._run = run
@@ -42,7 +42,7 @@ class Variables:
         self._fields = lru_cache(maxsize=None)(self._fields_of)
 
     def check(self, node: Node) -> None:
-        """Raise ExpressionError where `node` speaks of something that the trace does not have."""
+        """Raise ExpressionError if `node` names something that the trace does not have."""
         for leaf in leaves(node):
             if isinstance(leaf, Variable):
                 self._check_variable(leaf)
@@ -70,7 +70,7 @@ class Variables:
             raise self._unknown(variable, problem, variable.path[0], tuple(fields))
 
     def _fields_of(self, process: str) -> dict[str, None]:
-        """Return the names of the variables that are told of `process`, in the order in which they are told first."""
+        """Return the names of the variables of `process`, in the order of their first appearance."""
         return dict.fromkeys(name for _, state in self._told(process) for name in state)
 
     def _unknown(self, leaf: Variable | Count, problem: str, name: str, known: Sequence[str]) -> ExpressionError:
@@ -81,7 +81,7 @@ class Variables:
         return ExpressionError(self._text, leaf.column, f"{problem}; there are: {shown or 'none'}")
 
     def processes_of(self, leaf: Variable | Count) -> set[int]:
-        """Return the processes whose states decide what `leaf` is."""
+        """Return the processes whose states decide the value of `leaf`."""
         number = self._run.processes.index
         if isinstance(leaf, Variable):
             return {number(leaf.process)}
@@ -94,7 +94,7 @@ class Variables:
         return ends
 
     def name_of(self, leaf: Variable | Count) -> str:
-        """Return a leaf as one writes it."""
+        """Return a leaf as written in an expression."""
         if isinstance(leaf, Variable):
             return ".".join(name if name.isidentifier() else f"`{name}`" for name in (leaf.process, *leaf.path))
         return f"{leaf.kind}({leaf.name or ''})"
@@ -111,7 +111,7 @@ class Variables:
         return values + [latest] * (count - len(values))
 
     def _told_by(self, process: str) -> list[tuple[int, Mapping[str, Value]]]:
-        """Return what is told of the state of `process`, each with the first state that it is told of."""
+        """Return what the trace records of the state of `process`, each with the first state it applies to."""
         told = self._payloads(process) if self._states is None else enumerate(self._states[process])
         return [(state, value) for state, value in told if isinstance(value, dict)]
 
@@ -140,7 +140,7 @@ class Variables:
         return totals
 
     def _add(self, totals: list[int], before: int, lines: Sequence[int], base: int, sign: int) -> None:
-        """Add, to each state, how many of `lines` belong to it or to a state before."""
+        """Add to each state how many of `lines` belong to it or to an earlier state."""
         position = self._run.trace.tables.position
         for state in range(len(totals)):
             totals[state] += sign * (before + bisect_right(lines, base + state, key=position.__getitem__))
@@ -158,7 +158,7 @@ def _follow(value: Value, path: tuple[str, ...]) -> Value:
 
 
 def _decoded(payload: bytes) -> Value:
-    """Return a payload, which is JSON, as a value."""
+    """Decode a JSON payload."""
     try:
         return msgspec.json.decode(payload)
     except RecursionError:
