@@ -1,24 +1,24 @@
-"""How much a source lets wait on a channel: what its target takes in a moment, and not all that would fit (C7).
+"""The adaptive window of a channel: limits queued data to what its target consumes in a short time (C7).
 
-A marker stays behind what was sent before it. Behind megabytes, on the way to a process that takes a hundred kilobytes
-a second, every snapshot would time out. So what may be on the way, and what may wait at the source before its process
-is held back, follow the pace at which the target takes it: up to the settings, and down to some frames.
+A marker stays behind all data sent before it. If megabytes were queued for a process that consumes a hundred kilobytes
+a second, every snapshot would time out. So the bytes in flight, and the backlog at the source before its process is
+held back, follow the rate of the target: at most the settings, at least a few frames.
 
-That holds back a process sooner than the settings would. On a channel that is part of a cycle those who are held back
-could wait for each other, where with more room they would not; so it is for the other channels only.
+This applies back-pressure earlier than the settings would. On a cycle of channels, processes could then block each
+other that would not with more room. So it applies only to channels outside cycles.
 """
 
 START_BYTES = 256 << 10
 LEAST_BYTES = 32 << 10
 AHEAD_S = 0.25
-"""So much of what a target takes may be on the way to it, and as much may wait at the source."""
+"""Seconds' worth of data allowed in flight to the target, and as much again in the backlog at the source."""
 KEEPING_UP_S = 0.05
-"""Where no more waits than the target takes in so long, it is not what holds things up."""
+"""If no more is queued than the target consumes in this time, the target is not the bottleneck."""
 MEASURED_S = 0.05
 
 
 class AdaptiveWindow:
-    """The bounds of one channel: `room_bytes` on the way to the target, `backlog_bytes_max` at its source."""
+    """The bounds of one channel: `room_bytes` in flight to the target, `backlog_bytes_max` at its source."""
 
     __slots__ = (
         "_allowed_bytes",
@@ -31,12 +31,12 @@ class AdaptiveWindow:
     )
 
     def __init__(self, backlog_bytes_max: int) -> None:
-        # Whether the bounds follow the pace, or are those of the settings.
+        # Whether the bounds follow the target's rate; otherwise they are those of the settings.
         self.applies = False
         self._window_bytes = 0
         self._backlog_bytes_max = backlog_bytes_max
         self._allowed_bytes = START_BYTES
-        # What the target has taken since the last look at its pace, and how long it had something to take.
+        # Bytes consumed by the target since the last measurement of its rate, and the time it had data to consume.
         self._taken_bytes = 0
         self._busy_s = 0.0
         self._since_s = 0.0
@@ -50,15 +50,15 @@ class AdaptiveWindow:
         return min(self._backlog_bytes_max, self._allowed_bytes) if self.applies else self._backlog_bytes_max
 
     def welcome(self, window_bytes: int) -> None:
-        """The target has room for so much."""
+        """Set the window that the target has announced."""
         self._window_bytes = window_bytes
 
     def begin(self, now_s: float) -> None:
-        """The target had taken everything; from now on it has something to take again."""
+        """Start the clock: the target had consumed everything, and now has data again."""
         self._since_s = now_s
 
     def note(self, taken_bytes: int, waiting_bytes: int, now_s: float) -> None:
-        """The target has taken so much since the last time, and so much waits for it, wherever."""
+        """Adapt to the bytes consumed since the last call, and to the bytes in flight or in the backlog."""
         self._taken_bytes += taken_bytes
         self._busy_s += now_s - self._since_s
         self._since_s = now_s
@@ -66,7 +66,7 @@ class AdaptiveWindow:
             return
         bytes_per_s = self._taken_bytes / self._busy_s
         self._taken_bytes, self._busy_s = 0, 0.0
-        allowed = 2 * self._allowed_bytes  # at most: one quick moment does not show that the next will be
+        allowed = 2 * self._allowed_bytes  # at most double: one fast interval does not predict the next
         if waiting_bytes > bytes_per_s * KEEPING_UP_S:
             allowed = min(allowed, int(bytes_per_s * AHEAD_S))
         most = max(self._window_bytes, self._backlog_bytes_max)

@@ -1,4 +1,4 @@
-"""The frames that nodes exchange on TCP: one connection for each directed channel, opened by the channel's source.
+"""The wire format between nodes: one TCP connection per directed channel, opened by the channel's source.
 
 Every frame has a header of 40 bytes, little-endian, and a body:
 
@@ -6,19 +6,18 @@ Every frame has a header of 40 bytes, little-endian, and a body:
     · u64 cut index
 
     kind       direction  body
-    HELLO      to target  who opens the connection, and for which channel (`Hello`)
-    WELCOME    to source  where to go on from (`LinkWelcome`)
-    REFUSED    to source  why there is no connection (`Refusal`)
+    HELLO      to target  the source and its channel (`Hello`)
+    WELCOME    to source  the sequence number to continue from (`LinkWelcome`)
+    REFUSED    to source  the reason for refusing the connection (`Refusal`)
     MESSAGES   to target  a MessagePack array of messages: the body of a `protocol.Frame`, hashed byte for byte
     MARKER     to target  a `Marker`
-    VIEW       to target  a `View`, and how many messages were sent before it
-    CREDIT     to source  none; the link sequence is the last received, the ordinal's place has the bytes consumed
-    BARRIER    to target  a `Marker` that overtakes, and how many MESSAGES frames it has overtaken
-    OVERTAKEN  to target  copies of such frames, whole, one after the other; they themselves come later
+    VIEW       to target  a `View`, and the number of messages sent before it
+    CREDIT     to source  empty; link sequence: the last one received; first ordinal: the bytes consumed
+    BARRIER    to target  a `Marker` that overtakes, and the number of MESSAGES frames that it has overtaken
+    OVERTAKEN  to target  complete copies of these frames, concatenated; the originals follow later
 
-The link sequence numbers what goes to the target, but for HELLO, from 1, in the order in which it goes on the wire,
-whatever connection it travels on; it is 0 in the others. What comes in is decoded into the types named
-here and into nothing else.
+The link sequence numbers all frames to the target except HELLO, from 1, in wire order. Numbering continues across
+connections. Other frames have link sequence 0. Incoming bodies are decoded only into the types named here.
 """
 
 import struct
@@ -43,7 +42,7 @@ KINDS |= {CREDIT: "CREDIT", BARRIER: "BARRIER", OVERTAKEN: "OVERTAKEN"}
 MAGIC = int.from_bytes(b"St", "little")
 HEADER = struct.Struct("<IHBxIIQQQ")
 HEADER_BYTES = HEADER.size
-_FRAME_BYTES = 400  # of the objects around the body of a frame in memory
+_FRAME_BYTES = 400  # memory overhead of the objects around a frame's body
 SEQUENCE = struct.Struct("<Q")
 SEQUENCE_AT = 16
 KIND_AT = 6
@@ -61,9 +60,9 @@ CONTROL_BYTES_MAX = {
 }
 
 OVERTAKEN_BYTES = 16 << 10
-"""So much goes into one OVERTAKEN frame; a longer frame goes into one of its own."""
+"""Maximum size of an OVERTAKEN frame with several copies. A longer frame is copied into its own OVERTAKEN frame."""
 
-# The array header is always the long one, so that its place is known before the number of messages is.
+# Always the long array header, so that its size is fixed before the number of messages is known.
 ARRAY32 = 0xDD
 ARRAY_HEADER_BYTES = 5
 BODY_START = HEADER_BYTES + ARRAY_HEADER_BYTES
@@ -71,7 +70,7 @@ ARRAY_HEADER = struct.Struct(">BI")
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """The first frame of a connection. `system` is the identity of the store, which only its nodes know."""
+    """The first frame of a connection. `system` is the identity of the store, known only to its nodes."""
 
     version: Count = VERSION
     system: Word
@@ -82,9 +81,9 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkWelcome(msgspec.Struct, frozen=True):
-    """The answer to a `Hello`: everything up to `last_sequence` has come, and `consumed_bytes` of it were received.
+    """Accepts a `Hello`. Frames up to `last_sequence` have arrived; the process has consumed `consumed_bytes` of them.
 
-    The source may have `window_bytes` on the way that are not consumed.
+    The source may have at most `window_bytes` in flight that are not consumed.
     """
 
     last_sequence: Count
@@ -93,14 +92,14 @@ class LinkWelcome(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The other answer to a `Hello`. `final`: this will never be accepted; else the source tries again."""
+    """Refuses a `Hello`. `final`: it will never be accepted; otherwise the source retries."""
 
     reason: str
     final: bool
 
 
 class FrameRejected(TransportError):
-    """A peer sent what it may not send. `reason` is one of few, to count by; `detail` is for people."""
+    """A peer sent an invalid frame. `reason` is one of a few fixed texts, for counting; `detail` is for people."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -112,7 +111,7 @@ class FrameRejected(TransportError):
 
 
 class BrokenRule(FrameRejected):
-    """A frame that can be read came against the rules of its channel: `violation`."""
+    """A readable frame breaks a rule of its channel: `violation`."""
 
     def __init__(self, violation: ProtocolViolation) -> None:
         super().__init__("broken rule", str(violation))
@@ -131,7 +130,7 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
 
 
 def handshake_frame(message: Hello | LinkWelcome | Refusal) -> bytearray:
-    """Return a frame that opens a connection or answers one that was opened."""
+    """Return a handshake message as a frame."""
     kind = {Hello: HELLO, LinkWelcome: WELCOME, Refusal: REFUSED}[type(message)]
     return _control_frame(kind, message)
 
@@ -141,7 +140,7 @@ def marker_frame(marker: Marker) -> bytearray:
 
 
 def barrier_frames(marker: Marker, waiting: Sequence[bytearray]) -> list[bytearray]:
-    """Return a barrier as it goes ahead of what is `waiting`, and copies of what of that was sent before its cut."""
+    """Return the frame of a barrier that overtakes `waiting`, and copies of the waiting frames before its cut."""
     assert marker.sent_count is not None
     count = len(waiting)
     while count and HEADER.unpack_from(waiting[count - 1])[-2] > marker.sent_count:
@@ -150,7 +149,7 @@ def barrier_frames(marker: Marker, waiting: Sequence[bytearray]) -> list[bytearr
 
 
 def _copies(frames: Sequence[bytearray]) -> Iterator[bytearray]:
-    """Yield OVERTAKEN frames with copies of `frames`: of many small ones few, for each has its cost at either end."""
+    """Yield OVERTAKEN frames with copies of `frames`. Small frames are batched, since each frame costs both ends."""
     together: list[bytearray] = []
     size = 0
     for frame in frames:
@@ -177,7 +176,7 @@ def credit_frame(last_sequence: int, consumed_bytes: int) -> bytes:
 
 
 def messages_frame(frame: Frame) -> bytearray:
-    """Return `frame` as it goes on the wire: in the buffer it was built in by `OpenFrame`, where it was."""
+    """Return `frame` in its wire format, without a copy if its body lies in a buffer of `OpenFrame`."""
     body = cast("bytes | memoryview", frame.body)
     buffer = body.obj if isinstance(body, memoryview) else None
     if not isinstance(buffer, bytearray) or len(buffer) != HEADER_BYTES + len(body):
@@ -187,18 +186,18 @@ def messages_frame(frame: Frame) -> bytearray:
 
 
 def finish_messages(buffer: bytearray, count: int, view: int, first_ordinal: int, index: int) -> bytearray:
-    """Put the header before the messages in `buffer`, and return it."""
+    """Write the header into `buffer`, before the messages, and return the buffer."""
     HEADER.pack_into(buffer, 0, len(buffer) - HEADER_BYTES, MAGIC, MESSAGES, count, view, 0, first_ordinal, index)
     return buffer
 
 
 def number(buffer: bytearray, sequence: int) -> None:
-    """Give a finished frame its place on the link."""
+    """Write the link sequence into a finished frame."""
     SEQUENCE.pack_into(buffer, SEQUENCE_AT, sequence)
 
 
 def read_control(kind: int, body: bytes | bytearray | memoryview) -> Any:
-    """Return what the body of a frame other than MESSAGES and CREDIT says, in its own type."""
+    """Decode the body of a frame other than MESSAGES, OVERTAKEN and CREDIT."""
     try:
         found = _decoders[kind].decode(body)
         if kind == VIEW:
@@ -209,7 +208,7 @@ def read_control(kind: int, body: bytes | bytearray | memoryview) -> Any:
 
 
 def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0) -> None:
-    """Raise FrameRejected unless a frame may begin like this."""
+    """Raise FrameRejected if the header of a frame is invalid."""
     if magic != MAGIC:
         raise FrameRejected("garbage", f"what came is no frame: its magic number is {magic:#06x}")
     bytes_max = CONTROL_BYTES_MAX.get(kind)
@@ -224,7 +223,7 @@ def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0
 
 
 def read_overtaken(count: int, body: memoryview, messages_bytes_max: int) -> list[Frame]:
-    """Return the `count` frames that an OVERTAKEN frame has copies of."""
+    """Return the `count` frames copied into an OVERTAKEN frame."""
     frames: list[Frame] = []
     position, end, unpack_from = 0, len(body), HEADER.unpack_from
     while end - position >= HEADER_BYTES:
@@ -241,7 +240,7 @@ def read_overtaken(count: int, body: memoryview, messages_bytes_max: int) -> lis
 
 
 def check_messages(count: int, body: bytes | memoryview) -> None:
-    """Raise FrameRejected unless `body` announces `count` messages, and `count` is not 0."""
+    """Raise FrameRejected unless `body` has `count` messages, and at least one."""
     if count == 0 or body_count(body) != count:
         raise FrameRejected("wrong body", f"a MESSAGES frame of {count} messages whose body has {body_count(body)}")
 
@@ -255,5 +254,5 @@ def _control_frame(kind: int, message: Any) -> bytearray:
 
 
 def held_bytes(frame: Frame) -> int:
-    """Return the memory that a recorded frame takes: its body, and the objects around it."""
+    """Return the memory that a recorded frame takes: its body and the objects around it."""
     return len(frame.body) + _FRAME_BYTES

@@ -1,7 +1,7 @@
-"""What both ends of a link share: who is let in, what is done about what is wrong, and how sockets are set.
+"""Shared by both ends of a link: admission rules, the count of rejections, and socket options.
 
-A link is the TCP connection of one directed channel; when it breaks, the channel's source opens it again and goes on
-where it broke off (`outgoing_link.py` is the source's end; `listener.py` and `incoming_link.py` are the target's).
+A link is the TCP connection of one directed channel. When it breaks, the channel's source reconnects and continues
+from the last acknowledged frame (source: `outgoing_link.py`; target: `listener.py` and `incoming_link.py`).
 """
 
 import logging
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("strobe.links")
 
 LOG_EVERY_S = 1.0
-# A peer that vanished without a word is noticed within about ten seconds, whether or not there is something to send.
+# A dead peer is detected within about ten seconds, even if there is nothing to send.
 DEAD_AFTER_S = 10
 KEEPALIVE_IDLE_S = 5
 KEEPALIVE_INTERVAL_S = 2
@@ -31,45 +31,45 @@ KEEPALIVE_PROBES = 3
 
 
 class Gate(Protocol):
-    """The node, as its listener sees it. What it is given is complete, in order, and never given twice."""
+    """The node, as its listener sees it. Frames are handed over complete, in order, and only once."""
 
     def admit(self, hello: Hello) -> "IncomingLink | Refusal":
-        """Return the inlet of the channel that `hello` names: the same one for as long as the epoch lasts."""
+        """Return the `IncomingLink` of the channel in `hello`: always the same one during an epoch."""
 
     def take_frame(self, incoming_link: "IncomingLink", frame: Frame, wire_bytes: int) -> None:
-        """Take messages from the link; once they are received, `incoming_link.consumed(wire_bytes)` is called.
+        """Take a frame of messages, and call `incoming_link.consumed(wire_bytes)` when the process has received them.
 
-        Raise FrameRejected, with nothing changed, where no messages can be read in it, and BrokenRule where it cannot
-        have been sent; so do the others for what they are given.
+        Raise FrameRejected if the frame cannot be decoded, and BrokenRule if it breaks a rule; then nothing has
+        changed. The other methods do the same.
         """
 
     def take_marker(self, incoming_link: "IncomingLink", marker: Marker) -> None: ...
 
     def take_barrier(self, incoming_link: "IncomingLink", marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
-        """Take a barrier, with copies of what it has overtaken at its sender."""
+        """Take a barrier, with copies of the frames that it has overtaken at its sender."""
 
     def take_view(self, incoming_link: "IncomingLink", view: View, sent_count: int) -> None: ...
 
     def disagree(self, violation: ProtocolViolation) -> None:
-        """The source of a channel sends the same frame again and again, and this is wrong with it."""
+        """Handle a source that keeps sending the same frame with this `violation`."""
 
     def taken(self) -> bool:
-        """All that was read at once has been given: the time to send what it has led to.
+        """Send the output caused by the frames just handed over. Called after each read.
 
-        Return whether more may be read before the loop turns.
+        Return whether to read more in this event-loop iteration.
         """
 
 
 ANOTHER_VERSION = "another version"
 STRANGER = "stranger"
 OF_ANOTHER_NODE = frozenset({ANOTHER_VERSION, STRANGER})
-"""Refusals by one that is no node of the same system: they say nothing of the node that was looked for."""
+"""Refusals by a node of another system: the wanted node may still be alive elsewhere."""
 
 
 def refuse_hello(hello: Hello, system: str, epoch: int) -> Refusal | None:
-    """Return why a node of `system`, now in `epoch`, has nothing to do with whoever says `hello`; None where it has.
+    """Return why a node of `system`, now in `epoch`, refuses `hello`; None if it accepts.
 
-    An older epoch is over for good. A newer one has begun and this node does not know of it yet (R1).
+    An older epoch is over for good. A newer epoch has begun, but this node does not know it yet (R1).
     """
     if hello.version != VERSION:
         return Refusal(ANOTHER_VERSION, final=True)
@@ -83,8 +83,8 @@ def refuse_hello(hello: Hello, system: str, epoch: int) -> Refusal | None:
 
 
 class Rejections:
-    """Counts what was rejected, by reason, and logs it: at most one line a second for each reason, so that a flood of
-    garbage does not become a flood of log lines."""
+    """Counts rejections by reason, and logs at most one line per second and reason, so that garbage cannot flood the
+    log."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[str] = Counter()
@@ -93,7 +93,7 @@ class Rejections:
         self._counts_logged: Counter[str] = Counter()
 
     def note(self, reason: str, detail: str, place: object, quiet: bool = False) -> None:
-        """Count one rejection of what came from or happened at `place`; log it, unless it is `quiet`."""
+        """Count one rejection at `place`, and log it unless `quiet`."""
         self.counts[reason] += 1
         if quiet:
             return
@@ -108,7 +108,7 @@ class Rejections:
 
 
 def set_socket(connection: socket.socket) -> None:
-    """Send small frames at once, and notice a dead peer."""
+    """Send small frames at once, and detect a dead peer."""
     options = [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

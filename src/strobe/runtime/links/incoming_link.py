@@ -1,7 +1,7 @@
-"""The target's end of a link: what has come on one channel, and the credit that its source is given.
+"""The target's end of a link: counts the frames of one channel, and grants credit to its source.
 
-It outlives connections: a source that connects again is told how far it had come, and goes on from there. Credit is
-given for whole frames, when the process has received their messages; so the window bounds what waits at this machine.
+It outlives connections: a reconnecting source gets the last received sequence number and continues from there. Credit
+is granted per frame, after the process has received its messages. So the window bounds the data queued on this machine.
 """
 
 import asyncio
@@ -16,27 +16,27 @@ from strobe.runtime.links.codec import FrameRejected, LinkWelcome, credit_frame,
 from strobe.runtime.links.frame_builder import messages_bytes_max
 from strobe.runtime.settings import NodeSettings
 
-# Credit is told when a quarter of the window is due, and after this long at the latest.
+# Credit is sent when a quarter of the window is due, and after this time at the latest.
 GRANT_AFTER_S = 0.01
 UNREADABLE_TIMES = 3
-"""A frame that was rejected this often is a trouble: a single one may be a stranger's."""
+"""Rejections of the same frame before it is reported as a problem. A single one may come from a foreign program."""
 INSISTED_TIMES = 5
-"""A frame that breaks a rule, and came this often without any other between, is what its source has really sent."""
+"""Consecutive arrivals of the same rule-breaking frame before it counts as what the source really sent."""
 NOTHING_DUE = -1
-"""In place of the next ordinal of a channel that has ended."""
+"""The next ordinal of a channel that has ended."""
 
 
 class InletConnection(Protocol):
-    """The connection that an inlet uses at the moment."""
+    """The current connection of an `IncomingLink`."""
 
     def write(self, data: bytes) -> None: ...
 
     def drop(self) -> None:
-        """End the connection at once; nothing more comes from it."""
+        """Close the connection at once; no more frames come from it."""
 
 
 class Overtaking(msgspec.Struct):
-    """A barrier that has come, and what it has overtaken as far as that has come; None where that is too much."""
+    """A barrier, and the copies of overtaken frames so far; `frames` is None if they exceed the memory bound."""
 
     marker: Marker
     due: int
@@ -45,7 +45,7 @@ class Overtaking(msgspec.Struct):
 
 
 class IncomingLink:
-    """One for each incoming channel, for as long as the epoch lasts."""
+    """The target's end of one channel in one epoch."""
 
     __slots__ = (
         "_connection",
@@ -71,7 +71,7 @@ class IncomingLink:
 
     def __init__(self, channel: str, settings: NodeSettings, next_ordinal: int = 1) -> None:
         self.channel = channel
-        # The first message that has not come, and the newest view that has: whatever waits here is counted as come.
+        # The next expected message, and the newest view received. Queued items count as received.
         self.next_ordinal = next_ordinal
         self.view: View | None = None
         self.window_bytes = settings.window_bytes
@@ -81,18 +81,18 @@ class IncomingLink:
         self.received_bytes = 0
         self.consumed_bytes = 0
         self.granted_bytes = 0
-        # Frames that came again after a reconnect, and were skipped.
+        # Frames sent again after a reconnect, and skipped.
         self.duplicates = 0
         self._grant_bytes = max(1, settings.window_bytes // 4)
         self._connection: InletConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._overtaken_bytes_max = settings.recording_bytes_max
         self._overtaking: Overtaking | None = None
-        # Whether copies are ignored that still come for a barrier which was given up.
+        # Whether to ignore further copies for an abandoned barrier.
         self.passes_over = False
-        # The newest frame that was no good, how often it has come, and why.
+        # The newest rejected frame: its sequence, the number of arrivals, and the problem.
         self._unreadable = (0, 0, "")
-        # The same of one that broke a rule: its sequence, what it contained, and how often just that has come.
+        # The newest rule-breaking frame: its sequence, a hash of its content, and the number of arrivals.
         self._insisted = (0, 0, 0)
 
     @property
@@ -101,11 +101,11 @@ class IncomingLink:
 
     @property
     def waiting_bytes(self) -> int:
-        """What has come and has not been consumed."""
+        """Bytes received but not consumed."""
         return self.received_bytes - self.consumed_bytes
 
     def attach(self, connection: InletConnection) -> LinkWelcome:
-        """Use `connection` from now on, drop the one before, and return what to answer."""
+        """Use `connection` from now on, drop the previous one, and return the answer to its `Hello`."""
         if self._connection is not None:
             self._connection.drop()
         self._connection = connection
@@ -113,12 +113,12 @@ class IncomingLink:
         return LinkWelcome(self.acknowledged, self.consumed_bytes, self.window_bytes)
 
     def detach(self, connection: InletConnection) -> None:
-        """`connection` is gone."""
+        """Forget `connection`: it is closed."""
         if self._connection is connection:
             self._connection = None
 
     def note_messages(self, wire_bytes: int) -> None:
-        """Count a frame of messages that has come; raise FrameRejected where its source had no credit for it."""
+        """Count a received frame of messages; raise FrameRejected if its source had no credit for it."""
         if self._overtaking is not None:
             self.refuse_within_barrier("MESSAGES")
         outstanding_bytes = self.received_bytes - self.granted_bytes
@@ -131,16 +131,16 @@ class IncomingLink:
         self.received_bytes += wire_bytes
 
     def take_back(self, problem: str, wire_bytes: int = 0) -> None:
-        """The newest frame is no good: as if it had not come. Its source may send it again."""
+        """Undo the arrival of the newest frame, which was rejected. Its source may send it again."""
         times = self._unreadable[1] + 1 if self._unreadable[0] == self.last_sequence else 1
         self._unreadable = self.last_sequence, times, problem
         self.received_bytes -= wire_bytes
         self.last_sequence -= 1
 
     def insists(self, sequence: int, content: int) -> bool:
-        """Tell whether the source has sent this frame, which breaks a rule, so often that it will send no other.
+        """Return whether the source has sent this rule-breaking frame so often that it will send no other.
 
-        Then the two ends of the channel remember different pasts, and no retransmission mends that.
+        Then the two ends of the channel disagree on its history, and retransmission cannot repair that.
         """
         times = self._insisted[2] + 1 if self._insisted[:2] == (sequence, content) else 1
         self._insisted = sequence, content, times
@@ -148,12 +148,12 @@ class IncomingLink:
 
     @property
     def unreadable(self) -> str | None:
-        """What is wrong with the next frame, where its source sends it again and again and it cannot be read."""
+        """The problem of the next frame, if its source keeps sending it and it is always rejected."""
         sequence, times, problem = self._unreadable
         return problem if sequence == self.last_sequence + 1 and times >= UNREADABLE_TIMES else None
 
     def consumed(self, wire_bytes: int) -> None:
-        """The process has received the messages of a frame of `wire_bytes`: its source may send as much again."""
+        """Grant credit for a frame of `wire_bytes`: the process has received its messages."""
         self.consumed_bytes += wire_bytes
         if self.consumed_bytes - self.granted_bytes >= self._grant_bytes:
             self._grant()
@@ -161,11 +161,11 @@ class IncomingLink:
             self.acknowledge_soon()
 
     def begin_barrier(self, marker: Marker, count: int) -> None:
-        """A barrier has come, and copies of `count` frames that it has overtaken follow."""
+        """Begin a barrier; copies of the `count` frames that it has overtaken follow."""
         self._overtaking, self.passes_over = Overtaking(marker, count, []), False
 
     def add_overtaken(self, frames: list[Frame]) -> None:
-        """Keep frames that the barrier has overtaken: there is no credit for these, only the bound of recording."""
+        """Keep copies of overtaken frames. They need no credit; only the bound on recording applies."""
         overtaking = self._overtaking
         if overtaking is None and self.passes_over:
             return
@@ -182,7 +182,7 @@ class IncomingLink:
             overtaking.frames += frames
 
     def take_barrier(self) -> tuple[Marker, tuple[Frame, ...] | None] | None:
-        """Return the barrier that is complete now, if one is, and what it has overtaken; None: more than may be."""
+        """Return the barrier if it is complete, with the overtaken frames (None: they exceed the memory bound)."""
         overtaking = self._overtaking
         if overtaking is None or overtaking.due:
             return None
@@ -190,27 +190,27 @@ class IncomingLink:
         return overtaking.marker, None if overtaking.frames is None else tuple(overtaking.frames)
 
     def give_up_barrier(self) -> None:
-        """Forget the barrier that is under way, whose copies do not add up, and pass over the rest of them.
+        """Abandon the current barrier, whose copies are inconsistent, and ignore the remaining copies.
 
-        They are only copies: the snapshot is lost, and times out; the messages themselves come later.
+        Only the snapshot is lost, and times out. The messages themselves come later.
         """
         self.passes_over = self._overtaking is not None
         self._overtaking = None
 
     def refuse_within_barrier(self, kind: str) -> None:
-        """Raise FrameRejected where a frame of this kind comes among what a barrier has overtaken."""
+        """Raise FrameRejected if a frame of this kind comes among the copies for a barrier."""
         if self._overtaking is not None:
             problem = f"a {kind} frame on {self.channel} among the {self._overtaking.due} that a barrier has overtaken"
             self.give_up_barrier()
             raise FrameRejected("unexpected kind", problem)
 
     def acknowledge_soon(self) -> None:
-        """Tell the source before long how far it has come, so that it keeps nothing in vain."""
+        """Send an acknowledgement shortly, so that the source can free its copies."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GRANT_AFTER_S, self._grant_late)
 
     def close(self) -> None:
-        """End the channel here: its connection is dropped, and nothing is granted any more."""
+        """End the channel here: drop its connection and grant no more credit."""
         if self._connection is not None:
             self._connection.drop()
             self._connection = None
@@ -224,7 +224,7 @@ class IncomingLink:
             self._grant()
 
     def _grant(self) -> None:
-        # Without a connection nothing is told: the next one begins with a Welcome that says all of it.
+        # Without a connection there is nothing to send: the next `LinkWelcome` contains these counts.
         if self._connection is not None:
             self._settle()
             self._connection.write(credit_frame(self.acknowledged, self.consumed_bytes))

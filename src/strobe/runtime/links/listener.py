@@ -1,7 +1,6 @@
-"""Where a node is reached: accepts links, and hands each complete frame to the node, once and in order.
+"""A node's listening socket: accepts links and hands each complete frame to the node, once and in order.
 
-Whatever is wrong with a connection ends that connection, is counted and logged, and nothing else happens: the node goes
-on.
+Any error on a connection is counted and logged, and ends only that connection.
 """
 
 import asyncio
@@ -33,14 +32,14 @@ class Listener:
         self.unknown_max = at_most(UNKNOWN_LINKS_MAX) if unknown_max is None else unknown_max
         self.port = 0
         self.buffers = ReceiveBuffers(KEPT_BYTES_MAX)
-        # Those that have not said a valid hello yet, the oldest first, and all that are open.
+        # Connections without a valid HELLO so far, oldest first; and all open connections.
         self.unknown: dict[IncomingConnection, None] = {}
         self.connections: set[IncomingConnection] = set()
         self._server: asyncio.Server | None = None
 
     @property
     def rejected(self) -> Counter[str]:
-        """How often something was rejected, by reason."""
+        """Number of rejections by reason."""
         return self.rejections.counts
 
     @classmethod
@@ -54,7 +53,7 @@ class Listener:
         hello_timeout_s: float = HELLO_TIMEOUT_S,
         unknown_max: int | None = None,
     ) -> "Listener":
-        """Return a listener at `host`:`port`, or at any free port (its `port`) for port 0."""
+        """Return a listener at `host`:`port`; port 0 takes any free port (see `port`)."""
         listener = cls(gate, rejections=rejections, hello_timeout_s=hello_timeout_s, unknown_max=unknown_max)
         loop = asyncio.get_running_loop()
         listener._server = await loop.create_server(

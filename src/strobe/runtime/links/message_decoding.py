@@ -1,4 +1,4 @@
-"""The messages of a frame: decoded from its body, and checked against the count in its header."""
+"""Decodes the messages of a frame, and checks them against the count in its header."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ Decode = Callable[[Any], list[Any]]
 
 
 def decode_frame(decode: Decode, process: str, channel: str, frame: Frame) -> list[Any]:
-    """Return the messages of `frame`; raise ProtocolViolation where they are not what it says."""
+    """Return the messages of `frame`; raise ProtocolViolation if they cannot be decoded or their count is wrong."""
     try:
         messages = decode(frame.body)
     except UNREADABLE as error:
@@ -27,9 +27,9 @@ def decode_frame(decode: Decode, process: str, channel: str, frame: Frame) -> li
 
 
 def unpack_frame(decode: Decode, process: str, channel: str, frame: Frame) -> list[Any]:
-    """Return the messages of a frame from the wire; raise FrameRejected where it is garbage.
+    """Return the messages of a frame from the wire; raise FrameRejected if it is garbage.
 
-    Messages that can be read, and are not what the process takes, are its peer's mistake: ProtocolViolation.
+    Readable messages of a type that the process does not accept are the peer's mistake: ProtocolViolation.
     """
     try:
         return decode_frame(decode, process, channel, frame)
@@ -40,7 +40,7 @@ def unpack_frame(decode: Decode, process: str, channel: str, frame: Frame) -> li
 
 
 def _can_be_read(frame: Frame) -> bool:
-    """Tell whether `frame` has as many messages as it says, of whatever types."""
+    """Return whether `frame` has as many messages as its header says, of any type."""
     try:
         return len(msgspec.msgpack.decode(frame.body)) == frame.count
     except (*UNREADABLE, TypeError):

@@ -1,4 +1,4 @@
-"""One connection of an outlet: says hello, and reads the few things that a target says to a source."""
+"""One connection of an `OutgoingLink`: sends the HELLO, and reads the target's answer and credit."""
 
 import asyncio
 from typing import TYPE_CHECKING, cast
@@ -24,7 +24,7 @@ WELCOME_TIMEOUT_S = 10.0
 
 
 class OutgoingConnection(asyncio.Protocol):
-    """Tells its outlet what the target answered, and when the connection is `gone`."""
+    """Passes the target's frames to its `OutgoingLink`. `gone` is set when the connection has ended."""
 
     transport: asyncio.Transport
 
@@ -39,8 +39,8 @@ class OutgoingConnection(asyncio.Protocol):
         self._welcome_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's have the methods, and not the base class
-        if self._dropped:  # the address changed, or the outlet was closed, while this was being opened
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports lack the base class
+        if self._dropped:  # the address changed, or the link was closed, while connecting
             self.transport.abort()
             return
         self._open = True
@@ -64,7 +64,7 @@ class OutgoingConnection(asyncio.Protocol):
         self._forget()
 
     def drop(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         self._dropped = True
         if self._open:
             self._forget()

@@ -1,7 +1,7 @@
-"""The memory that links receive into. Frames are views of it, so it is used again only when no view of it is left.
+"""A pool of receive buffers. Frames are views of them, so a buffer is reused only when no view of it is left.
 
-Fresh memory costs a page fault for every 4 KB; receiving a frame of 1 MB into it takes three times as long as receiving
-the frame into memory that was used before.
+Fresh memory costs a page fault per 4 KB: receiving a frame of 1 MB into it takes three times as long as into reused
+memory.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ BUFFER_BYTES = 256 << 10
 
 
 class ReceiveBuffers:
-    """Hands out buffers, and takes them back with whatever still refers to them."""
+    """Hands out buffers, and takes them back even if frames still refer to them."""
 
     __slots__ = ("_kept", "_kept_bytes", "kept_bytes_max")
 
@@ -20,9 +20,9 @@ class ReceiveBuffers:
         self._kept_bytes = 0
 
     def take(self, bytes_min: int) -> bytearray:
-        """Return a buffer of at least `bytes_min` bytes to which nobody refers."""
+        """Return an unreferenced buffer of at least `bytes_min` bytes."""
         bytes_min = max(bytes_min, BUFFER_BYTES)
-        # The oldest is the most likely to be free: messages are received in order.
+        # The oldest buffer is most likely free: messages are received in order.
         while self._kept and _is_free(self._kept[0]):
             buffer = self._kept.popleft()
             self._kept_bytes -= len(buffer)
@@ -31,16 +31,16 @@ class ReceiveBuffers:
         return bytearray(bytes_min)
 
     def give_back(self, buffer: bytearray) -> None:
-        """The connection is done with `buffer`; frames in it may not be."""
+        """Return `buffer` to the pool. Frames may still refer to it."""
         self._kept.append(buffer)
         self._kept_bytes += len(buffer)
-        # What is in use for long (a channel being recorded) leaves here, and is freed by whoever lets go of it last.
+        # A buffer in use for long (a channel being recorded) leaves the pool, and is freed with its last reference.
         while self._kept_bytes > self.kept_bytes_max:
             self._kept_bytes -= len(self._kept.popleft())
 
 
 def _is_free(buffer: bytearray) -> bool:
-    # A bytearray does not change its length while a view of it exists. This gives it back the byte it takes.
+    # A bytearray cannot be resized while a view of it exists. The removed byte is put back.
     try:
         buffer.append(buffer.pop())
     except BufferError:
