@@ -1,7 +1,7 @@
-"""The frame under construction on one channel: messages are encoded into it as they are sent, and never copied again.
+"""Builds the frame under construction on one channel: each message is encoded into it when sent, and never copied.
 
-The buffer begins with room for the header of the wire and for the header of the array, whose number of messages is put
-in when the frame is sealed. The protocol hashes the body where it lies (`wire.messages_frame` finds the buffer again).
+The buffer begins with room for the wire header and the array header. The message count is filled in when the frame is
+sealed. The protocol hashes the body in place (`codec.messages_frame` finds the buffer again).
 """
 
 from typing import Any, NoReturn
@@ -16,10 +16,11 @@ _encode_into = msgspec.msgpack.Encoder().encode_into
 
 
 def empty_buffer(bytes_expected: int) -> bytearray:
-    """Return a buffer with room for the headers, and memory for a frame as long as is expected.
+    """Return a buffer with room for the headers, and memory reserved for a frame of the expected size.
 
-    A buffer that grows message by message is copied again and again. `encode_into` cuts a bytearray off behind what it
-    writes and leaves it its memory; what it writes here is a byte of the header, which is 0 before the frame is sealed.
+    A buffer that grows message by message would be copied repeatedly. `encode_into` truncates a bytearray after the
+    bytes that it writes, but keeps its memory. Here it writes the last header byte, which is 0 until the frame is
+    sealed.
     """
     buffer = bytearray(bytes_expected)
     _encode_into(0, buffer, BODY_START - 1)
@@ -27,19 +28,17 @@ def empty_buffer(bytes_expected: int) -> bytearray:
 
 
 def messages_bytes_max(settings: NodeSettings) -> int:
-    """Return the longest body that an `OpenFrame` makes: a frame that was nearly full, and one more message."""
+    """Return the maximum body size of an `OpenFrame`: a nearly full frame plus one more message."""
     return ARRAY_HEADER_BYTES + settings.frame_bytes_max + settings.message_bytes_max
 
 
 class OpenFrame:
-    """One for each outgoing channel; it is empty again when sealed.
+    """The open frame of one outgoing channel; empty again after `seal`.
 
-    Messages of different types go through one encoder, so `encoder` is any that msgspec has for MessagePack.
+    `Outbox.send` fills the frame without calling `append`. At message number `due` it has to do more than encode.
 
-    At the message number `due` something is to be seen to, by whoever fills the frame in place of `append`.
-
-    For a trace, `events` has the position of each event that sent some of the messages, and how many came before;
-    `position` is that of the last.
+    For a trace, `events` has, for each event that sent some of the messages, its position and the number of messages
+    before; `position` is that of the last event.
     """
 
     __slots__ = (
@@ -70,8 +69,8 @@ class OpenFrame:
         self.events: list[int] = []
 
     def append(self, message: Any) -> bool:
-        """Add `message`, or raise and change nothing; return whether the frame is to be sealed now."""
-        # Runs for every message that is sent: whatever can wait until the frame is full does.
+        """Add `message`, or raise and change nothing; return whether the frame must be sealed now."""
+        # Runs for every sent message: all other work is left until the frame is full.
         buffer = self.buffer
         try:
             self._encode_into(message, buffer, -1)
@@ -87,16 +86,16 @@ class OpenFrame:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is to be sealed now."""
+        """Whether the frame must be sealed now."""
         return self.count >= self.messages_max or self.size >= self.bytes_max
 
     def note_event(self, position: int) -> None:
-        """Event number `position` sends from the newest message on."""
+        """Note that event number `position` sends from the newest message on."""
         self.position = position
         self.events += (position, self.count - 1)
 
     def take_events(self) -> list[int]:
-        """Return the events of the frame that was just sealed."""
+        """Return the events of the frame just sealed."""
         events, self.events, self.position = self.events, [], 0
         return events
 
@@ -105,7 +104,7 @@ class OpenFrame:
         buffer, count = self.buffer, self.count
         assert count > 0, "an empty frame is never sealed"
         ARRAY_HEADER.pack_into(buffer, HEADER_BYTES, ARRAY32, count)
-        # The next one will be about as long; a single long message says nothing of those behind it.
+        # The next frame is probably as long, unless this one held a single long message.
         self.buffer = empty_buffer(min(len(buffer), self.bytes_max))
         self.size = BODY_START
         self.count = 0
@@ -114,11 +113,11 @@ class OpenFrame:
 
     @property
     def body_bytes(self) -> int:
-        """How long the body would be if it were sealed now."""
+        """The size of the body if sealed now."""
         return len(self.buffer) - HEADER_BYTES
 
     def refuse(self, message: Any) -> NoReturn:
-        """Take the newest message back: it is too long."""
+        """Remove the newest message, which is too long, and raise UsageError."""
         size = len(self.buffer) - self.size
         del self.buffer[self.size :]
         raise UsageError(

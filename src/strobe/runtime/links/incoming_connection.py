@@ -1,6 +1,6 @@
-"""One connection to a listener: a hello, then the frames of its channel, each handed over once and in order.
+"""One connection to a `Listener`: a HELLO, then the frames of its channel, each handed over once and in order.
 
-Whatever is wrong with it ends the connection, is counted and logged, and nothing else happens.
+Any error is counted and logged, and ends only this connection.
 """
 
 import asyncio
@@ -40,16 +40,15 @@ from strobe.runtime.links.incoming_link import IncomingLink
 if TYPE_CHECKING:
     from strobe.runtime.links.listener import Listener
 
-# With less room than this, the next read would be a short one: then another buffer is begun.
+# With less room than this, the next read would be short, so the connection takes another buffer.
 ROOM_BYTES_MIN = 32 << 10
 
 
 class IncomingConnection(asyncio.BufferedProtocol):
-    """One connection: a hello, then the frames of its channel.
+    """Parses frames in place, in its receive buffer.
 
-    Frames are read where they were received: `_buffer` holds bytes from `_position` to `_end` that are no complete
-    frame yet. A frame that does not fit into what is left moves to another buffer; the bytes before it stay where they
-    are for as long as somebody holds a frame of them.
+    The bytes of `_buffer` from `_position` to `_end` are an incomplete frame. If the frame does not fit, it moves to
+    another buffer. The bytes before it stay in place as long as a frame refers to them.
     """
 
     __slots__ = (
@@ -82,13 +81,13 @@ class IncomingConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         listener = self._listener
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's have the methods, and not the base class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports lack the base class
         self._open = True
         place = transport.get_extra_info("peername")
         self._peer = print_address(*place[:2]) if isinstance(place, tuple) else place
         listener.connections.add(self)
         if len(listener.unknown) >= listener.unknown_max:
-            # Not the newest: peers say at once who they are, and would be kept out by whoever only sits there.
+            # Drop the oldest: peers send their HELLO at once, so idle connections must not keep them out.
             oldest = next(iter(listener.unknown))
             oldest._reject("too many unknown connections", f"{listener.unknown_max} came after it")
         listener.unknown[self] = None
@@ -116,7 +115,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
             if needed_bytes > ROOM_BYTES_MIN or len(self._buffer) - self._end < ROOM_BYTES_MIN:
                 self._make_room(needed_bytes)
         if not self._listener.gate.taken() and self._open:
-            # Or the system hands over up to 32 buffers in one turn of the loop, as long as there is something to read.
+            # Otherwise up to 32 buffers could be read in one event-loop iteration.
             self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._read_on)
 
@@ -128,13 +127,13 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._transport.write(data)
 
     def drop(self) -> None:
-        """End the connection at once; nothing more comes from it."""
+        """Close the connection at once; no more frames come from it."""
         if self._open:
             self._forget()
             self._transport.abort()
 
     def _take_hello(self) -> int:
-        """Let the peer in, or not. Return how many bytes the frame that is not complete yet will have."""
+        """Admit or refuse the peer. Return the size of the incomplete frame, as far as known."""
         if self._end < HEADER_BYTES:
             return HEADER_BYTES
         header: tuple[int, ...] = HEADER.unpack_from(self._buffer)
@@ -156,7 +155,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         return self._take_frames()
 
     def _take_frames(self) -> int:
-        """Hand over every complete frame. Return how many bytes the frame that is not complete yet will have."""
+        """Hand over every complete frame. Return the size of the incomplete frame, as far as known."""
         buffer, bodies, position, end = self._buffer, self._bodies, self._position, self._end
         take_frame, unpack_from, unpack_array = (
             self._listener.gate.take_frame,
@@ -180,7 +179,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
             if sequence != incoming_link.last_sequence + 1:
                 self._check_duplicate(incoming_link, kind, sequence)
             elif kind == MESSAGES:
-                # This is how nodes begin a body; whatever begins in another way is looked at more closely.
+                # Nodes always begin a body like this; anything else is checked in full.
                 if length < ARRAY_HEADER_BYTES or unpack_array(body) != (ARRAY32, count) or not count:
                     check_messages(count, body)
                 incoming_link.note_messages(wire_bytes)
@@ -204,7 +203,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         return HEADER_BYTES
 
     def _check_duplicate(self, incoming_link: IncomingLink, kind: int, sequence: int) -> None:
-        """Let pass what came before, and was sent again because its source could not know."""
+        """Skip a frame that arrived before, and was sent again because its acknowledgement was lost."""
         if kind in (HELLO, WELCOME, REFUSED, CREDIT):
             raise FrameRejected("unexpected kind", f"a {KINDS[kind]} frame from the source of {incoming_link.channel}")
         if not 0 < sequence <= incoming_link.last_sequence:
@@ -232,7 +231,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
             self._listener.gate.take_view(incoming_link, view, sent_count)
 
     def _take_barrier(self, incoming_link: IncomingLink, kind: int, sequence: int, frame: Frame) -> None:
-        """Collect a barrier and what it has overtaken; hand it over when all of that has come."""
+        """Collect a barrier and the copies of overtaken frames; hand it over when it is complete."""
         if kind == BARRIER:
             incoming_link.begin_barrier(*read_control(kind, frame.body))
         else:
@@ -253,7 +252,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         body: bytes,
         wire_bytes: int = 0,
     ) -> None:
-        """Let the newest frame not have come; where its source sends just that again and again, the node decides."""
+        """Undo the arrival of the newest frame; if its source keeps sending it, report that to the node."""
         incoming_link.take_back(rejected.detail, wire_bytes)
         if header[2] == OVERTAKEN:
             incoming_link.passes_over = True
@@ -263,11 +262,11 @@ class IncomingConnection(asyncio.BufferedProtocol):
             self._listener.gate.disagree(rejected.violation)
 
     def _make_room(self, needed_bytes: int) -> None:
-        """Go on in another buffer where this one has no room for the frame that is coming, or for a decent read."""
+        """Take another buffer if this one has no room for the incomplete frame or for a read of useful size."""
         if self._inlet is None:
             return
         size, rest = len(self._buffer), self._end - self._position
-        # A long frame stays where its place has been made; it is not worth copying for a longer read.
+        # A long frame stays in the buffer made for it: a longer read is not worth copying it.
         if size - self._position >= needed_bytes and (size - self._end >= ROOM_BYTES_MIN or rest >= ROOM_BYTES_MIN):
             return
         buffer = self._listener.buffers.take(needed_bytes)
@@ -288,11 +287,11 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self.write(handshake_frame(welcome))
 
     def _refuse(self, refusal: Refusal, who: str) -> None:
-        # That a peer is a little ahead is no news.
+        # A temporary refusal, such as for a peer in a newer epoch, is normal.
         self._listener.rejections.note(refusal.reason, who, self._peer, quiet=not refusal.final)
         self.write(handshake_frame(refusal))
         self._forget()
-        self._transport.close()  # unlike abort, lets the answer go out
+        self._transport.close()  # unlike abort, sends the answer
 
     def _reject(self, reason: str, detail: str) -> None:
         self._listener.rejections.note(reason, detail, self._peer)

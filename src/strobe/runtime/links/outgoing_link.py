@@ -1,10 +1,10 @@
-"""The source's end of a link: keeps frames in order until the target has them, whatever happens to connections.
+"""The source's end of a link: keeps frames in order until the target has acknowledged them, across reconnects.
 
-Frames that the target has not acknowledged are kept and sent again, byte for byte, on the next connection. Frames of
-messages need credit, which the target gives for what its process has received; markers and views need none, but stay
-behind everything written before them. A barrier goes ahead of all that waits here, with copies of it (V4). So a slow
-target costs its source a window and a backlog, and never more: a process whose outlet is `full` is given nothing to
-receive until there is room again. How much of both is used follows the target's pace (`adaptive_window.py`).
+Unacknowledged frames are sent again, byte for byte, on the next connection. Frames of messages need credit, which the
+target grants when its process has received them. Markers and views need no credit, but stay behind all earlier frames.
+A barrier overtakes the backlog, and carries copies of it (V4). Back-pressure: a slow target costs its source at most a
+window and a backlog, since a process receives nothing while one of its links is `full`. Both follow the target's rate
+(`adaptive_window.py`).
 """
 
 import asyncio
@@ -31,22 +31,22 @@ from strobe.runtime.settings import NodeSettings
 CONNECT_TIMEOUT_S = 10.0
 BACK_OFF_S_MIN = 0.05
 BACK_OFF_S_MAX = 1.0
-# Who said "later" is there and knows about us: it is worth asking more often.
+# A target that refuses temporarily is alive: retry it sooner.
 LATER_S_MAX = 0.2
 
 AHEAD_MAX = 4
-"""So many barriers are kept while there is no way to send them, the newest: the others' snapshots have timed out."""
+"""Maximum number of queued barriers. The newest are kept: the snapshots of the others have timed out."""
 READY_BYTES_MAX = 128 << 10
-"""So much is put together for one call to the system, which costs about as much for two frames as for one."""
+"""Maximum bytes collected for one system call, which costs about as much for two frames as for one."""
 STALLED_BYTES = 1 << 20
-"""With more than this on its way to the system, a barrier would wait behind it: nothing is copied for it yet."""
+"""Above this size of the write buffer a barrier would wait behind it, so its copies are not made yet."""
 
 
 class OutgoingLink:
-    """One for each outgoing channel, for as long as the epoch lasts.
+    """The source's end of one channel in one epoch.
 
-    `on_room` is called when being `full` has passed; `on_refused`, with the channel and the reason, when the target has
-    refused for good.
+    `on_room` is called when the link is no longer `full`; `on_refused`, with the channel and the reason, when the
+    target has refused for good.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class OutgoingLink:
         self.rejections = rejections or Rejections()
         self._connections = 0
         self.refusal: Refusal | None = None
-        # Written, and not on the wire yet for lack of credit or of a connection.
+        # Written, but not sent yet for lack of credit or of a connection.
         self.backlog_bytes = 0
         self._on_room = on_room
         self._on_refused = on_refused
@@ -73,10 +73,10 @@ class OutgoingLink:
         self._finishing = False
         self._sequence = 0
         self._backlog: deque[tuple[bytearray, int]] = deque()
-        # On its way already, but for the call to the system.
+        # Numbered frames for the next system call.
         self._ready: list[bytearray] = []
         self._ready_bytes = 0
-        # Barriers that wait for a connection, or for one that takes more. What they overtake is copied when they go.
+        # Barriers that wait for a connection or for its write buffer. Overtaken frames are copied when they are sent.
         self._ahead: deque[Marker] = deque(maxlen=AHEAD_MAX)
         self._acknowledged = 0
         self._unacknowledged: deque[bytearray] = deque()
@@ -105,23 +105,23 @@ class OutgoingLink:
 
     @property
     def outstanding_bytes(self) -> int:
-        """What has been sent, and not been consumed as far as this end knows."""
+        """Bytes sent and not known to be consumed."""
         return self._sent_bytes - self._consumed_bytes
 
     @property
     def unacknowledged(self) -> int:
-        """How many frames the target may not have."""
+        """Number of frames that the target may not have."""
         return len(self._unacknowledged) + len(self._ahead) + len(self._backlog)
 
     @property
     def waiting_s(self) -> float:
-        """For how long the next frame has been waiting for credit."""
+        """How long the next frame has been waiting for credit."""
         return 0.0 if self._waiting_since is None else self._now_s() - self._waiting_since
 
     def reach(self, address: tuple[str, int] | None) -> None:
-        """The target listens there now; with None, nobody knows where. Told again, tries at once."""
+        """Set the address of the target (None: unknown), and try to connect at once."""
         if self.refusal is not None and self.refusal.reason in OF_ANOTHER_NODE and address != self._address:
-            self.refusal = None  # whoever listens at the old place is not the target
+            self.refusal = None  # the listener at the old address was not the target
         if self.refusal is not None or self.closed:
             return
         if address != self._address:
@@ -132,12 +132,12 @@ class OutgoingLink:
             self._task = asyncio.get_running_loop().create_task(self._keep_connected(), name=f"link {self.channel}")
 
     def write(self, frame: bytearray) -> None:
-        """Send a finished frame, behind everything written before it."""
+        """Send a finished frame, behind all earlier frames."""
         self.put(frame)
         self.flush()
 
     def put(self, frame: bytearray) -> None:
-        """Send a finished frame, behind everything written before it, when `flush` is called at the latest."""
+        """Queue a finished frame, behind all earlier frames. It is sent at the next `flush`, or sooner."""
         if self.closed:
             return
         credit_bytes = len(frame) if frame[KIND_AT] == MESSAGES else 0
@@ -161,7 +161,7 @@ class OutgoingLink:
         self._note_waiting()
 
     def flush(self) -> None:
-        """Hand over to the system what was put here."""
+        """Write the frames from `put` to the connection."""
         if self._ready:
             assert self._connection is not None, "what is ready has a connection"
             self._connection.transport.writelines(self._take_ready())
@@ -171,28 +171,28 @@ class OutgoingLink:
         return ready
 
     def overtake(self, marker: Marker) -> None:
-        """Send a barrier ahead of all that waits here, behind barriers that were sent before."""
+        """Send a barrier ahead of the backlog, behind earlier barriers."""
         if self.closed:
             return
         self._ahead.append(marker)
         connection = self._connection
         if connection is None:
             return
-        # Where something waits here, whatever is written meanwhile waits behind it, and the barrier goes before both.
+        # With a backlog the barrier can wait: later frames queue behind the backlog, and it still overtakes them all.
         if not self._backlog or connection.transport.get_write_buffer_size() <= STALLED_BYTES:
             self._send_ahead(connection)
 
     def finish(self) -> None:
-        """The channel has ended: close when the target has everything, however long that takes.
+        """The channel has ended: close when the target has acknowledged everything, without a timeout.
 
-        Until it has, no snapshot begins, so nothing of it may be dropped while the target is there.
+        Until then no snapshot begins, so no frame may be dropped while the target exists.
         """
         self.flush()
         self._finishing = True
         self._close_if_finished()
 
     def close(self) -> None:
-        """End the channel here: nothing more is sent, what was not sent is forgotten."""
+        """End the channel here: drop all unsent frames and send nothing more."""
         self.closed = True
         self._disconnect()
         self._take_ready()
@@ -203,9 +203,9 @@ class OutgoingLink:
         self._waiting_since = None
 
     def welcomed(self, connection: OutgoingConnection, welcome: LinkWelcome) -> None:
-        """The target has let this connection in: send again what it does not have, then whatever has credit."""
+        """The target has accepted the connection: resend the frames that it lacks, then the backlog that has credit."""
         if not self._acknowledged <= welcome.last_sequence <= self._acknowledged + len(self._unacknowledged):
-            # It remembers another past than this outlet does: nothing that could be sent now would fit.
+            # The two ends disagree on the channel's history: no frame from here could follow what the target has.
             self.refused(Refusal("another past", final=True))
             raise FrameRejected("another past", f"{self.channel}: frame {welcome.last_sequence} was never sent")
         self.window.welcome(welcome.window_bytes)
@@ -219,7 +219,7 @@ class OutgoingLink:
         self._close_if_finished()
 
     def credited(self, last_sequence: int, consumed_bytes: int) -> None:
-        """The target has received up to `last_sequence`, and its process `consumed_bytes`."""
+        """The target has received frames up to `last_sequence`; its process has consumed `consumed_bytes`."""
         taken_bytes = consumed_bytes - self._consumed_bytes
         self._settle(last_sequence, consumed_bytes)
         if taken_bytes:
@@ -230,12 +230,12 @@ class OutgoingLink:
         self._close_if_finished()
 
     def keep_pace(self, applies: bool) -> None:
-        """Let as much wait as the target's pace allows, where that `applies`, else as much as the settings do."""
+        """Use the bounds that follow the target's rate if `applies`, otherwise those of the settings."""
         self.window.applies = applies
         self._room_bytes, self.backlog_bytes_max = self.window.room_bytes, self.window.backlog_bytes_max
 
     def refused(self, refusal: Refusal) -> None:
-        """The target does not let this channel in: for good, or for now."""
+        """The target refuses this channel, for good or for now."""
         if not refusal.final:
             logger.debug("channel %s is refused for now: %s", self.channel, refusal.reason)
             return
@@ -244,14 +244,14 @@ class OutgoingLink:
         if self._on_refused is not None:
             self._on_refused(self.channel, refusal.reason)
         if self._finishing and refusal.reason not in OF_ANOTHER_NODE:
-            self.close()  # it is a later incarnation of the target, or of a later epoch: nobody waits for this any more
+            self.close()  # the target is a later incarnation or in a later epoch, and needs none of these frames
 
     def disconnected(self, connection: OutgoingConnection) -> None:
-        """`connection` is gone; what comes now waits for the next one."""
+        """`connection` has ended; frames queue up until the next one."""
         if self._connection is connection:
             self._connection = None
             self._waiting_since = None
-            self._take_ready()  # the next connection begins with all that is not acknowledged
+            self._take_ready()  # the next connection begins with all unacknowledged frames
 
     def _disconnect(self) -> None:
         if self._task is not None:
@@ -265,12 +265,12 @@ class OutgoingLink:
             self.close()
 
     def _has_credit(self, credit_bytes: int) -> bool:
-        # A frame longer than the room goes alone.
+        # A frame larger than the window is sent alone.
         outstanding_bytes = self._sent_bytes - self._consumed_bytes
         return not credit_bytes or outstanding_bytes + credit_bytes <= self._room_bytes or not outstanding_bytes
 
     def _settle(self, last_sequence: int, consumed_bytes: int) -> None:
-        """Let go of what the target has; raise FrameRejected where it claims more than it was sent."""
+        """Free the acknowledged frames; raise FrameRejected if the target claims more than was sent."""
         arrived = last_sequence - self._acknowledged
         if not 0 <= arrived <= len(self._unacknowledged) or not (
             self._consumed_bytes <= consumed_bytes <= self._sent_bytes
@@ -310,7 +310,7 @@ class OutgoingLink:
             self._waiting_since = None
             self._put_on_wire(self._connection, ready)
         self._note_waiting()
-        # Half of it, so that a process is not stopped and started for every frame.
+        # At half the limit, so that the process is not stopped and started for every frame.
         if self._was_full and self.backlog_bytes <= self.backlog_bytes_max // 2:
             self._was_full = False
             if self._on_room is not None:
@@ -329,7 +329,7 @@ class OutgoingLink:
                 continue
             connection, acknowledged, began_s = OutgoingConnection(self), self._acknowledged, self._now_s()
             await self._connect(connection, *self._address)
-            # One that let nothing through, such as where the target rejects the next frame, is no reason to hurry.
+            # Back off after a connection without progress, for example if the target rejects the next frame.
             useful = self._acknowledged > acknowledged or self._now_s() - began_s > BACK_OFF_S_MAX
             back_off_s = BACK_OFF_S_MIN if connection.was_welcome and useful else min(2 * back_off_s, BACK_OFF_S_MAX)
             if connection.was_refused:
@@ -338,14 +338,14 @@ class OutgoingLink:
         self._task = None
 
     async def _connect(self, connection: OutgoingConnection, host: str, port: int) -> None:
-        """Open `connection` and stay until it is gone."""
+        """Open `connection` and wait until it has ended."""
         loop = asyncio.get_running_loop()
         self._attempt = connection
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await loop.create_connection(lambda: connection, host, port)
             await connection.gone.wait()
-        except Exception as error:  # noqa: BLE001 -- whatever it is, such as no thread to look up a name: try again
+        except Exception as error:  # noqa: BLE001 -- retry after any error, even a missing thread for the name lookup
             logger.debug("channel %s: %s:%d cannot be reached: %s", self.channel, host, port, error)
         finally:
             connection.drop()
@@ -353,7 +353,7 @@ class OutgoingLink:
                 self._attempt = None
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait, but not longer than until the target's address is told."""
+        """Wait, but not longer than until `reach` is called."""
         try:
             async with asyncio.timeout(pause_s):
                 await self._told.wait()

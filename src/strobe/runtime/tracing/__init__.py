@@ -1,1 +1,1 @@
-"""The live trace recorder (R4): notes what a process does, and writes it as Parquet segments beside it."""
+"""The live trace recorder (R4): records the events of a process, and writes them as Parquet in the background."""

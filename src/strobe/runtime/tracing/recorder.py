@@ -1,17 +1,18 @@
-"""The live trace recorder (R4): notes what a process does while it runs, and writes it as Parquet beside it.
+"""The live trace recorder (R4): collects the events of one process and hands them to a writer thread in segments.
 
-`ordinals` keeps who sent and received what, in which order; `full` also payloads, times, and what the process saw, so
-that it can be run again along the trace. The duties of a host:
+Level `ordinals` keeps the order of sends and receives. Level `full` also keeps payloads, times and inputs, so that the
+process can be replayed along the trace. The duties of a host:
 
-1. `see` whenever the process has other channels than before, and first of all before its first event.
-2. `event` and `received` before the handlers run: so what they send, and a cut inside a frame, come behind.
-3. `sent` when a frame is sealed. Recording seals all frames first, so what was sent before a cut is noted before it.
+1. `see` before the first event, and whenever the channels of the process have changed.
+2. `event` and `received` before the handlers run: their sends, and a cut inside a frame, are noted after them.
+3. `sent` when a frame is sealed. Recording seals all frames first, so all sends before a cut are noted before it.
 4. `recorded` when the process has recorded for a snapshot.
-5. `close` when it will do no more in this epoch.
+5. `close` at the end of the epoch.
 
-All of these are for the thread of the process, and cost a note a frame. A segment ends at each snapshot and at a size;
-it is laid out and written in a thread of the recorder's own. In total the segments are bounded: the oldest go, up to
-one that begins at a snapshot. Where one stretch between snapshots fills the bound, recording pauses until the next.
+All of these run in the thread of the process, and cost one note per frame. A segment ends at each snapshot and at a
+maximum size; the recorder's own thread encodes and writes it. The total size is bounded: the oldest segments are
+removed, up to a segment that begins at a snapshot. If the events between two snapshots fill the bound, recording pauses
+until the next snapshot.
 """
 
 import logging
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from strobe.runtime.tracing.segment_writer import TraceWriter
 
 LINES_MAX = 1 << 22
-"""A segment ends when it has so many messages, so that none takes long to write or to read."""
+"""Maximum number of messages per segment, so that no segment takes long to write or to read."""
 FRAMES_MAX = 1 << 16
 BODY_BYTES_MAX = 32 << 20
 WAITING_MAX = 4
-"""So many times as much may wait to be written; then the trace pauses rather than fill the memory."""
+"""Maximum number of full segments waiting to be written; beyond that the trace pauses, to bound memory."""
 
 logger = logging.getLogger("strobe.node")
 
@@ -47,7 +48,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Tracer:
-    """What one process does in one epoch. `begun` is the part of the snapshot that it was restored from, if any."""
+    """Records one process in one epoch. `begun` is the fragment that it was restored from, if any."""
 
     def __init__(self, writer: "TraceWriter", *, full: bool, begun: Fragment | None = None) -> None:
         self.full = full
@@ -72,10 +73,10 @@ class Tracer:
         outputs: tuple[str, ...],
         random: Callable[[], int | None],
     ) -> None:
-        """From its next event on the process has these inputs and outputs.
+        """Set the inputs and outputs of the process from its next event on.
 
-        `processes` are those of the view, `channels` all that this process is an end of, ending ones too. `random`
-        gives the state of its random generator.
+        `processes` are those of the view; `channels` are all channels of this process, also ending ones. `random`
+        returns the state of its random generator.
         """
         specs = tuple(channels)
         self._processes.update(dict.fromkeys(processes))
@@ -88,18 +89,18 @@ class Tracer:
         self._sight, self._random, self._seen = (inputs, outputs), random, False
 
     def event(self, position: int, name: str, at: float | None, record: Any = None) -> None:
-        """Event number `position` is next: `start`, `leave`, `timer NAME`, or `source NAME` with its `record`."""
+        """Note event number `position`: `start`, `leave`, `own`, `timer NAME`, or `source NAME` with its `record`."""
         self._note(Lead(position, 1, 0, None, name, at if self.full else None, self._payload(position, record)))
 
     def received(self, channel: str, first_ordinal: int, count: int, first_position: int, at: float | None) -> None:
-        """So many messages are next, one event each; `at` is the time that all of them read."""
+        """Note the receipt of `count` messages, one event each; `at` is the time that all of them read."""
         at, payload = (at, self._payload(first_position)) if self.full else (None, None)
         self._note(Lead(first_position, count, first_ordinal, self._names[channel], None, at, payload))
 
     def sent(self, channel: str, first_ordinal: int, count: int, events: Sequence[int], body: Any) -> None:
-        """A frame was sealed. `events`: for each event that sent some of it, its position and how many came before.
+        """Note a sealed frame. `events`: for each event that sent some of it, its position and the messages before it.
 
-        So 256 messages of which event 7 sent the first 200 and event 9 the others have the events 7, 0, 9, 200.
+        Example: of 256 messages, event 7 sent the first 200 and event 9 the others: `events` is 7, 0, 9, 200.
         """
         self._sends.append(Sent(self._names[channel], first_ordinal, count, events, body if self.full else None))
         self._lines += count
@@ -107,24 +108,24 @@ class Tracer:
             self._bytes += len(body)
 
     def recorded(self, snapshot: str, position: int) -> None:
-        """The process has recorded for `snapshot`, after `position` events: one segment ends and another begins."""
+        """Begin a new segment: the process has recorded for `snapshot`, after `position` events."""
         rest = self._take_back(position)
         self._records.append(RecordedNote(position, snapshot))
         self._last = position
         self._end_segment("snapshot")
         self._begin_segment(snapshot)
-        # A trace may be read from here: say once more what the process sees.
+        # A replay may begin here: repeat the inputs and outputs.
         self._seen = False
         if rest is not None:
             self._note(replace(rest, payload=self._payload(rest.position)))
 
     def close(self, wait: bool = False) -> None:
-        """End the trace. The last segment is written in the background, but before this program ends."""
+        """End the trace. The last segment is written in the background, before this program ends."""
         self._end_segment("closed")
         self._thread.shutdown(wait=wait)
 
     def _note(self, lead: Lead) -> None:
-        # Not right behind a frame: a cut may fall inside it.
+        # Only before the next note, not right after a frame: a cut may fall inside that frame.
         frames = len(self._leads) + len(self._sends)
         if self._lines >= LINES_MAX or frames >= FRAMES_MAX or self._bytes >= BODY_BYTES_MAX:
             self._end_segment("size")
@@ -134,7 +135,7 @@ class Tracer:
         self._last = lead.position + lead.length - 1
 
     def _take_back(self, position: int) -> Lead | None:
-        """Return the events behind `position` of the frame under way, where a cut falls inside it."""
+        """Split the current frame at `position` if a cut falls inside it; return the events after the cut."""
         assert self._last >= position, "frames are noted before they are received"
         if self._last == position:
             return None
@@ -145,7 +146,7 @@ class Tracer:
         return replace(whole, position=position + 1, length=whole.length - before, ordinal=whole.ordinal + before)
 
     def _payload(self, position: int, record: Any = None) -> bytes | None:
-        """Return what a replay must be told at event `position`, if anything (`Sight`)."""
+        """Return what a replay needs at event `position`, if anything (`Sight`)."""
         if not self.full or (self._seen and record is None):
             return None
         fields: dict[str, Any] = {} if record is None else {"record": record}
@@ -154,7 +155,7 @@ class Tracer:
             fields |= {"inputs": self._sight[0], "outputs": self._sight[1], "random": self._random()}
         try:
             return _encode(fields)
-        except Exception as error:  # noqa: BLE001 -- a record of the user's: what the process can take harms no trace
+        except Exception as error:  # noqa: BLE001 -- a user's record that cannot be encoded must not fail the process
             self._flaw = f"event {position} cannot be noted: {summary_of(error)}"
             return None
 
@@ -187,7 +188,7 @@ class Tracer:
 
     @property
     def _fullness(self) -> float:
-        """How much of the most that a segment may have is in this one."""
+        """The size of this segment as a fraction of the maximum."""
         frames = len(self._leads) + len(self._sends)
         return max(self._lines / LINES_MAX, frames / FRAMES_MAX, self._bytes / BODY_BYTES_MAX)
 
@@ -199,7 +200,7 @@ def _tell(future: "Future[None]") -> None:
 
 
 class TracedHost(Protocol):
-    """The host of a process that is traced: who it is, and the directory that its trace belongs in."""
+    """The host of a traced process: its name, its settings and the directory for its trace."""
 
     name: str
     settings: NodeSettings
@@ -211,7 +212,7 @@ class TracedHost(Protocol):
 
 
 def open_tracer(host: TracedHost, epoch: int, restored: "Restored | None", joined: int) -> Tracer:
-    """Return the recorder for the process of `host` in `epoch`, which begins at `restored`, or `joined` that view."""
+    """Return the recorder of `host` in `epoch`. The process begins at `restored`, or joins with view `joined`."""
     try:
         from strobe.runtime.tracing.segment_writer import TraceWriter
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""Writes the segments of one process's trace, in order, and keeps them within their bound (R4).
+"""Writes the segments of one process's trace, in order, and keeps them within their size bound (R4).
 
-It counts what each channel has carried, so that every segment says where it begins; also while nothing is written.
+It counts the messages of each channel, even while writing pauses, so that every segment records where it begins.
 """
 
 import logging
@@ -34,7 +34,7 @@ logger = logging.getLogger("strobe.node")
 
 
 class _Arrivals:
-    """Which messages of one channel were received."""
+    """The received messages of one channel."""
 
     def __init__(self) -> None:
         self.below = 0
@@ -53,10 +53,10 @@ class _Arrivals:
 
 
 class TraceWriter:
-    """The segments of `process` in `epoch`, under the directory `trace`. For one thread at a time.
+    """The segments of `process` in `epoch`, under the directory `trace`. Not thread-safe.
 
-    `joined` is the view that it has joined with; 0: it is there from the beginning of the epoch. `make_trace` makes
-    that directory, or raises StoreError while it must not be touched: the store that it belongs to is not there.
+    `joined` is the view that the process joined with; 0: it exists since the beginning of the epoch. `make_trace`
+    creates the directory, or raises StoreError while its store is unreachable.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TraceWriter:
         self._bytes = 0
 
     def begin_at(self, fragment: Fragment, channels: tuple[ChannelSpec, ...]) -> None:
-        """Count on from where `fragment` had come to."""
+        """Start the counts at those of `fragment`."""
         self._position = fragment.state.position if fragment.state is not None else 0
         for spec in channels:
             if spec.source == self._process and spec.id in fragment.sent:
@@ -96,7 +96,7 @@ class TraceWriter:
                 self._received[trace_name(spec)] = _arrivals(fragment, spec)
 
     def write(self, notes: Notes) -> None:
-        """Write one segment, unless writing pauses; what fails is told, and recording goes on at the next snapshot."""
+        """Write one segment, unless paused. A failure is logged, and pauses the trace until the next snapshot."""
         self._number += 1
         begin = self._counts()
         self._count(notes)
@@ -104,7 +104,7 @@ class TraceWriter:
             return
         path = self.directory / f"{self._number:06}.parquet"
         try:
-            # Not before there is something to write: a process begins also where the disk is full.
+            # Only when there is something to write: a full disk must not keep a process from starting.
             self._make_room()
             if self._paused:
                 self._drop(len(self._kept))
@@ -121,11 +121,11 @@ class TraceWriter:
 
     def _make_room(self) -> None:
         self._make_trace()
-        # Nothing is removed or written through a symbolic link: what lies there is none of ours.
+        # Nothing is removed or written through a symbolic link: its target is not ours.
         require_directory(str(self._trace))
         make_own(self.directory.parent)
         if self._older is None:
-            # An epoch begins once, and a view is joined once: what lies here is of one that ended before it had begun.
+            # An epoch begins once, and a view is joined once: existing files are from a run that ended before it began.
             shutil.rmtree(self.directory, ignore_errors=True)
             lives = _lives_in(self._trace, self._process)
             self._older = [(path, _size(path)) for path in lives if path != self.directory]
@@ -170,7 +170,7 @@ class TraceWriter:
                 self._received[lead.channel].add(lead.ordinal, lead.length, fifo[lead.channel])
 
     def _keep_bound(self) -> None:
-        """Remove the oldest: what is left begins at a snapshot, or nothing is added until one comes."""
+        """Remove the oldest segments, so that the rest begins at a snapshot; otherwise pause until the next one."""
         while self._bytes > self._bytes_max or len(self._kept) > SEGMENTS_MAX:
             if self._older:
                 path, size = self._older.pop(0)
@@ -184,9 +184,9 @@ class TraceWriter:
             self._drop(following)
 
     def _shorten(self, older: Path) -> int:
-        """Remove an older life; of one in this epoch, all but how far it had come. Return the size of what is left."""
+        """Remove the trace of an earlier run; if it is of this epoch, keep its end position. Return the size left."""
         if older.is_symlink() or older.parent.is_symlink():
-            return 0  # what it leads to is none of ours
+            return 0  # the target of the link is not ours
         if older.parent == self.directory.parent:
             try:
                 return _keep_end(older)
@@ -194,7 +194,7 @@ class TraceWriter:
                 logger.warning("the trace of an earlier life of %s is removed: %s", self._process, error)
         shutil.rmtree(older, ignore_errors=True)
         with suppress(OSError):
-            older.parent.rmdir()  # unless there are others in that epoch
+            older.parent.rmdir()  # fails if it holds other traces of that epoch
         return 0
 
     def _drop(self, count: int) -> None:
@@ -205,7 +205,7 @@ class TraceWriter:
 
 
 def _arrivals(fragment: Fragment, spec: ChannelSpec) -> _Arrivals:
-    """Return what had been received of a channel: on an unordered one, all that was sent but what was in flight."""
+    """Return the received messages of a channel; if unordered, all sent messages except those in flight."""
     arrivals = _Arrivals()
     count = fragment.received[spec.id].count
     items = fragment.in_flight.get(spec.id, ())
@@ -222,10 +222,10 @@ def _arrivals(fragment: Fragment, spec: ChannelSpec) -> _Arrivals:
 
 
 def _lives_in(trace: Path, process: str) -> list[Path]:
-    """Return where there are segments of `process`, the oldest first."""
+    """Return the directories with segments of `process`, oldest first."""
     name = directory_of(trace, 0, process).name
     found: list[tuple[str, int, Path]] = []
-    with suppress(OSError):  # what cannot be looked at now, such as what is being removed, is not kept within the bound
+    with suppress(OSError):  # directories that cannot be listed, for example while being removed, do not count
         found = [(path.parent.name, 0, path) for path in trace.glob(f"epoch-*/{name}")]
         for path in trace.glob(f"epoch-*/{name}@*"):
             joined = path.name.removeprefix(f"{name}@")
@@ -235,10 +235,10 @@ def _lives_in(trace: Path, process: str) -> list[Path]:
 
 
 def _keep_end(directory: Path) -> int:
-    """Make one segment of no events of those in `directory`: how far the process had come. Return its size."""
+    """Replace the segments in `directory` by one empty segment with their end position. Return its size."""
     *others, path = segments_in(directory)
     header = read_segment(path).header
-    # The oldest first, and this one last: wherever it is stopped, what is left can be read.
+    # Oldest first, and this one last: after a crash at any point, the rest can be read.
     for other in others:
         other.unlink()
     end = replace(header, snapshot=None, begin=header.end, lines=0)
@@ -246,10 +246,10 @@ def _keep_end(directory: Path) -> int:
 
 
 def _size(directory: Path) -> int:
-    """Return the size of an older life, which may be written, shortened or removed meanwhile."""
+    """Return the size of an earlier run's trace, which may be written, shortened or removed meanwhile."""
     size = 0
     with suppress(OSError):
         for file in directory.iterdir():
-            with suppress(FileNotFoundError):  # the last of an older epoch has got its name
+            with suppress(FileNotFoundError):  # a temporary file of an older epoch was just renamed
                 size += file.stat().st_size
     return size
