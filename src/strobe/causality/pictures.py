@@ -1,8 +1,9 @@
-"""What a stable predicate looks at (G2): who does what at a cut, and what the messages in flight there will do.
+"""The facts at a cut that a stable predicate needs (G2): what each process does, and what the messages in flight will
+do.
 
-A picture is made of a snapshot, from stored bytes alone: what a message does is read off by the rules that its receiver
-recorded. It is no more consistent than what it is made of. A picture of states that were looked at one after the other,
-or without the channels, shows deadlocks, ends and garbage that are none: see docs/predicates.md.
+A picture is made from the stored bytes of a snapshot. What a message does is derived from the rules that its receiver
+recorded. A picture is only as consistent as its source. A picture of states that were read one after the other, or
+without the channels, shows false deadlocks, terminations and garbage: see docs/predicates.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ _decode_body = msgspec.msgpack.Decoder(list[Any]).decode
 
 Frames = tuple[InFlight, ...]
 Waiting = tuple[str, str]
-"""Who waits, and for whom."""
+"""The waiting process, and the process it waits for."""
 
 
 class Stance(msgspec.Struct, frozen=True):
@@ -36,12 +37,12 @@ class Stance(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """All processes of a view, and what is on the way.
+    """All processes of a view, and the messages in flight.
 
-    `in_flight` counts messages, by channel, where there are any; `receiving` are the processes that they go to.
-    `granted` are the waits that a message in flight will end, `asked` those whose request has not been received,
-    `carried` the names that messages in flight refer to. `sends_to` says of those who declare no references whom they
-    have channels to: they may send there at any time.
+    `in_flight` counts messages by channel, without empty channels; `receiving` are the processes they go to. `granted`
+    are the waits that a message in flight will end, `asked` those whose request has not been received, `carried` the
+    names that messages in flight refer to. `sends_to` has the channel targets of each process that declares no
+    references: it may send there at any time.
     """
 
     stances: dict[str, Stance]
@@ -54,17 +55,19 @@ class Picture(msgspec.Struct, frozen=True):
 
     @property
     def declares(self) -> bool:
-        """Whether anybody declares anything; if not, every process counts as one that may always act."""
+        """Whether any process declares anything; if not, every process counts as able to act at any time."""
         return any(stance.declared != NOTHING for stance in self.stances.values())
 
     def need_not_count(self, process: str, other: str) -> bool:
-        """Tell whether the wait of `process` for `other` is or may be met, whatever becomes of `other`."""
+        """Whether the wait of `process` for `other` is or may be met, whatever happens to `other`."""
         wait = (process, other)
         return wait in self.granted or wait in self.asked or other not in self.stances
 
 
 def picture_of(snapshot: Snapshot) -> Picture:
-    """Return the picture of a snapshot, whose proof should hold; raise SnapshotCorrupt for a body that is no array."""
+    """Return the picture of a snapshot, whose proof should hold; raise SnapshotCorrupt for a body that is not an
+    array.
+    """
     states = {process: fragment.state for process, fragment in snapshot.fragments.items()}
     stances = {
         process: Stance(state.declared or NOTHING, len(state.timers)) for process, state in states.items() if state
@@ -76,7 +79,7 @@ def picture_of(snapshot: Snapshot) -> Picture:
 def make_picture(
     snapshot_id: str, view: View, stances: Mapping[str, Stance], recorded: Mapping[str, Mapping[str, Frames]]
 ) -> Picture:
-    """Return the picture that the stances of processes, and the frames in flight that each has recorded, come to."""
+    """Build the picture from the stances of processes and the frames in flight that each has recorded."""
     stances = {process: stances.get(process, Stance()) for process in view.processes}
     in_flight: dict[str, int] = {}
     receiving: set[str] = set()
@@ -132,7 +135,7 @@ def _meant(message: Any, declared: bool | tuple[StorageBackend, ...], sender: st
 
 
 def _names(message: Any, places: tuple[StorageBackend, ...]) -> Iterator[str]:
-    """Yield the names in some fields: texts, and lists of them however nested."""
+    """Yield the names in some fields: strings, and lists of them at any depth."""
     found = [field_of(message, place) for place in places]
     while found:
         value = found.pop()

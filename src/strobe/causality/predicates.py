@@ -1,18 +1,18 @@
-"""Stable predicates (G2): once they hold they hold for ever, so what a consistent cut shows is so now.
+"""Stable predicates (G2): once they hold they hold for ever, so what a consistent cut shows is still true now.
 
-Deadlock. A process *can proceed* if it waits for nothing, or if what it waits for is met. Its wait for a process q is
-met if q can proceed (q will then grant it some time), if a grant is in flight, if the request has not reached q yet (q
-may answer on receipt even while it waits), or if q is no process of the view (nothing is known of it). Of the sets that
-satisfy this, take the least; whoever is outside of it is deadlocked. That is stable as long as a process that waits
-grants nothing, except in answer to a request when that comes. A wait that times out ends by itself: whoever is stuck
-only until then is named apart, because that is not stable.
+Deadlock. A process *can proceed* if it waits for nothing, or if its wait is met. Its wait for a process q is met if q
+can proceed (q will then grant it some time), if a grant is in flight, if the request has not reached q yet (q may
+answer on receipt even while it waits), or if q is not a process of the view (nothing is known of it). Of the sets that
+satisfy this, take the least; every process outside of it is deadlocked. That is stable as long as a waiting process
+grants nothing, except in answer to a request on receipt. A wait that times out ends by itself, so a process that is
+stuck only until then is listed separately: that is not stable.
 
 Termination. No process is active, none has a timer pending, and no message is in flight: nothing can happen any more.
 
-Garbage. Of all that declares what it refers to, what cannot be reached from a process that can still act: one that is
-active, has a timer pending or a message in flight to it. What a message in flight refers to is reachable too. Of a
-process that declares no references nothing is known but its channels: it reaches whoever is at the end of them. That is
-stable as long as names are only handed on and not made up, and who declares references sends only to whom it refers to.
+Garbage. Of all things that declare their references: those that cannot be reached from a process that can still act. A
+process can act if it is active, has a timer pending or a message in flight to it. The references in a message in flight
+are reachable too. If a process declares no references, only its channels are known: it reaches their targets. That is
+stable as long as names are only passed on and not invented, and a process that declares references sends only to these.
 """
 
 import enum
@@ -26,11 +26,11 @@ from strobe.causality.waiting import WaitGraph
 from strobe.protocol.values.view import finishing_order
 
 NAMED_MAX = 10
-"""Of the names that a sentence has, so many are written out."""
+"""Maximum number of names written out in a sentence."""
 
 
 class Predicate(enum.StrEnum):
-    """What can be asked of a snapshot."""
+    """A question about a snapshot."""
 
     DEADLOCK = enum.auto()
     TERMINATION = enum.auto()
@@ -38,11 +38,11 @@ class Predicate(enum.StrEnum):
 
 
 class Deadlock(msgspec.Struct, frozen=True):
-    """Who is deadlocked. `waits` says for whom of the others each waits.
+    """The deadlocked processes. `waits` lists for each the deadlocked processes it waits for.
 
-    `cores` are enough to see it by: in each, every process waits for others of the same core, and nobody else can help.
-    It is a cycle where processes wait for all of several, and a knot where any of several would do. `until_timeout` are
-    those who are stuck only until a wait times out.
+    `cores` are enough to show it: in each, every process waits for others of the same core, and no other process can
+    help. A core is a cycle if processes wait for all of several, and a knot if any of several would do. `until_timeout`
+    are the processes that are stuck only until a wait times out.
     """
 
     waits: dict[str, tuple[str, ...]]
@@ -73,7 +73,9 @@ class Deadlock(msgspec.Struct, frozen=True):
 
 
 class Termination(msgspec.Struct, frozen=True):
-    """What can still happen: who is active, who has timers pending, and where how many messages are in flight."""
+    """What can still happen: the active processes, those with timers pending, and the number of messages in flight by
+    channel.
+    """
 
     active: tuple[str, ...]
     timers: dict[str, int]
@@ -93,7 +95,7 @@ class Termination(msgspec.Struct, frozen=True):
 
 
 class Garbage(msgspec.Struct, frozen=True):
-    """What cannot be reached any more, of so many `things` that declare what they refer to."""
+    """What cannot be reached any more, of the `things` that declare their references."""
 
     garbage: tuple[str, ...]
     things: int
@@ -110,7 +112,7 @@ class Garbage(msgspec.Struct, frozen=True):
 
 
 def deadlock(picture: Picture) -> Deadlock:
-    """Return who is deadlocked in `picture`, and how that can be seen."""
+    """Return the deadlocked processes in `picture`, and the evidence."""
     waiting = WaitGraph(picture, timeouts_end=True)
     waits = {process: tuple(sorted(waiting.in_vain(process))) for process in waiting.stuck}
     needed = {process: sorted(waiting.needed(process)) for process in waits}
@@ -138,7 +140,7 @@ def garbage(picture: Picture) -> Garbage:
     reached = {process for process, stance in picture.stances.items() if stance.awake}
     reached |= picture.receiving | picture.carried
     following = list(reached)
-    for name in following:  # which grows meanwhile
+    for name in following:  # grows during the loop
         for other in chain(references.get(name, ()), picture.sends_to.get(name, ())):
             if other not in reached:
                 reached.add(other)
@@ -147,13 +149,13 @@ def garbage(picture: Picture) -> Garbage:
 
 
 def _closed_components(successors: dict[str, list[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield the strongly connected components that nothing leads out of, each in the order of a walk through it."""
+    """Yield the strongly connected components without outgoing edges, each in the order of a walk through it."""
     predecessors: dict[str, list[str]] = {name: [] for name in successors}
     for name, following in successors.items():
         for successor in following:
             predecessors[successor].append(name)
     covered: set[str] = set()
-    # Backwards, in decreasing order of finishing times: what was not reached yet lies where nothing leads out.
+    # Backwards, in decreasing order of finishing times: an unreached node is in a component without outgoing edges.
     for name in reversed(finishing_order(sorted(successors), predecessors)):
         if name not in covered:
             finishing_order([name], predecessors, covered)
@@ -166,7 +168,7 @@ def _around(core: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a sentence has them, the first of many."""
+    """Return names for a sentence: the first few, and how many more there are."""
     all_names = list(names)
     more = len(all_names) - NAMED_MAX
     return ", ".join(all_names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

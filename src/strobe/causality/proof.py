@@ -1,17 +1,17 @@
 """The proof that a snapshot carries with it (P1), checked without a trace and without trusting the processes.
 
-For a channel from p to q of the snapshot's view, let (s, S) be what p had sent at its recording and (r, R) what q had
-received at its own: counts and running hashes. With the recorded in-flight frames f1..fk,
+For a channel from p to q of the snapshot's view, let (s, S) be the count and running hash of what p had sent when it
+recorded. Let (r, R) be those of what q had received when it recorded. With the recorded in-flight frames f1..fk,
 
     r + messages(f1..fk) = s     and     R extended by f1..fk = S.
 
 Then q had received exactly a prefix of what p had sent (the hash chain has one value for each prefix), and the recorded
-channel state is exactly the rest. On an unordered channel: a subset, and the rest of it. With that on every channel, no
-message was received before the cut that was not sent before it, so the cut is consistent.
+channel state is exactly the rest. On an unordered channel: a subset, and the rest of it. If that holds on every
+channel, every message received before the cut was sent before it. So the cut is consistent.
 
-The check runs over the view's processes and channels, so that a forgotten one is missed and not skipped. It takes time
-in proportion to channels plus in-flight frames. It does not show that processes are honest, nor that a state follows
-from its messages: that is what replay and invariants are for.
+The check runs over the view's processes and channels, so that a missing one is found. It takes time proportional to
+channels plus in-flight frames. It does not show that processes are honest, nor that a state follows from its messages:
+replay and invariants do that.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ ORDINAL_MAX = (1 << 64) - 1
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong: `subject` is the channel or process, `check` the rule that it breaks."""
+    """One defect: `subject` is the channel or process, `check` the rule that it breaks."""
 
     check: str
     subject: str
@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the proof of one snapshot comes to."""
+    """The result of checking the proof of one snapshot."""
 
     snapshot_id: str
     findings: tuple[Finding, ...]
@@ -66,21 +66,21 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def verify(snapshot: Snapshot, view: View | None = None) -> Verdict:
-    """Check the proof of `snapshot`, over `view` where one is known from elsewhere, else over its own."""
+    """Check the proof of `snapshot`, over `view` if it is given, else over its own view."""
     view = view or snapshot.view
     findings = list(_membership(snapshot, view))
     frames = 0
     for channel in view.channels:
         sender, receiver = snapshot.fragments.get(channel.source), snapshot.fragments.get(channel.target)
         if sender is None or receiver is None:
-            continue  # named by `_membership` already
+            continue  # reported by `_membership` already
         frames += len(receiver.in_flight.get(channel.id, ()))
         findings += _channel(channel, sender, receiver)
     return Verdict(str(snapshot.id), tuple(findings), len(view.channels), frames)
 
 
 def require(snapshot: Snapshot) -> None:
-    """Raise SnapshotInconsistent where the proof of `snapshot` does not hold."""
+    """Raise SnapshotInconsistent if the proof of `snapshot` does not hold."""
     verdict = verify(snapshot)
     if not verdict.holds:
         raise SnapshotInconsistent(verdict.snapshot_id, "; ".join(str(finding) for finding in verdict.findings))
@@ -123,7 +123,7 @@ def _channel(channel: ChannelSpec, sender: Fragment, receiver: Fragment) -> Iter
         return
     seed = seed_hash(channel.id, channel.incarnation, channel.hash)
     for who, frontier in ((channel.source, sent), (channel.target, received)):
-        # A longer one could have the beginning of the next frame in it, and hash the rest of that as a frame.
+        # A longer hash could contain the beginning of the next frame, and the rest of that would be hashed as a frame.
         if len(frontier.hash) != len(seed):
             problem = f"{who} has a hash of {len(frontier.hash)} bytes, and {channel.hash} gives {len(seed)}"
             yield Finding("hash", channel.id, problem)
@@ -138,7 +138,7 @@ def _channel(channel: ChannelSpec, sender: Fragment, receiver: Fragment) -> Iter
 
 
 class _Walked(msgspec.Struct):
-    """What came of going through the in-flight frames of one channel, once."""
+    """The result of one pass over the in-flight frames of one channel."""
 
     findings: list[Finding]
     messages: int
@@ -146,7 +146,7 @@ class _Walked(msgspec.Struct):
 
 
 def _walk(channel: ChannelSpec, seed: bytes, received: Frontier, in_flight: tuple[InFlight, ...]) -> _Walked:
-    """Check each frame by itself, and on FIFO channels that they follow each other; count and hash on the way."""
+    """Check each frame by itself, and on FIFO channels their sequence; count and hash on the way."""
     if channel.kind != FIFO:
         return _walk_unordered(channel, seed, received, in_flight)
     findings: list[Finding] = []
@@ -191,7 +191,7 @@ def _walk_unordered(channel: ChannelSpec, seed: bytes, received: Frontier, in_fl
 
 
 def _frame(channel: ChannelSpec, place: int, item: InFlight) -> tuple[Finding, ...]:
-    """Check what a frame says of itself: its ordinals, how many messages it holds, how many of them were consumed."""
+    """Check a frame's own fields: its ordinals, how many messages it holds, how many of them were consumed."""
     first, count, consumed = item.frame.first_ordinal, item.frame.count, item.consumed
     possible = 0 < first <= ORDINAL_MAX - count
     if possible and 0 <= consumed < count and bytes(item.frame.body[:5]).startswith(array_headers(count)):

@@ -1,17 +1,18 @@
 """The constructive theorem: the state that a consistent cut describes could have been seen (P2).
 
-Take the events of a run in an order in which they happened. Wherever an event outside the cut stands right before one
-inside it, swap the two, until none do: then the events of the cut come first and the others behind them, and each group
-keeps its order. Every such swap leaves a legal execution:
+Take the events of a run in an order in which they happened. Whenever an event outside the cut is directly before an
+event inside it, swap the two, until there is no such pair. Then the events of the cut come first and the others after
+them, and each group keeps its order. Every such swap leaves a legal execution:
 
-- the two events are of different processes, for within a process the events of the cut come first already;
+- the two events are of different processes: within a process the events of the cut come first already;
 - the second does not receive a message from the first: it would be an orphan, and the cut is consistent;
 - a channel's sends keep the order of its sender and its receives that of its receiver, so a fifo channel stays one.
 
-So the reordered run is legal, begins and ends like the actual one, and after the events of the cut it is in exactly the
-state that the cut describes: each process after its number of events, each channel with what was sent and not received.
+So the reordered run is legal, and begins and ends like the actual one. After the events of the cut it is in exactly the
+state that the cut describes: each process after its number of events, each channel with the messages sent and not
+received.
 
-`Reordering.check` believes none of this. It runs the events on bare channels and names everything that is not legal.
+`Reordering.check` does not rely on this. It runs the events on bare channels and reports everything that is not legal.
 """
 
 from collections import OrderedDict
@@ -33,7 +34,7 @@ class Reordering(msgspec.Struct, frozen=True):
     swaps: int
 
     def check(self, trace: Trace) -> list[str]:
-        """Return all that keeps this from being a legal execution of the events of `trace`, beginning with the cut."""
+        """Return every reason why this is not a legal execution of the events of `trace` that begins with the cut."""
         execution = _Execution(trace)
         problems: list[str] = []
         for place, event in enumerate(self.events):
@@ -60,7 +61,7 @@ class Reordering(msgspec.Struct, frozen=True):
 
 
 def reorder(trace: Trace, cut: Cut) -> Reordering:
-    """Return the run with the events of `cut` first; raise InconsistentCut where the cut has orphans."""
+    """Return the run with the events of `cut` first; raise InconsistentCut if the cut has orphans."""
     positions = require_consistent(trace, cut)
     before: list[EventRef] = []
     after: list[EventRef] = []
@@ -75,7 +76,7 @@ def reorder(trace: Trace, cut: Cut) -> Reordering:
 
 
 class _Execution:
-    """Bare processes and channels that events are run on, one after the other, to see whether they can be."""
+    """Bare processes and channels on which events are run one by one, to check that each is legal."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -91,7 +92,7 @@ class _Execution:
         return self.trace.first_count(event.process) < event.position <= self.trace.event_count(event.process)
 
     def run(self, event: EventRef) -> Iterator[str]:
-        """Run one event, and yield what is not legal about it."""
+        """Run one event, and yield everything that is not legal about it."""
         if event in self.seen:
             yield f"{event} comes twice"
             return
@@ -107,7 +108,7 @@ class _Execution:
                 yield from self._receive(event, tables.subject[line], tables.ordinal[line])
 
     def _receive(self, event: EventRef, number: int, ordinal: int) -> Iterator[str]:
-        """Take a message from its channel: one that is there, and on a fifo channel the oldest."""
+        """Take a message from its channel: it must be there, and on a fifo channel be the oldest."""
         queue = self.in_flight[number]
         channel = self.trace.tables.channel_names.by_number[number]
         if ordinal not in queue:

@@ -1,11 +1,11 @@
-"""Signatures: each process signs its part of a snapshot, so that nobody else can have made it (P1).
+"""Signatures: each process signs its part of a snapshot, so that nobody else can forge it (P1).
 
-A signature is Ed25519 over the bytes that `signed_bytes` returns: which snapshot, epoch and view, which process, the
-BLAKE3 of all its state and of the frames in flight to it, its frontiers, and what else belongs to its state. Times and
-the places of blobs are left out: they may differ, and mean nothing to a restore. docs/format.md has every byte of it.
+A signature is Ed25519 over the bytes that `signed_bytes` returns: snapshot, epoch and view, process, the BLAKE3 of its
+whole state and of the frames in flight to it, its frontiers, and the rest of its state. Times and blob locations are
+left out: they may differ, and do not matter for a restore. docs/format.md has every byte of it.
 
-The public keys, and the view where one wants to be sure of it, come from outside the store: whoever can write the
-store could replace them too. A signature does not make a process honest, it only says who was not.
+The public keys, and the view if it must be certain, come from outside the store: anyone who can write the store could
+replace them too. A signature does not make a process honest; it shows which process was not.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 FRAGMENT = "strobe-fragment-1"
 VIEW = "strobe-view-1"
-"""What the signed bytes begin with, so that they can never be taken for something else."""
+"""Prefix of the signed bytes, so that they cannot be confused with any other signed data."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def require_cryptography() -> None:
-    """Raise MissingExtra where signatures can be neither made nor checked."""
+    """Raise MissingExtra if signatures can be neither made nor checked."""
     try:
         import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401
     except ImportError as error:
@@ -54,9 +54,9 @@ def check_signatures(
     public_keys: Mapping[str, "Ed25519PublicKey"],
     expected_view: View | None = None,
 ) -> list[Finding]:
-    """Return what is wrong with the signatures of a snapshot: none is missing, forged, or of another process or view.
+    """Return every defect in the signatures of a snapshot: missing, forged, or of another process or view.
 
-    An `expected_view` with the number 0 stands for one of any number: each rollback gives the view a new one.
+    An `expected_view` with the number 0 matches any number: each rollback gives the view a new one.
     """
     require_cryptography()
     findings = list(_unexpected(manifest.view, expected_view)) if expected_view is not None else []
@@ -75,7 +75,9 @@ def view_hash(view: View) -> str:
 
 
 def signed_bytes(snapshot_id: str, view_hash: str, process: str, record: ProcessRecord) -> bytes:
-    """Return what `process` signs: one MessagePack array, in which maps are arrays of pairs, sorted by their keys."""
+    """Return the bytes that `process` signs: one MessagePack array, in which maps are arrays of pairs, sorted by
+    key.
+    """
     return _encode(
         (
             FRAGMENT,
@@ -95,7 +97,7 @@ def signed_bytes(snapshot_id: str, view_hash: str, process: str, record: Process
                 for channel, one in sorted(record.in_flight.items())
             ],
             [(name, float(after_s)) for name, after_s in sorted(record.timers)],
-            # MessagePack ends at 64 bits, and the state of a random generator need not.
+            # MessagePack integers have at most 64 bits; the state of a random generator may have more.
             str(record.random) if record.random is not None else None,
             sorted(record.sources.items()),
             sorted(record.sinks.items()),
@@ -123,7 +125,7 @@ def _problem(
 
 
 def _unexpected(view: View, expected: View) -> Iterator[Finding]:
-    """Compare the view that the processes signed with the one known from elsewhere."""
+    """Compare the view that the processes signed with the expected one."""
     if expected.number and expected.number != view.number:
         yield Finding("view", "view", f"has the number {view.number}, and {expected.number} was expected")
     for what, found, wanted in (
@@ -144,12 +146,14 @@ def _name(one: Any) -> str:
 
 
 def _hash(channel: ChannelSpec) -> tuple[str, ...]:
-    """Return the hash of a channel where it is not the usual one: signed, so that nobody can make it a weaker one."""
+    """Return the hash of a channel if it is not the default: it is signed, so that nobody can replace it by a weaker
+    one.
+    """
     return (channel.hash,) if channel.hash != XXH3 else ()
 
 
 def _declared(declared: Declared | None) -> Iterator[Any]:
-    """Yield what a process declares, where it declares anything: without, the signed bytes are as they always were."""
+    """Yield the declarations of a process, if it has any: without them, the signed bytes stay unchanged."""
     if declared is not None:
         waits = _waits(declared.waits) if declared.waits is not None else None
         rules = [msgspec.structs.astuple(rule) for rule in declared.messages]

@@ -1,12 +1,12 @@
 """Traces: what happened in one run, event by event (docs/trace.md).
 
-An *event* is one run of a handler together with its sends. A trace knows for every process its events in order, for
-every channel what was sent and received, and for every snapshot after how many events each process recorded.
+An *event* is one run of a handler together with its sends. A trace has for every process its events in order, for every
+channel the messages sent and received, and for every snapshot after how many events each process recorded.
 
-    trace = read_trace(path)      # raises UsageError where a line is malformed
-    trace.check()                 # raises TraceInvalid where lines do not fit together
+    trace = read_trace(path)      # raises UsageError if a line is malformed
+    trace.check()                 # raises TraceInvalid if lines contradict each other
 
-Cuts, clocks and reorderings are defined on valid traces only, and call `check` themselves; it costs its time once.
+Cuts, clocks and reorderings are defined on valid traces only, and call `check` themselves; it runs once.
 """
 
 from array import array
@@ -27,7 +27,7 @@ _VIOLATIONS_PRINTED_MAX = 20
 
 
 class TraceInvalid(UsageError):
-    """The lines of a trace do not fit together; `violations` names every event concerned."""
+    """The lines of a trace contradict each other; `violations` names every event concerned."""
 
     def __init__(self, name: str, violations: tuple[Violation, ...]) -> None:
         super().__init__(name, violations)
@@ -55,9 +55,9 @@ class EventRef(NamedTuple):
 
 
 class TracedEvent(msgspec.Struct, frozen=True):
-    """One event: what set it off (None in a trace that holds sends alone), and what it sent, in order.
+    """One event: its trigger (None in a trace that holds only sends), and its sends, in order.
 
-    In traces that come from elsewhere it may have received more than the message that set it off.
+    In an imported trace it may have received more than the message that triggered it.
     """
 
     ref: EventRef
@@ -67,7 +67,7 @@ class TracedEvent(msgspec.Struct, frozen=True):
 
 
 class Trace:
-    """One run in memory. Made from lines in which those of each process stand in order; immutable."""
+    """One run in memory. Built from lines in which those of each process are in order; immutable."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Trace:
         self._order: array[int] | None = None
 
     def __len__(self) -> int:
-        """The number of lines, the header not counted."""
+        """The number of lines, without the header."""
         return len(self.tables.kind)
 
     def lines(self) -> Iterator[Line]:
@@ -94,7 +94,7 @@ class Trace:
         return map(self.tables.line, range(len(self)))
 
     def violations(self) -> tuple[Violation, ...]:
-        """Return every event that does not fit, in the order of the file; none in a valid trace."""
+        """Return every violation, in the order of the file; a valid trace has none."""
         if self._violations is None:
             self._violations = tuple(find_violations(self.tables, len(self.processes)))
         return self._violations
@@ -125,7 +125,7 @@ class Trace:
         return TracedEvent(EventRef(process, position), lead, sends, further)
 
     def events(self) -> Iterator[EventRef]:
-        """Yield every event after all that happened before it: in the order of the file, if it is such an order."""
+        """Yield every event after all that happened before it: in the order of the file, if that is a causal order."""
         for first_line in self.causal_order():
             yield self.event_at(first_line)
 
@@ -142,11 +142,11 @@ class Trace:
         return self.event_at(line)
 
     def snapshots(self) -> tuple[str, ...]:
-        """Return the ids of the snapshots that have a record, in the order of their first."""
+        """Return the ids of the snapshots that have a record, in the order of their first record."""
         return tuple(self.tables.snapshot_names.by_number)
 
     def records(self) -> dict[str, dict[str, int]]:
-        """Return for every snapshot the position at which each process recorded, as far as it did."""
+        """Return for every snapshot the position at which each process recorded; processes that did not are missing."""
         self.check()
         found: dict[str, dict[str, int]] = {snapshot: {} for snapshot in self.snapshots()}
         for process in self.tables.processes:
@@ -182,7 +182,7 @@ class Trace:
 
 
 def parse_trace(lines: Iterable[bytes], name: str = "trace") -> Trace:
-    """Return the trace in `lines`, which may be a file opened for reading bytes; `name` stands for it in messages."""
+    """Return the trace in `lines`, which may be a file opened for reading bytes; `name` is its name in messages."""
     header, rest = decode_trace(lines, name)
     return Trace(header, rest, name)
 

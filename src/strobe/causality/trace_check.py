@@ -1,19 +1,18 @@
-"""Whether the lines of a trace fit together; every event that does not is named, with the reason (M2).
+"""Checks that the lines of a trace are consistent; names every event that breaks a rule, with the reason (M2).
 
 What must hold:
 
-- lines name processes and channels of the header, and stand at the right end of their channel;
+- lines name processes and channels of the header, and are at the right end of their channel;
 - counting begins at the cut that the header gives, or at 0;
 - the positions of a process are 1, 2, 3, ... without a gap, and never go back; an event begins with an `internal` line,
   or with one `receive` line or several, or has neither;
 - the messages of a channel are sent with the ordinals 1, 2, 3, ..., in this order;
-- only what was sent is received, and only once; on a fifo channel in the order of sending, and with nothing left out;
+- only sent messages are received, and only once; on a fifo channel in the order of sending, without gaps;
 - nothing is received before it was sent: happens-before has no cycle;
 - the records of a process are in the order of their positions, one for a snapshot.
 
-A quick test finds most channels to be without fault; only for the others the faults are looked for one by one. Cycles
-are looked for where positions, ends and send ordinals are right: without these, it is not certain what was sent in
-which event.
+A quick test passes most channels; only the others are checked message by message. Cycles are searched for only if
+positions, ends and send ordinals are right: otherwise it is not certain which event sent which message.
 """
 
 from array import array
@@ -31,7 +30,7 @@ _CYCLE_EVENTS_MAX = 8
 class Violation(msgspec.Struct, frozen=True):
     """An event that breaks a rule. `line` is its line in the file; `position` its number at its process.
 
-    A trace that is not one file of lines says in `place` where the event is.
+    If the trace is not one file of lines, `place` is the location of the event.
     """
 
     line: int
@@ -133,7 +132,7 @@ class _Check:
         return self._ordinals(table.sends) == array("q", range(table.base + 1, table.sent_count + 1))
 
     def _receives_are_regular(self, table: ChannelLines) -> bool:
-        """Whether nothing can be wrong with the receives of this channel; quick, and true of most channels."""
+        """Whether the receives of this channel are certainly right; quick, and true of most channels."""
         if not self._sends_are_regular(table):
             return False
         ordinals = self._ordinals(table.receives)
@@ -148,10 +147,10 @@ class _Check:
     def _disorder(
         self, indexes: Sequence[int], expected: Sequence[int], verb: str, ordered: bool = True, begin: int = 0
     ) -> Iterator[Violation]:
-        """Yield duplicates among the messages at `indexes`; if `ordered`, also what is late, and gaps.
+        """Yield duplicates among the messages at `indexes`; if `ordered`, also late messages and gaps.
 
-        `expected` has, in order, all ordinals that there should be, and `begin` is the one before the first. A message
-        that comes late is a reordering, one that never comes a gap.
+        `expected` has all expected ordinals in order, and `begin` is the ordinal before the first. A message that comes
+        late is a reordering, one that never comes a gap.
         """
         present = sorted(set(self._ordinals(indexes)))
         first: dict[int, int] = {}
@@ -200,7 +199,7 @@ class _Check:
             yield self._violation(members[0], f"received before it was sent, in a cycle: {'; '.join(steps)}")
 
     def _step(self, index: int) -> str:
-        """Say what an event on a cycle waits for."""
+        """Describe what an event on a cycle waits for."""
         tables = self.tables
         sending = cause(tables, index)
         assert sending is not None, "every event on a cycle receives"
@@ -230,7 +229,7 @@ class _Check:
 
 
 def _missing_text(expected: Sequence[int], present: Sequence[int], low: int, high: int) -> str:
-    """Say which of the `expected` ordinals strictly between `low` and `high` are not `present`; empty if all are."""
+    """List the `expected` ordinals strictly between `low` and `high` that are not `present`; empty if all are."""
     missing = _count_between(expected, low, high) - _count_between(present, low, high)
     if missing == 0:
         return ""

@@ -1,7 +1,7 @@
-"""The lines of a trace file: how they are written and read (docs/trace.md).
+"""The lines of a trace file: writing and reading them (docs/trace.md).
 
-A trace file is JSON lines: a header that names the processes and channels, then lines of four kinds. Here is what one
-line must look like by itself; whether the lines fit together is for `trace_check`.
+A trace file is JSON lines: a header that names the processes and channels, then lines of four kinds. This module checks
+each line by itself; `trace_check` checks that the lines are consistent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from strobe.protocol.values.view import ChannelSpec, View
 VERSION = 1
 
 _INTEGER_MAX = 2**53
-"""What every reader of JSON can hold exactly."""
+"""The largest integer that every JSON reader holds exactly."""
 
 Number = Annotated[int, msgspec.Meta(ge=1, le=_INTEGER_MAX)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=_INTEGER_MAX)]
@@ -42,7 +42,7 @@ class Send(_Line, frozen=True, tag="send", omit_defaults=True, gc=False):
 
 
 class Receive(_Line, frozen=True, tag="receive", omit_defaults=True, gc=False):
-    """Event `position` of `process` was the receiving of message `ordinal` of `channel`."""
+    """Event `position` of `process` received message `ordinal` of `channel`."""
 
     process: str
     position: Number
@@ -64,7 +64,7 @@ class Internal(_Line, frozen=True, tag="internal", omit_defaults=True, gc=False)
 
 
 class Record(_Line, frozen=True, tag="record", omit_defaults=True, gc=False):
-    """`process` recorded its state for `snapshot_id` after `position` events: these are in the cut, the others not."""
+    """`process` recorded its state for `snapshot_id` after `position` events: only these are in the cut."""
 
     process: str
     position: Count
@@ -77,10 +77,11 @@ Line = Send | Receive | Internal | Record
 
 
 class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The payload of a `receive` or `internal` line in a full trace: what the process cannot determine by itself.
+    """The payload of a `receive` or `internal` line in a full trace: the inputs that the process cannot compute by
+    itself.
 
-    From this event on it sees these channels, and its random generator is in this state; absent where nothing changed
-    but by its own doing. `record` is what it was given from outside.
+    From this event on it sees these channels, and its random generator is in this state. Both are absent if nothing
+    changed except by its own actions. `record` is its input from outside.
     """
 
     inputs: tuple[str, ...] | None = None
@@ -90,14 +91,14 @@ class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Run = tuple[Number, Number]
-"""Messages in a row: the ordinal of the first, and how many."""
+"""Consecutive messages: the ordinal of the first, and how many."""
 
 
 class TraceStart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The cut at which a trace begins, if not at the beginning of the run: the cut of `snapshot`, if it is one.
+    """The cut at which a trace begins, if not at the beginning of the run: the cut of `snapshot`, if that is set.
 
-    `positions` has the events of each process before it, `sent` the messages of each channel; what is not named is 0.
-    Of these, `in_flight` were not received before it.
+    `positions` has the events of each process before it, `sent` the messages of each channel; a missing name means 0.
+    Of these messages, `in_flight` were not received before it.
     """
 
     positions: dict[str, Count] = {}
@@ -107,9 +108,10 @@ class TraceStart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first line of a trace. `seed` and `system` say how to run again what was traced.
+    """The first line of a trace. `seed` and `system` tell how to run again what was traced.
 
-    `lives` says of which process a later life is, where one has left and joined again: each is one of `processes`.
+    `lives` maps each later incarnation of a process that left and rejoined to that process. Each incarnation is one of
+    `processes`.
     """
 
     strobe_trace: int
@@ -135,12 +137,12 @@ def encode_header(header: TraceHeader) -> bytes:
 
 
 def encode_lines(lines: Sequence[Line]) -> bytes:
-    """Return `lines` as they stand in the file, each with its line end. Several in one call are fastest."""
+    """Return `lines` as written in the file, each with its line end. Several in one call are fastest."""
     return _encoder.encode_lines(lines)
 
 
 def decode_trace(lines: Iterable[bytes], name: str) -> tuple[TraceHeader, Iterator[Line]]:
-    """Return the header of the trace `name`, and the other lines as they are asked for."""
+    """Return the header of the trace `name`, and an iterator over the other lines."""
     source = iter(lines)
     header = _decode_header(next(source, b""), name)
     return header, _decode_lines(source, name)
@@ -169,7 +171,7 @@ def _decode_header(text: bytes, name: str) -> TraceHeader:
 
 
 def check_header(header: TraceHeader) -> None:
-    """Raise UsageError where names clash, or the cut that the trace begins at is none."""
+    """Raise UsageError if names clash, or the cut that the trace begins at is not a valid cut."""
     View(0, header.processes, header.channels).check()
     for life, process in header.lives.items():
         if {life, process} - set(header.processes) or process in header.lives:
@@ -182,7 +184,7 @@ def check_header(header: TraceHeader) -> None:
 
 
 def _check_runs(channel: str, runs: "Sequence[Run]", sent: int, fifo: bool) -> None:
-    """Raise UsageError unless these can be what is in flight of the first `sent` messages of a channel."""
+    """Raise UsageError unless these runs can be in flight among the first `sent` messages of a channel."""
     following = 1
     for first, count in runs:
         if first < following or (fifo and following > 1 and first != following):
@@ -203,14 +205,14 @@ def _decode_lines(lines: Iterable[bytes], name: str) -> Iterator[Line]:
         try:
             line = decode(text)
             if line.payload:
-                str(line.payload, "utf-8")  # the decoder takes payloads as they are: see that they are text
+                str(line.payload, "utf-8")  # the decoder does not check payloads: check that they are text
         except (ValueError, RecursionError) as error:
             _refuse_line(text, number, name, error)
         yield line
 
 
 def _refuse_line(text: bytes, number: int, name: str, error: Exception) -> NoReturn:
-    """Raise a UsageError that says what is wrong with line `number` and what to do about it."""
+    """Raise a UsageError that names line `number`, the fault and the remedy."""
     place = f"{name}, line {number}"
     if not text.strip():
         raise UsageError(f"{place}: the line is empty; remove it") from None

@@ -1,10 +1,10 @@
-"""An order of all events of a trace in which nothing comes before its cause; or the cycles that rule it out.
+"""A causal order of all events of a trace; or the cycles that rule it out.
 
-A recorder that sees everything writes its file in such an order, and then the file order is taken. Files that were put
-together from several recorders need not have it; for these, events are sorted topologically.
+A recorder that sees everything writes its file in such an order, and then the file order is used. Files merged from
+several recorders may not be in causal order; their events are sorted topologically.
 
-Both functions need a trace whose positions and send ordinals are without fault. A receive of a message that was never
-sent counts as having no cause.
+Both functions need a trace whose positions and send ordinals are right. A receive of a message that was never sent
+counts as having no cause.
 """
 
 from array import array
@@ -14,10 +14,10 @@ from strobe.causality.trace_tables import RECEIVE, TraceTables
 
 
 def causal_order(tables: TraceTables) -> "tuple[array[int], dict[int, int]]":
-    """Return the first line of every event in a causal order, and what has no place in one.
+    """Return the first line of every event in a causal order, and the lines that block it.
 
-    The latter is, for each process with events on a cycle or behind one, the line of the first that receives what is
-    never sent before.
+    The latter is, for each process with events on or behind a cycle, the line of the first event that receives a
+    message not sent before.
     """
     if _file_order_is_causal(tables):
         first_lines = (table.lines[start] for table in tables.processes for start in table.starts)
@@ -26,21 +26,21 @@ def causal_order(tables: TraceTables) -> "tuple[array[int], dict[int, int]]":
 
 
 def cause(tables: TraceTables, line: int) -> int | None:
-    """Return the line that sent what was received in `line`, if it is a receive and that is in the trace."""
+    """Return the line that sent what `line` received, if it is a receive and the send is in the trace."""
     if tables.kind[line] != RECEIVE:
         return None
     return tables.channels[tables.subject[line]].send_of(tables.ordinal[line])
 
 
 def receives(tables: TraceTables, first_line: int) -> tuple[int, ...]:
-    """Return the lines of an event that may have a cause: its first, and further receives."""
+    """Return the lines of an event that may have a cause: its first, and any further receives."""
     if not tables.further_receives:
         return (first_line,)
     return (first_line, *tables.further_receives.get(first_line, ()))
 
 
 def cycles(tables: TraceTables, blocked: dict[int, int]) -> Iterator[list[int]]:
-    """Yield every cycle that keeps the `blocked` events out of the order, as a line that receives of each."""
+    """Yield every cycle that keeps the `blocked` events out of the order, as one receiving line per event."""
     seen: set[int] = set()
     for process in blocked:
         path: list[int] = []
@@ -53,17 +53,17 @@ def cycles(tables: TraceTables, blocked: dict[int, int]) -> Iterator[list[int]]:
 
 
 def _waits_for(tables: TraceTables, line: int) -> int:
-    """Return the process whose message a blocked event received; it is blocked too, at that sending or before it."""
+    """Return the process whose message a blocked event received; it is blocked too, at that send or before it."""
     sending = cause(tables, line)
     assert sending is not None, "an event without a cause is never blocked"
     return tables.process[sending]
 
 
 def _file_order_is_causal(tables: TraceTables) -> bool:
-    """Whether every receive stands behind its send. Then ordering events by their first lines is causal.
+    """Whether every receive is after its send in the file. Then ordering events by their first lines is causal.
 
-    For the sending event begins no later than the line of the send, and a receive is the first line of its event. Where
-    an event has several receives, only the first is.
+    The sending event begins no later than the line of the send, and a receive is the first line of its event. If an
+    event has several receives, only the first is.
     """
     if tables.further_receives:
         return False
@@ -76,10 +76,10 @@ def _file_order_is_causal(tables: TraceTables) -> bool:
 
 
 def _sort_topologically(tables: TraceTables) -> "tuple[array[int], dict[int, int]]":
-    """Run each process on until it needs a message that is not sent yet; who sends it takes it up again."""
+    """Run each process until it needs a message that is not sent yet; the sender then resumes it."""
     order = array("q")
     done = [table.base for table in tables.processes]
-    waiting: list[list[tuple[int, int]]] = [[] for _ in tables.processes]  # by sender: (its event, who waits for it)
+    waiting: list[list[tuple[int, int]]] = [[] for _ in tables.processes]  # by sender: (its event, the waiting process)
     blocked: dict[int, int] = {}
     ready = list(reversed(range(len(tables.processes))))
     while ready:
@@ -101,13 +101,13 @@ def _sort_topologically(tables: TraceTables) -> "tuple[array[int], dict[int, int
 
 
 def _is_sent(tables: TraceTables, line: int, done: list[int]) -> bool:
-    """Whether what `line` receives, if it receives, was sent in the events that are `done`."""
+    """Whether the message that `line` receives, if any, was sent in the events that are `done`."""
     sending = cause(tables, line)
     return sending is None or tables.position[sending] <= done[tables.process[sending]]
 
 
 def _events_from(tables: TraceTables, process: int, count: int) -> Iterator[int]:
-    """Yield the first lines of the events of `process` behind its first `count`."""
+    """Yield the first lines of the events of `process` after its first `count`."""
     table = tables.processes[process]
     for place in range(count, len(table.starts)):
         yield table.lines[table.starts[place]]

@@ -1,9 +1,9 @@
-"""A trace in memory: columns with one entry a line, and where to find the lines of each process and channel.
+"""A trace in memory: columns with one entry per line, and indexes of the lines of each process and channel.
 
-A million lines as objects are a quarter of a gigabyte; as columns they are a quarter of that. Nothing is refused here:
-lines that do not fit are kept in their place, for `trace_check` to name them.
+A million lines take a quarter of a gigabyte as objects, and a quarter of that as columns. Nothing is rejected here:
+inconsistent lines are kept in their place, so that `trace_check` can name them.
 
-Line *indexes* count the lines behind the header from 0; line *numbers* are those of the file (index + FIRST_LINE).
+Line *indexes* count the lines after the header from 0; line *numbers* are those of the file (index + FIRST_LINE).
 """
 
 from array import array
@@ -20,7 +20,7 @@ from strobe.protocol.values.frames import FIFO
 SEND, RECEIVE, INTERNAL, RECORD = range(4)
 
 FIRST_LINE = 2
-"""The number in the file of the line with index 0: the header is line 1."""
+"""The line number in the file of the line with index 0: the header is line 1."""
 
 FindPlace = Callable[[str, int], str]
 
@@ -29,7 +29,7 @@ NOBODY = -1
 
 
 class NameTable(dict[str, int]):
-    """Names and their numbers; a new name gets the next number."""
+    """Numbers for names; a new name gets the next number."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class NameTable(dict[str, int]):
 
 
 class ProcessEvents:
-    """The lines of one process, in the order of the file. Lines in a row with the same position are one event."""
+    """The lines of one process, in the order of the file. Consecutive lines with the same position are one event."""
 
     __slots__ = ("base", "last_position", "lines", "records", "starts")
 
     def __init__(self, base: int = 0) -> None:
-        self.base = base  # how many events came before the trace
-        self.lines = array("q")  # indexes of all lines but records
-        self.starts = array("q")  # where in `lines` each event begins
+        self.base = base  # number of events before the trace
+        self.lines = array("q")  # indexes of all lines except records
+        self.starts = array("q")  # index in `lines` at which each event begins
         self.records = array("q")
         self.last_position = base
 
@@ -85,20 +85,20 @@ class ChannelLines:
         return self.base - sum(count for _, count in self.in_flight)
 
     def pending(self) -> list[int]:
-        """Return the ordinals of the messages that were in flight when the trace begins."""
+        """Return the ordinals of the messages in flight at the start of the trace."""
         return [ordinal for first, count in self.in_flight for ordinal in range(first, first + count)]
 
     def send_of(self, ordinal: int) -> int | None:
-        """Return the line that sent message `ordinal`, if there is one; only where send ordinals are without fault."""
+        """Return the line that sent message `ordinal`, if there is one; needs correct send ordinals."""
         place = ordinal - self.base - 1
         return self.sends[place] if 0 <= place < len(self.sends) else None
 
 
 class Columns(NamedTuple):
-    """Lines of one process, in its order, column by column: how a trace of many lines is brought in quickly.
+    """Lines of one process, in its order, as columns: a fast way to load many lines.
 
-    `subject` is the place of the channel, the event's name or the snapshot among `channels`, `names` or `snapshots`, by
-    `kind`. Ordinals of lines without one are 0, times NaN. `payloads` are by the place of their line.
+    `subject` is the index of the channel, the event's name or the snapshot in `channels`, `names` or `snapshots`, by
+    `kind`. Lines without an ordinal have 0, without a time NaN. `payloads` are keyed by the index of their line.
     """
 
     process: str
@@ -114,9 +114,9 @@ class Columns(NamedTuple):
 
 
 class TraceTables:
-    """All of a trace but its header. Names that the header does not have come behind those that it has.
+    """A whole trace except its header. Names that are not in the header come after those that are.
 
-    `find_place` names the place of an event, by process and position, where that is not a line of one file.
+    `find_place` locates an event, by process and position, if the trace is not one file of lines.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class TraceTables:
         self._enter(index, kind, process, line.position, subject)
 
     def _extend(self, columns: Columns) -> None:
-        """Enter the lines of a process of the header."""
+        """Add lines of a process of the header."""
         index, process = len(self.kind), self.process_names[columns.process]
         channels = [self.channel_names[name] for name in columns.channels]
         numbers = (
@@ -207,7 +207,7 @@ class TraceTables:
             index += 1
 
     def _enter(self, index: int, kind: int, process: int, position: int, subject: int) -> None:
-        """Enter a line with its process, and with its channel if it has one."""
+        """Add a line to its process, and to its channel if it has one."""
         table = self.processes[process]
         if kind == RECORD:
             table.records.append(index)
@@ -251,14 +251,14 @@ class TraceTables:
         return message(process, position, channel, ordinal, self.message_ids.get(index), payload, at)
 
     def event_lines(self, process: int, position: int) -> "array[int]":
-        """Return the indexes of the lines of an event; only where positions are without fault."""
+        """Return the indexes of the lines of an event; needs correct positions."""
         table = self.processes[process]
         place = position - table.base
         end = table.starts[place] if place < len(table.starts) else len(table.lines)
         return table.lines[table.starts[place - 1] : end]
 
     def highest_received(self, table: ChannelLines) -> "array[int]":
-        """Return, for each receive of a channel, the highest ordinal among it and those before it."""
+        """Return, for each receive of a channel, the highest ordinal received so far."""
         if table.highest is None:
             table.highest = array("q", accumulate(map(self.ordinal.__getitem__, table.receives), max))
         return table.highest

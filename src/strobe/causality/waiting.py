@@ -1,8 +1,9 @@
-"""Who can proceed in a picture (G2): the least fixed point of its waits, in time proportional to their size.
+"""Which processes can proceed in a picture (G2): the least fixed point of its waits, in time proportional to their
+size.
 
-Each wait, and each wait within one, is a *term*, which lacks some of its members: one where any suffices, else all. A
-process that is found to be able to proceed is counted off in the terms that have it as a member; a term that lacks
-nothing is met, and is counted off in the one above it, or lets its process proceed. So every member is looked at once.
+Each wait, and each wait nested in one, is a *term*. A term counts its missing members: one if any suffices, else all.
+When a process is found able to proceed, every term with it as a member counts down. A term that misses nothing is met:
+it counts down in the term above it, or lets its process proceed. So every member is visited once.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ Member = Union[str, "_Term"]
 
 
 class _Term:
-    """What a process waits for, or a part of that. `above` is the term that it is a member of."""
+    """The wait of a process, or a part of it. `above` is the term that it is a member of."""
 
     __slots__ = ("above", "any_suffices", "lacks", "members", "process")
 
@@ -28,7 +29,7 @@ class _Term:
 
 
 class WaitGraph:
-    """All waits of a picture, and who can proceed all the same; `times_out` says whether any wait does."""
+    """All waits of a picture, and the processes that can still proceed; `times_out`: whether any wait does."""
 
     def __init__(self, picture: Picture, *, timeouts_end: bool) -> None:
         self._picture = picture
@@ -47,15 +48,15 @@ class WaitGraph:
 
     @property
     def stuck(self) -> list[str]:
-        """Those who cannot proceed."""
+        """The processes that cannot proceed."""
         return sorted(self._terms.keys() - self.can_proceed)
 
     def in_vain(self, process: str) -> set[str]:
-        """Return for whom `process` waits, and will not be met by."""
+        """Return the processes that `process` waits for and that will not meet its wait."""
         return {name for name in _names(self._terms[process]) if not self._is_met(process, name)}
 
     def needed(self, process: str) -> set[str]:
-        """Return as few of those as show that the wait is not met: of all of several, the first that is not."""
+        """Return as few of these as show that the wait is not met: of an "all" wait, the first unmet member."""
         found: set[str] = set()
         open_: list[Member] = [self._terms[process]]
         while open_:
@@ -68,10 +69,10 @@ class WaitGraph:
         return found
 
     def _term(self, process: str, waits: Waits) -> _Term:
-        """Return the term of a wait, with those within it."""
+        """Return the term of a wait, with its nested terms."""
         outermost = _Term(process, waits, None)
         open_ = [(waits, outermost)]
-        for part, term in open_:  # which grows meanwhile
+        for part, term in open_:  # grows during the loop
             members: list[Member] = []
             for one in part.processes:
                 if isinstance(one, Waits):
@@ -85,7 +86,7 @@ class WaitGraph:
         return outermost
 
     def _count(self, waits: Waits, term: _Term) -> None:
-        """Count off what need not be waited for, and note where the rest will be."""
+        """Count down members that are met already, and register the others."""
         for member in term.members:
             if isinstance(member, str):
                 if self._picture.need_not_count(term.process, member):
@@ -99,9 +100,9 @@ class WaitGraph:
             self._met.append(term)
 
     def _least(self, found: list[str]) -> set[str]:
-        """Return who can proceed: those `found`, and all whose wait is met by those found before."""
+        """Return the processes that can proceed: those `found`, and all whose wait they meet, transitively."""
         self._let_proceed(found)
-        for process in found:  # which grows meanwhile
+        for process in found:  # grows during the loop
             for term in self._behind.get(process, ()):
                 self._count_off(term)
             self._let_proceed(found)
@@ -127,7 +128,7 @@ class WaitGraph:
 
 
 def _names(term: _Term) -> Iterator[str]:
-    """Yield the processes that are members of a term, or of one within it."""
+    """Yield the processes that are members of a term, or of a nested term."""
     open_: list[Member] = [term]
     while open_:
         member = open_.pop()
