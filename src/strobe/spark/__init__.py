@@ -1,4 +1,4 @@
-"""Snapshots as Spark tables, and their proofs as DataFrame programs. Needs the extra `spark`, and Java."""
+"""Snapshots as Spark tables, and their proofs as DataFrame programs. Needs the extra `spark` and Java."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -53,7 +53,7 @@ if find_spec("pyspark") is None or find_spec("pyarrow") is None:
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when first asked for: each Python worker that Spark starts needs a few of the parts only.
+    # Imported on first use: the Python workers that Spark starts need only a few of these modules.
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"strobe.spark.{_HOME_OF[name]}"), name)

@@ -1,5 +1,5 @@
-"""What is checked of a snapshot: its proof, its signatures, drift, stable predicates.
+"""The checks of a snapshot: proof, signatures, drift, stable predicates.
 
-`snapshot_checker` does it in a worker, snapshot by snapshot, for the pipeline. `dataframe_proof` and `predicates` do it
-as DataFrame programs over many snapshots at once.
+For the pipeline, `snapshot_checker` runs them in a worker, one snapshot at a time. `dataframe_proof` and `predicates`
+run them as DataFrame programs over many snapshots at once.
 """

@@ -1,8 +1,8 @@
-"""The running hash of a channel, extended by its in-flight frames in Python workers: the one step that SQL cannot take.
+"""The running hash of each channel, extended by its in-flight frames in Python workers, because SQL cannot compute it.
 
-Frames come grouped and sorted by Spark, in batches that do not end where channels do. One hash is carried along, so
-memory does not grow with what is in flight. (`applyInArrow`, a call for each channel, takes sixteen times as long.)
-The bytes of a frame end here: what is checked afterwards needs its hash and the length that its body announces.
+Spark groups and sorts the frames. A batch may end in the middle of a channel. Only one hash is kept at a time, so
+memory does not grow with the number of frames. (`applyInArrow`, one call per channel, takes sixteen times as long.)
+The bytes of a frame are dropped here: later checks need only its hash and the message count that its body announces.
 """
 
 from collections.abc import Iterator
@@ -35,9 +35,9 @@ HASHED_FRAMES = pa.schema(
 
 
 def hashed_frames(frames: DataFrame) -> DataFrame:
-    """Return each frame with the receiver's hash extended by it and those before it.
+    """Return each frame with the receiver's hash, extended by this frame and all earlier ones.
 
-    `frames` are those of channel_frames joined with what frontiers says of their channels.
+    `frames` are the rows of channel_frames, joined with the frontiers of their channels.
     """
     return (
         frames.select(*_KEPT, c.HASH, c.UNUSED_HASH, c.RECEIVED_HASH, c.BYTES)
@@ -48,7 +48,7 @@ def hashed_frames(frames: DataFrame) -> DataFrame:
 
 
 def extend_sorted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replace the bytes of frames, which are sorted by channel, by the length they announce and the hash so far."""
+    """Replace the bytes of frames sorted by channel with their announced message count and the hash so far."""
     current: tuple[str, str] | None = None
     extended = b""
     for batch in batches:

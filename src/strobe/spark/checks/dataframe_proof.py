@@ -1,13 +1,13 @@
 """The proof of every snapshot (P1), recomputed as a DataFrame program.
 
-It is the program of `strobe.causality.proof`, which stays the definition: same checks, same subjects, same words. That
-one takes a snapshot at a time; this one takes a table of them. For a channel of the view, with what its two ends had
-counted and hashed and the frames recorded as in flight,
+`strobe.causality.proof` stays the definition: this program has the same checks, subjects and messages. It takes a table
+of snapshots instead of one. For each channel of the view, with the counts and hashes that its two ends recorded and the
+frames recorded as in flight,
 
     received + messages in flight = sent     and     received hash extended by the frames = sent hash.
 
-Where nothing is in flight the second is an equality of columns, and no Python runs. The tables are walked through as
-few times as can be, because on small data a shuffle costs more than what is in it.
+If nothing is in flight, the second is an equality of columns, and no Python runs. The program makes as few passes over
+the tables as possible, because a shuffle of small data costs more than the work on it.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from strobe.spark.schema import columns as c
 from strobe.spark.tables.store import Tables
 
 SELF_CONSISTENT = "self-consistent, signer unknown"
-"""What a proof without signatures shows, and no more."""
+"""All that a proof without signatures shows."""
 
 _FINDINGS = "findings"
 _MESSAGES = "messages"
@@ -30,12 +30,12 @@ _CHANNEL_KEY = [c.SNAPSHOT_ID, c.CHANNEL]
 
 
 def verify_proofs(tables: Tables) -> DataFrame:
-    """Return the verdict on every committed snapshot: `holds`, `violated`, or `error` where it cannot be read."""
+    """Return the verdict on every committed snapshot: `holds`, `violated`, or `error` if it cannot be read."""
     return verdicts_from(tables, proof_violations(tables))
 
 
 def proof_violations(tables: Tables) -> DataFrame:
-    """Return everything that is wrong, one row each: the rule (`check`), the channel or process, and the problem."""
+    """Return one row for each violation: the rule (`check`), the channel or process, and the problem."""
     frames = examined_frames(tables.frontier_details, tables.channel_frames)
     found = (
         missing_fragments(tables.view_processes, tables.fragments),
@@ -47,7 +47,7 @@ def proof_violations(tables: Tables) -> DataFrame:
 
 
 def verdicts_from(tables: Tables, violations: DataFrame) -> DataFrame:
-    """Return one verdict for each snapshot, by whether it has violations or could not be read at all."""
+    """Return one verdict for each snapshot: whether it has violations, or could not be read at all."""
     problem = sf.variant_get(c.DETAIL, "$.problem", "string")
     line = sf.format_string("%s: %s [%s]", c.SUBJECT, problem, c.CHECK)
     reasons = violations.groupBy(c.SNAPSHOT_ID).agg(
@@ -60,7 +60,7 @@ def verdicts_from(tables: Tables, violations: DataFrame) -> DataFrame:
         sf.when(sf.col(c.REASON).isNull(), c.HOLDS).otherwise(c.VIOLATED).alias(c.VERDICT),
         sf.coalesce(c.REASON, sf.lit(SELF_CONSISTENT)).alias(c.REASON),
     )
-    # A damaged entry of the log may have been the commit of a snapshot whose id nobody knows: its file stands for it.
+    # A damaged log entry may have been a commit with an unknown snapshot id: its file name is used instead.
     who = sf.coalesce(c.SNAPSHOT_ID, c.URI).alias(c.SNAPSHOT_ID)
     unread = tables.reading_errors.select(who, check, sf.lit(c.ERROR).alias(c.VERDICT), c.REASON)
     return read.union(unread)
@@ -72,7 +72,7 @@ def missing_fragments(view_processes: DataFrame, fragments: DataFrame) -> DataFr
 
 
 def strange_fragments(fragments: DataFrame, view_processes: DataFrame, snapshots: DataFrame) -> DataFrame:
-    """Fragments of no process of the view, of another process or snapshot, or recorded in another view."""
+    """Fragments of an unknown process, of another process or snapshot, or recorded in another view."""
     known = view_processes.withColumn("known", sf.lit(True))
     labelled = fragments.join(known, [c.SNAPSHOT_ID, c.PROCESS], "left").join(snapshots, c.SNAPSHOT_ID)
     return _violations(
@@ -95,7 +95,7 @@ def strange_fragments(fragments: DataFrame, view_processes: DataFrame, snapshots
 
 
 def strange_channels(channel_ends: DataFrame, view_channels: DataFrame) -> DataFrame:
-    """Ends recorded by a process whose ends they are not in the view."""
+    """Channel ends recorded by a process that does not have them in the view."""
     ends = channel_ends.join(view_channels, _CHANNEL_KEY, "left")
     received = sf.col(c.RECEIVED_COUNT).isNotNull() | sf.col(c.IN_FLIGHT_FRAMES).isNotNull()
     strange = (
@@ -108,7 +108,7 @@ def strange_channels(channel_ends: DataFrame, view_channels: DataFrame) -> DataF
 
 
 def examined_frames(frontiers: DataFrame, channel_frames: DataFrame) -> DataFrame:
-    """Each frame in flight with what is wrong with it: by itself, and in its place among the others."""
+    """Each frame in flight with its findings: of the frame itself, and of its position in the sequence."""
     checkable = frontiers.where(_checkable())
     of_receivers = channel_frames.join(checkable, _CHANNEL_KEY).where(sf.col(c.PROCESS) == sf.col(c.TARGET))
     in_place = Window.partitionBy(*_CHANNEL_KEY).orderBy(c.FRAME)
@@ -127,7 +127,7 @@ def examined_frames(frontiers: DataFrame, channel_frames: DataFrame) -> DataFram
 
 
 def wrong_channels(frontiers: DataFrame, frames: DataFrame, fragments: DataFrame) -> DataFrame:
-    """Channels that were forgotten, and those whose ends and frames do not fit together."""
+    """Channels that were not recorded, and channels whose ends and frames do not match."""
     in_flight = frames.groupBy(*_CHANNEL_KEY).agg(
         sf.sum(sf.col(c.MESSAGE_COUNT) - sf.col(c.CONSUMED)).alias(_MESSAGES),
         sf.flatten(sf.collect_list(_FINDINGS)).alias(_FINDINGS),
@@ -139,7 +139,7 @@ def wrong_channels(frontiers: DataFrame, frames: DataFrame, fragments: DataFrame
         .join(present, c.SNAPSHOT_ID)
         .withColumns(
             {
-                # Before anything is asked of them: what `size` says of NULL depends on the session.
+                # First of all, because the result of `size` for NULL depends on the session's settings.
                 _FINDINGS: sf.coalesce(_FINDINGS, sf.array()),
                 _MESSAGES: sf.coalesce(_MESSAGES, sf.lit(0)),
                 EXTENDED_HASH: sf.coalesce(EXTENDED_HASH, c.RECEIVED_HASH),
@@ -151,18 +151,18 @@ def wrong_channels(frontiers: DataFrame, frames: DataFrame, fragments: DataFrame
 
 
 def _recorded() -> Column:
-    """Whether both ends of a channel were recorded."""
+    """Whether both ends of the channel were recorded."""
     needed = (c.SENT_COUNT, c.RECEIVED_COUNT, c.IN_FLIGHT_FRAMES)
     return reduce(Column.__and__, (sf.col(name).isNotNull() for name in needed))
 
 
 def _checkable() -> Column:
-    """Whether a channel was recorded, and has a hash that it can have."""
+    """Whether the channel was recorded, with a valid hash algorithm."""
     return _recorded() & sf.col(c.UNUSED_HASH).isNotNull()
 
 
 def _forgotten() -> Column:
-    """A channel whose processes have fragments, but not its ends in them; one without is found by its process."""
+    """A channel that is missing in existing fragments of its processes. A missing fragment is reported separately."""
     who = sf.when(sf.col(c.SENT_COUNT).isNull(), sf.col(c.SOURCE)).otherwise(sf.col(c.TARGET))
     present = sf.array_contains("present", sf.col(c.SOURCE)) & sf.array_contains("present", sf.col(c.TARGET))
     return sf.when(~_recorded() & present, _finding("forgotten", "is in the view but not in the fragment of %s", who))
@@ -174,7 +174,7 @@ def _uncheckable() -> Column:
 
 
 def _end_findings() -> Iterator[Column]:
-    """What is wrong with the hash of one end by itself: its length, or that it is not that of an unused channel."""
+    """Wrong hashes of single ends: a wrong length, or not the initial hash although the channel is unused."""
     due = sf.length(c.UNUSED_HASH)
     for who, count, running in ((c.SOURCE, c.SENT_COUNT, c.SENT_HASH), (c.TARGET, c.RECEIVED_COUNT, c.RECEIVED_HASH)):
         yield sf.when(
@@ -227,7 +227,7 @@ def _count_findings() -> Iterator[Column]:
 
 
 def _hash_finding() -> Column:
-    """Compared only where all else holds: what is malformed or miscounted cannot hash right."""
+    """Compared only if everything else holds: malformed or miscounted frames cannot have the right hash."""
     sound = sf.size(_FINDINGS) == 0
     counted = sf.col(c.RECEIVED_COUNT) + sf.col(_MESSAGES) == sf.col(c.SENT_COUNT)
     different = sf.col(EXTENDED_HASH) != sf.col(c.SENT_HASH)
@@ -249,7 +249,7 @@ def _compact(*findings: Column) -> Column:
 
 
 def _violations(rows: DataFrame, subject: str, *findings: Column) -> DataFrame:
-    """Return a row for each of `findings` that is not NULL, about the column `subject`."""
+    """Return a row about the column `subject` for each of `findings` that is not NULL."""
     return _about(rows, subject, _compact(*findings))
 
 

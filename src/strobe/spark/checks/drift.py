@@ -1,8 +1,8 @@
-"""Drift: what is wrong only in comparison with the snapshots before (G1). Pure functions over manifests.
+"""Drift: problems that show only in comparison with earlier snapshots (G1). Pure functions over manifests.
 
-A drift check looks at a snapshot and those committed before it, in the order of the log and of the same epoch: a
-rollback starts positions and channels anew. Everything it needs is in the log, so it comes out the same whoever
-computes it, however often, after whatever restart; nothing is kept from one batch to the next.
+A drift check compares a snapshot with the ones committed before it, in log order and in the same epoch, because a
+rollback resets positions and channels. Everything it needs is in the log, and no state is kept between batches. So the
+result is the same on every machine and after every restart.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +13,14 @@ from strobe.causality.proof import Finding
 from strobe.protocol.values.log_entries import Commit
 
 WINDOW = 10
-"""Over how many snapshots, the one that is judged included."""
+"""The number of snapshots compared, including the one that is judged."""
 
 ChannelKey = tuple[str, int]
-"""The id of a channel, and its incarnation: one that was taken down and set up again is another."""
+"""The id of a channel and its incarnation: a channel that was removed and created again is a different one."""
 
 
 class Observed(NamedTuple):
-    """What drift checks compare of a snapshot."""
+    """The parts of a snapshot that drift checks compare."""
 
     epoch: int
     positions: dict[str, int]
@@ -31,7 +31,7 @@ class Observed(NamedTuple):
 
 
 def observe(commit: Commit) -> Observed:
-    """Take from a commit what drift checks compare."""
+    """Extract from a commit what drift checks compare."""
     manifest = commit.manifest
     incarnations = {channel.id: channel.incarnation for channel in manifest.view.channels}
     positions: dict[str, int] = {}
@@ -49,17 +49,17 @@ def observe(commit: Commit) -> Observed:
 
 
 class DriftCheck(NamedTuple):
-    """A check of a snapshot against those before it; `find` is given all of the window, oldest first."""
+    """A check of a snapshot against earlier ones; `find` gets the whole window, oldest first."""
 
     name: str
     find: Callable[[Sequence[Observed]], Iterator[Finding]]
 
 
 def growing_channels(window: Sequence[Observed]) -> Iterator[Finding]:
-    """A channel that has had more in flight in each snapshot than in the one before: its receiver does not keep up."""
+    """A channel with more messages in flight in each snapshot than in the one before: its receiver is too slow."""
     growing = list(window[-1].in_flight)
     for before, after in reversed(list(pairwise(window))):
-        # From the newest back: few channels are left after a step or two.
+        # Newest first: few channels are left after a step or two.
         growing = [key for key in growing if before.in_flight.get(key, 0) < after.in_flight.get(key, 0)]
     for key in growing:
         counts = [one.in_flight.get(key, 0) for one in window]
@@ -68,7 +68,7 @@ def growing_channels(window: Sequence[Observed]) -> Iterator[Finding]:
 
 
 def standing_processes(window: Sequence[Observed]) -> Iterator[Finding]:
-    """A process that has had something to receive in each snapshot, and has run no event between them."""
+    """A process that has messages to receive in every snapshot, but ran no event between them."""
     last = window[-1]
     for process, position in last.positions.items():
         if all(one.positions.get(process) == position and one.waiting[process] for one in window):

@@ -1,7 +1,7 @@
-"""Stable predicates as checks of the pipeline (G2): what is a violation, and what is only worth knowing.
+"""Stable predicates as checks of the pipeline (G2): which results are violations, and which are only information.
 
-A deadlock is a violation. That not all has ended, or that something is garbage, is no fault by itself: the verdict is
-`undecided`, and the reason says what there is.
+A deadlock is a violation. A system that has not terminated, or that has garbage, is not at fault: the verdict is
+`undecided`, and the reason lists what was found.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from strobe.spark.schema import columns as c
 
 
 class PredicateResult(NamedTuple):
-    """The verdict on one check of one snapshot, the reason, and what is wrong."""
+    """The verdict on one check of one snapshot, its reason, and the findings."""
 
     verdict: str
     reason: str

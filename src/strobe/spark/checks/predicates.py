@@ -1,7 +1,7 @@
 """Stable predicates over many snapshots at once, as DataFrame programs (D4, G2).
 
-They are the programs of `strobe.causality.predicates`, which stays the definition. A fixed point is reached in rounds,
-each of which is a Spark job over what is left: as many as the longest chain of waits that ends, or of references.
+`strobe.causality.predicates` stays the definition. A fixed point is reached in rounds, each a Spark job over the
+remaining rows. The number of rounds is the length of the longest chain of waits that ends, or of references.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ _TARGET, _TARGET_TERM, _MEMBERS, _BLOCKED = "target", "target_term", "members", 
 
 
 def deadlocked(tables: Tables | SnapshotTables, *, timeouts_end: bool = True) -> DataFrame:
-    """Return who is deadlocked in which snapshot, and for whom each of them waits in vain.
+    """Return the deadlocked processes of each snapshot, and the stuck processes that each of them waits for.
 
-    With `timeouts_end` false, waits that time out count as others do: who is stuck then, and not otherwise, is so until
-    a time-out only.
+    With `timeouts_end` false, waits that time out count like the others. A process that is deadlocked only then is
+    stuck until its time-out.
     """
     waits = tables.declared_waits.withColumns(
         {
@@ -34,7 +34,7 @@ def deadlocked(tables: Tables | SnapshotTables, *, timeouts_end: bool = True) ->
     candidates = counted.where(~sf.col(c.TIMES_OUT)) if timeouts_end else counted
 
     def still_stuck(stuck: DataFrame) -> DataFrame:
-        """Keep the terms that cannot be met: of all of several one is stuck, or every one where any would do."""
+        """Keep the terms that cannot be met: one stuck member if all are needed, all stuck if any suffices."""
         blocked = _towards(members, stuck).groupBy(*_TERM).agg(sf.count(sf.lit(1)).alias(_BLOCKED))
         none_left = ~sf.col(c.ANY_SUFFICES) | (sf.col(_BLOCKED) == sf.col(_MEMBERS))
         return stuck.join(blocked, _TERM).where(none_left).drop(_BLOCKED)
@@ -47,13 +47,13 @@ def deadlocked(tables: Tables | SnapshotTables, *, timeouts_end: bool = True) ->
 
 
 def terminated(tables: Tables | SnapshotTables) -> DataFrame:
-    """Return the snapshots in which nobody is active, no timer is pending and nothing is in flight."""
+    """Return the snapshots in which no process is active, no timer is pending and nothing is in flight."""
     quiet = ~sf.col(c.ACTIVE) & (sf.col(c.TIMERS) == 0) & (sf.col(c.IN_FLIGHT) == 0)
     return tables.activity.groupBy(c.SNAPSHOT_ID).agg(sf.bool_and(quiet).alias("quiet")).where("quiet").drop("quiet")
 
 
 def garbage(tables: Tables | SnapshotTables) -> DataFrame:
-    """Return what cannot be reached any more, of all that declares what it refers to."""
+    """Return the holders of declared references that can no longer be reached."""
     references = tables.declared_references.localCheckpoint()
     held = references.where(sf.col(c.HOLDER).isNotNull())
     edges = held.where(sf.col(c.NAME).isNotNull()).select(c.SNAPSHOT_ID, sf.col(c.HOLDER).alias(_TARGET), c.NAME)
@@ -67,7 +67,7 @@ def garbage(tables: Tables | SnapshotTables) -> DataFrame:
 
 
 def _sends_to(channels: DataFrame, held: DataFrame) -> DataFrame:
-    """Return the channels of those who declare no references, as if they were that."""
+    """Return the channels of processes that declare no references, as if the channels were references."""
     declaring = held.select(c.SNAPSHOT_ID, sf.col(c.PROCESS).alias(c.SOURCE)).distinct()
     silent = channels.join(declaring, [c.SNAPSHOT_ID, c.SOURCE], "left_anti")
     return silent.select(c.SNAPSHOT_ID, sf.col(c.SOURCE).alias(_TARGET), sf.col(c.TARGET).alias(c.NAME))
@@ -80,7 +80,7 @@ def _towards(members: DataFrame, stuck: DataFrame) -> DataFrame:
 
 
 def _fixed_point(rows: DataFrame, narrow: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Narrow `rows` until that takes none away. Each round is computed once, and without those before it."""
+    """Narrow `rows` until no row is removed. Each round is computed once, without recomputing earlier rounds."""
     rows = rows.localCheckpoint()
     count = rows.count()
     while count:
@@ -92,7 +92,7 @@ def _fixed_point(rows: DataFrame, narrow: Callable[[DataFrame], DataFrame]) -> D
 
 
 def _reachable(roots: DataFrame, edges: DataFrame) -> DataFrame:
-    """Return the names that `edges` lead to from `roots`, which are among them."""
+    """Return the names that `edges` lead to from `roots`, including the roots."""
     reached = latest = roots.localCheckpoint()
     while not latest.isEmpty():
         sources = latest.withColumnRenamed(c.NAME, _TARGET)

@@ -1,4 +1,4 @@
-"""Verdicts as plain Python objects, for whoever wants an answer and no DataFrame: the demo and the command line."""
+"""Verdicts as plain Python objects instead of a DataFrame, for the demo and the command line."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from strobe.spark.tables.store import tables
 
 
 class VerdictRow(msgspec.Struct, frozen=True):
-    """What the proof of one snapshot comes to. `verdict` is holds, violated or error; `reason` says why."""
+    """The result of the proof of one snapshot. `verdict` is holds, violated or error; `reason` explains it."""
 
     snapshot_id: str
     verdict: str
@@ -24,9 +24,9 @@ class VerdictRow(msgspec.Struct, frozen=True):
 
 
 def verdicts(url: str | Path, spark: SparkSession | None = None) -> list[VerdictRow]:
-    """Verify every committed snapshot of the store at `url`; oldest first.
+    """Verify every committed snapshot of the store at `url`, oldest first.
 
-    On the session `spark`, or else on the one in use in this program, or an embedded one.
+    Uses the session `spark`, else this program's active session, else an embedded one.
     """
     found = tables(spark or local_session(), url)
     try:

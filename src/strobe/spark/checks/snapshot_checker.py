@@ -1,12 +1,12 @@
-"""What a worker finds in the snapshots it is given (P1, S2, G2): checksums, the proof, signatures, drift, predicates.
+"""The checks of snapshots in a worker (P1, S2, G2): checksums, the proof, signatures, drift, predicates.
 
-It is given positions of the log, not manifests: it reads the entry and the blobs itself, so that nothing that a
-coordinator said, and nothing large, passes through Java. What it hands back is a few short rows for each snapshot:
+A worker gets positions of the log, not manifests, and reads the entries and blobs itself. So it does not rely on
+reports of a coordinator, and nothing large passes through Java. It returns a few short rows for each snapshot:
 
     verdict     one for each check
-    violation   one for each thing that is wrong; `name` is its subject, `text` its detail as JSON
+    violation   one for each finding; `name` is its subject, `text` its detail as JSON
     quarantine  a damaged file; `name` is its address
-    gone        the store cannot be reached: this is no finding, and the batch has to be tried again
+    gone        the store cannot be reached: this is no finding, and the batch has to be retried
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ COMMITS = pa.schema(
         (HISTORY, pa.list_(pa.int64())),
     ]
 )
-"""What a worker is given: a commit, or an entry with a problem; and the positions of the commits before it."""
+"""A worker's input: a commit or an entry with a problem, and the positions of the commits before it."""
 
 FOUND = pa.schema(
     [
@@ -64,7 +64,7 @@ UNREAD = "not checked: the snapshot could not be read"
 
 
 class ExpectedSigners(msgspec.Struct, frozen=True):
-    """The public key of each process as its 32 bytes, and the view that the snapshots must be of, if it is known."""
+    """The 32-byte public key of each process, and the required view of the snapshots, if known."""
 
     public_keys: dict[str, bytes]
     view: View | None = None
@@ -76,9 +76,9 @@ class ExpectedSigners(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What to examine, and how; plain data, so that it reaches every worker. `store_id` is what its header must say.
+    """What to examine, and how; plain data, so that it can be sent to workers. The store's header must have `store_id`.
 
-    `predicates` are those of CHECKS that every snapshot is asked about.
+    `predicates` are the names in CHECKS that are evaluated on every snapshot.
     """
 
     url: str
@@ -89,7 +89,7 @@ class Examination(msgspec.Struct, frozen=True):
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The checks that every snapshot gets a verdict on."""
+        """The checks that give a verdict on every snapshot."""
         drift = tuple(check.name for check in DRIFT_CHECKS) if self.drift_window else ()
         return (c.PROOF, *drift, *self.predicates)
 
@@ -100,7 +100,7 @@ def examiner(examination: Examination) -> Callable[[Batches], Batches]:
     encoded = msgspec.json.encode(examination)
 
     def examine(batches: Batches) -> Batches:
-        # Imported in the worker, where the package may have come with the job.
+        # Imported in the worker, because the package may have been shipped with the job.
         from strobe.spark.checks.snapshot_checker import Examination, Examiner
 
         examiner = Examiner(msgspec.json.decode(encoded, type=Examination))
@@ -111,7 +111,7 @@ def examiner(examination: Examination) -> Callable[[Batches], Batches]:
 
 
 class Examiner:
-    """Examines the snapshots of one store, one after the other. It is for one thread."""
+    """Examines snapshots of one store, one after the other. Not thread-safe."""
 
     def __init__(self, examination: Examination) -> None:
         self._examination = examination
@@ -124,7 +124,7 @@ class Examiner:
         found: list[FoundRow] = []
         for commit in zip(*(batch.column(name).to_pylist() for name in COMMITS.names), strict=True):
             found += self._examine_one(*commit)
-        # Another store in its place may have been read, in which ids are the same.
+        # The store may have been replaced by another one with the same ids while it was read.
         if found and (absence := self._stored.absence()) is not None:
             found = [(*found[0][:2], GONE, None, self._examination.url, absence)]
         columns = zip(*found, strict=True) if found else [[]] * len(FOUND)
@@ -156,17 +156,17 @@ class Examiner:
                 self._ask(rows, proven)
         except (StoreError, Unavailable):
             raise
-        except Exception as error:  # noqa: BLE001 -- whatever a manifest says, it fails its own snapshot alone
+        except Exception as error:  # noqa: BLE001 -- a malformed manifest fails only its own snapshot
             self._give_up(rows, Damage(*place_and_problem(error, entry_name(rows.position))))
 
     def _give_up(self, rows: "_Rows", damage: Damage) -> None:
-        """Quarantine a commit that nothing can be said about."""
+        """Quarantine a commit that cannot be checked at all."""
         rows.found.clear()
         self._blame(rows, [damage])
         rows.error(self._examination.checks[1:], f"not checked: {damage.place} {damage.problem}")
 
     def _prove(self, rows: "_Rows", manifest: Manifest) -> Snapshot | None:
-        """Add the verdict on the proof, and return the snapshot if it is good and there are predicates to ask."""
+        """Add the verdict on the proof. Return the snapshot if the proof holds and predicates are to be evaluated."""
         frames, damaged = self._stored.frames(manifest, rows.position)
         if damaged:
             self._refuse(rows, damaged)
@@ -191,13 +191,13 @@ class Examiner:
         return None
 
     def _refuse(self, rows: "_Rows", damaged: Sequence[Damage]) -> None:
-        """Add the verdicts on a snapshot that cannot be read."""
+        """Add the verdicts on an unreadable snapshot."""
         verdict = self._blame(rows, damaged)
         for check in self._examination.predicates:
             rows.verdict(check, verdict, UNREAD)
 
     def _ask(self, rows: "_Rows", snapshot: Snapshot) -> None:
-        """Evaluate the stable predicates; they are worth something on a consistent cut only."""
+        """Evaluate the stable predicates, which are meaningful only on a consistent cut."""
         if not self._examination.predicates:
             return
         try:
@@ -211,7 +211,7 @@ class Examiner:
             rows.violations(check, findings)
 
     def _blame(self, rows: "_Rows", damaged: Sequence[Damage]) -> str:
-        """Quarantine what cannot be read, unless the store has gone altogether, or the snapshot was removed from it.
+        """Quarantine the unreadable files, unless the whole store is gone or the snapshot was removed from it.
 
         Return the verdict on the proof.
         """
@@ -226,7 +226,7 @@ class Examiner:
         return c.ERROR
 
     def _compare(self, rows: "_Rows", commit: Commit, history: Sequence[int]) -> None:
-        """Check the drift from the snapshots before, as far back as the epoch and the window go."""
+        """Check the drift from earlier snapshots, within the epoch and the window."""
         window_max = self._examination.drift_window
         if not window_max:
             return
@@ -268,7 +268,7 @@ class _Rows:
             self.verdict(check, c.ERROR, reason)
 
     def conclude(self, check: str, findings: Sequence[Finding], holds_because: str) -> None:
-        """Add the verdict on one check, and what is wrong."""
+        """Add the verdict on one check, and its findings."""
         if not findings:
             self.verdict(check, c.HOLDS, holds_because)
             return

@@ -1,1 +1,1 @@
-"""The log and the blobs of a store as Spark's driver and workers read them: by position, verified, in even shares."""
+"""How Spark's driver and workers read the log and blobs of a store: by position, verified, in even shares."""

@@ -1,11 +1,11 @@
-"""How far the log goes, looked at beside the stream: what is left to do, and why it cannot be read, if so."""
+"""The end of the log, polled beside the stream: the number of commits, and why the log cannot be read, if so."""
 
 from strobe.errors import StoreError
 from strobe.storage.log.follower import Follower
 
 
 class LogHead:
-    """What was `committed` at position `start` of the log of the store `store_id` at `url`, or after that."""
+    """Counts the snapshots `committed` at or after position `start` in the log of the store `store_id` at `url`."""
 
     def __init__(self, url: str, store_id: str, start: int) -> None:
         self._url = url
@@ -14,10 +14,10 @@ class LogHead:
         self._end = start
         self.committed = 0
         self.problem: str | None = None
-        """Why the log cannot be read on now."""
+        """Why the log cannot be read further now."""
 
     def look(self) -> None:
-        """Take in what is new."""
+        """Read the new entries."""
         try:
             self._follower = self._follower or Follower(self._url, self._store_id)
             self._follower.advance()

@@ -1,8 +1,8 @@
 """How far a stream has read a log (S1, D2): a position, and the checksum of the entry before it.
 
-By the checksum, a stream that goes on knows that it goes on in the same log. In a store that was restored from an older
-copy and has grown since, other entries are at the same positions, and those up to the offset would never be looked at.
-An offset without a checksum is one that somebody has chosen, is of an earlier Strobe, or comes after a damaged entry.
+The checksum shows that a resumed stream reads the same log. A store restored from an older copy may have grown again
+with other entries at the same positions, and the stream would skip all of them up to its offset.
+An offset has no checksum if a user chose it, if an earlier Strobe wrote it, or if it follows a damaged entry.
 """
 
 import time
@@ -16,13 +16,13 @@ from strobe.storage.log.follower import CommitReader, Follower
 
 POSITION, CHECKSUM = "position", "checksum"
 LOOK_EVERY_S = 0.1
-"""Spark asks many times as often what is new, and an object store would be asked as often."""
+"""Spark polls for new data much more often, and each poll would be a request to an object store."""
 
 Offset = dict[str, Any]
 
 
 class OtherLog(StoreError):
-    """The log is not the one that an offset is of; `what` is how one knows."""
+    """The log is not the one of an offset; `what` is the evidence."""
 
     def __init__(self, url: str, what: str) -> None:
         super().__init__(
@@ -33,7 +33,7 @@ class OtherLog(StoreError):
 
 
 class StreamedLog:
-    """The log of the store at `url` as a stream reads it, from offset to offset. `store_id` is as for a Follower."""
+    """The log of the store at `url`, read by a stream from offset to offset. `store_id` is as for a Follower."""
 
     def __init__(self, url: str, store_id: str | None = None) -> None:
         self._url = url
@@ -51,17 +51,17 @@ class StreamedLog:
 
     @property
     def end(self) -> int:
-        """How far the log was read."""
+        """The position up to which the log was read."""
         return self._follower.end if self._follower is not None else 0
 
     def advance(self) -> int:
-        """Read what is new, and return the position after it."""
+        """Read the new entries, and return the position after them."""
         end = self.follower.advance()
         self._is_read = True
         return end
 
     def look(self) -> None:
-        """Read what is new, unless that was done or tried just now."""
+        """Read the new entries, unless that was done or tried just now."""
         if time.monotonic() >= self._look_again_s:
             try:
                 self.advance()
@@ -69,19 +69,19 @@ class StreamedLog:
                 self._look_again_s = time.monotonic() + LOOK_EVERY_S
 
     def offset(self, position: int) -> Offset:
-        """Return the offset at a position up to which the log was read."""
+        """Return the offset at a position, which must have been read."""
         checksum = self.follower.checksum_before(position)
         return {POSITION: position} if checksum is None else {POSITION: position, CHECKSUM: checksum}
 
     def read_to(self, offset: Offset) -> Follower:
-        """Return a follower that has read up to `offset`; raise StoreError where it cannot, or in another log."""
+        """Return a follower that has read up to `offset`; raise StoreError if it cannot, or if the log is another."""
         if self.end < offset[POSITION] and self.advance() < offset[POSITION]:
             raise OtherLog(self._url, _ends_before(offset))
         self.require(offset)
         return self.follower
 
     def require(self, offset: Offset) -> None:
-        """Raise OtherLog where the log, as far as it could be read, is not the one that `offset` is of."""
+        """Raise OtherLog if the log, as far as it could be read, is not the one of `offset`."""
         if CHECKSUM not in offset or offset == self._known:
             return
         position = offset[POSITION]
@@ -95,7 +95,7 @@ class StreamedLog:
 
 
 def refuse_other_log(url: str, store_id: str, offset: Offset) -> None:
-    """Raise UsageError where the log of the store is not the one that `offset` is of; not where it cannot be read."""
+    """Raise UsageError if the log of the store is not the one of `offset`; ignore a log that cannot be read."""
     if CHECKSUM not in offset:
         return
     with suppress(StoreError):
@@ -108,7 +108,7 @@ def refuse_other_log(url: str, store_id: str, offset: Offset) -> None:
     except OtherLog as error:
         raise UsageError(str(error)) from error
     except StoreError:
-        pass  # the stream says so, and waits
+        pass  # the stream reports it, and waits
 
 
 def _ends_before(offset: Offset) -> str:

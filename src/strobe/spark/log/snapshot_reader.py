@@ -1,4 +1,4 @@
-"""The bytes of committed snapshots as a worker reads them: entries and blobs, verified, and by position (S2)."""
+"""The bytes of committed snapshots, read in a worker by position: entries and blobs, verified (S2)."""
 
 import re
 import secrets
@@ -20,35 +20,35 @@ _SOUND_MAX = 100_000
 
 
 class Damage(NamedTuple):
-    """A file of the store that cannot be used, and why."""
+    """An unusable file of the store, and the reason."""
 
     place: str
     problem: str
 
 
 DAMAGE = (StoreCorrupt, StoreFormatError)
-"""What is wrong with a store, and stays so: any other StoreError may be over by the next try."""
+"""Permanent problems of a store. Any other StoreError may be gone at the next try."""
 
 
 class Unavailable(Exception):
-    """The store or the output cannot be reached now; the batch has to be tried again. The message is for people."""
+    """The store or the output cannot be reached now; the batch has to be retried. The message is for people."""
 
 
 def is_transient(error: Exception) -> bool:
-    """Tell whether `error` says nothing about a snapshot: only that its bytes could not be had now."""
+    """Return whether `error` means only that bytes could not be read now, not that a snapshot is wrong."""
     return isinstance(error, StoreError) and not isinstance(error, DAMAGE)
 
 
 def new_marker() -> str:
-    """Return what `marked` puts before a reason. Nobody can guess it: the text of an error may quote what users say."""
+    """Return the prefix for `marked`. It must not be guessable, because the text of an error may quote user data."""
     return f"unavailable-{secrets.token_hex(16)}:"
 
 
 @contextmanager
 def marked(marker: str, *, damage_too: bool = True) -> Iterator[None]:
-    """Let what cannot be had now be known by `marker`, to who is left with the text that Spark makes of an error.
+    """Put `marker` before the message of temporary errors, because Spark keeps only the text of an error.
 
-    Where `damage_too` is false, damage is not among it: there it says something about a snapshot.
+    If `damage_too` is false, damage is raised unchanged: then it is a finding about a snapshot.
     """
     try:
         yield
@@ -59,13 +59,13 @@ def marked(marker: str, *, damage_too: bool = True) -> Iterator[None]:
 
 
 def unavailable_reason(error: Exception, marker: str) -> str | None:
-    """Say what could not be had now, where that is why Spark has failed: all it keeps of what Python raised is text."""
+    """Return what was unavailable, if that made Spark fail. Spark keeps only the text of a Python error."""
     found = re.search(f"{re.escape(marker)} (.*)", str(error))
     return found[1] if found else None
 
 
 def place_and_problem(error: Exception, place: str) -> tuple[str, str]:
-    """Return the file that `error` is about, which is `place` where it does not say, and what is wrong with it."""
+    """Return the file that `error` is about (by default `place`) and its problem."""
     if isinstance(error, StoreCorrupt):
         place = error.place
     if isinstance(error, SnapshotError | StoreError):
@@ -74,7 +74,7 @@ def place_and_problem(error: Exception, place: str) -> tuple[str, str]:
 
 
 def absence(backend: StorageBackend, store_id: str) -> str | None:
-    """Say why the store whose header says `store_id` is not at `backend`; None where it is."""
+    """Return why the store with the id `store_id` is not at `backend`, or None if it is."""
     try:
         found = read_header(backend).store
     except StoreError as error:
@@ -83,7 +83,7 @@ def absence(backend: StorageBackend, store_id: str) -> str | None:
 
 
 class StoredBytes:
-    """The entries and blobs of the store at `url`, whose header must say `store_id`. A shared state is read once."""
+    """The entries and blobs of the store at `url`, whose header must have `store_id`. Reads a shared state once."""
 
     def __init__(self, url: str, store_id: str) -> None:
         self._reader = CommitReader(url)
@@ -97,11 +97,11 @@ class StoredBytes:
         return self._backend.url
 
     def address(self, name: str) -> str:
-        """Return where the file `name` of the store is."""
+        """Return the address of the file `name` of the store."""
         return f"{self._backend.url}/{name}"
 
     def commit(self, position: int, snapshot_id: str | None = None) -> Commit | Damage:
-        """Return the commit at `position`, which must be of `snapshot_id` if given, or what is wrong with it."""
+        """Return the commit at `position`, which must be of `snapshot_id` if given, or its damage."""
         try:
             if snapshot_id is None:
                 return self._reader.read_commit(position)
@@ -110,9 +110,9 @@ class StoredBytes:
             return _damage(entry_name(position), error.problem)
 
     def frames(self, manifest: Manifest, position: int) -> tuple[dict[BlobRef, memoryview], list[Damage]]:
-        """Return the blobs of frames of a snapshot, and which of all its blobs are damaged.
+        """Return the frames blobs of a snapshot, and the damage found in any of its blobs.
 
-        States may be gigabytes, and the proof is not about them: they are read for their checksums and let go.
+        States may be gigabytes, and the proof does not need them: they are read for their checksums only.
         """
         frames: dict[BlobRef, memoryview] = {}
         damaged: list[Damage] = []
@@ -124,7 +124,7 @@ class StoredBytes:
                     else:
                         self._check(ref)
                 except Exception as error:
-                    # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
+                    # A malformed manifest fails only its own snapshot.
                     if is_transient(error):
                         raise
                     damaged.append(Damage(*place_and_problem(error, entry_name(position))))
@@ -133,27 +133,25 @@ class StoredBytes:
     def snapshot(
         self, snapshot_id: str, manifest: Manifest, position: int, frames: Mapping[BlobRef, memoryview]
     ) -> Snapshot | Damage:
-        """Return a snapshot with these blobs of frames and without its states, or why it cannot be put together."""
+        """Return a snapshot with these frames blobs and without its states, or why it cannot be built."""
         try:
             return to_snapshot(snapshot_id, manifest, lambda ref: frames.get(ref, _NOTHING))
-        except Exception as error:  # noqa: BLE001 -- whatever a manifest says, it fails its own snapshot alone
-            return Damage(
-                *place_and_problem(error, entry_name(position))
-            )  # sections that do not fit, ids that are none
+        except Exception as error:  # noqa: BLE001 -- a malformed manifest fails only its own snapshot
+            return Damage(*place_and_problem(error, entry_name(position)))  # sections that do not match, malformed ids
 
     def absence(self) -> str | None:
-        """Say why the store is not there, or is another: then what was found missing says nothing about snapshots."""
+        """Return why the store is missing or replaced, or None. If it is, missing files prove nothing."""
         return absence(self._backend, self._store_id)
 
     def require_present(self) -> None:
-        """Raise Unavailable where the store is not there, or is another."""
+        """Raise Unavailable if the store is missing or was replaced."""
         if (absence := self.absence()) is not None:
             raise Unavailable(f"store {self.url}: {absence}")
 
     def is_removed(self, snapshot_id: str, position: int) -> bool:
-        """Tell whether the log says that what was committed at `position` was removed: then its blobs may be gone.
+        """Return whether the log records the removal of the snapshot at `position`: then its blobs may be gone.
 
-        Raise StoreError where it does not even say that the snapshot was committed there.
+        Raise StoreError if the log does not have its commit there.
         """
         if self._follower is None:
             self._follower = Follower(self._backend.url, self._store_id)

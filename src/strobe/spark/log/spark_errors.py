@@ -1,6 +1,6 @@
-"""What happens to Spark itself, and says nothing about a snapshot or an invariant: cancelled, lost, or out of space.
+"""Failures of Spark itself, which are no findings about a snapshot or an invariant: cancelled, lost, or out of space.
 
-Spark's errors are looked at link by link, each from its beginning: what a user's data says within one is not believed.
+Each error in a chain of causes is matched from its beginning, so that user data quoted in it cannot match.
 """
 
 import re
@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 Stopping = Callable[[], bool]
-"""Tells whether the pipeline is being stopped; what fails then has failed for that."""
+"""Returns whether the pipeline is being stopped. Errors during a stop are attributed to it."""
 
 _TASK = r"^(?:Job aborted due to stage failure: .*?\(TID \d+\) \([^)\n]*\): (?:[\w.$]+: )?)?"
 _CANCELLED = re.compile(r"^\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\]|^Job \d+ cancelled|^Stage \d+ cancelled")
@@ -22,22 +22,22 @@ _WRAPPINGS = ("Exception thrown in awaitResult", "Job aborted due to stage failu
 
 
 def is_cancelled(error: Exception) -> bool:
-    """Tell whether somebody has cancelled the job."""
+    """Return whether the job was cancelled."""
     return _says(error, _CANCELLED)
 
 
 def is_worker_lost(error: Exception) -> bool:
-    """Tell whether an executor or a Python worker has gone in the middle of the job."""
+    """Return whether an executor or a Python worker was lost during the job."""
     return _says(error, _LOST)
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Tell whether Spark itself has found no space on a disk."""
+    """Return whether Spark itself ran out of disk space."""
     return _says(error, _FULL)
 
 
 def java_problem(error: Py4JJavaError) -> str:
-    """Say in a line what Java has raised: the outermost that is about more than a job that has failed."""
+    """Return in one line what Java raised: the outermost error that is more than "a job failed"."""
     said = [line for link in _links(error) if (line := link.strip().partition("\n")[0])]
     telling = [line for line in said if not line.startswith(_WRAPPINGS)]
     return next(iter([*telling, *said]), type(error).__name__)
@@ -48,7 +48,7 @@ def _says(error: Exception, what: re.Pattern[str]) -> bool:
 
 
 def _links(error: Exception) -> Iterator[str]:
-    """Yield what each link of the chain says, the outermost first."""
+    """Yield the message of each error in the chain of causes, outermost first."""
     java: Any = None
     if isinstance(error, PySparkException):
         yield str(error)
@@ -60,4 +60,4 @@ def _links(error: Exception) -> Iterator[str]:
             yield java.getMessage() or ""
             java = java.getCause()
     except Py4JError:
-        return  # Java is gone, and can say no more
+        return  # Java is gone
