@@ -1,5 +1,5 @@
-"""The streaming pipeline (D2): each snapshot of a store judged as it commits, its verdicts written exactly once.
+"""The streaming pipeline (D2): it judges each snapshot of a store after its commit, and writes each verdict once.
 
-In: commits of the log (`commit_source`), as micro-batches. Each `batch` is checked by workers and by the user's
-`invariants`. Out: the tables `verdicts`, `violations` and `quarantine` (`output_tables`), and `alerts`.
+In: commits of the log (`commit_source`), as micro-batches. Workers and the user's `invariants` check each `batch`.
+Out: the tables `verdicts`, `violations` and `quarantine` (`output_tables`), and `alerts`.
 """

@@ -1,12 +1,12 @@
-"""Alerts: a command or a webhook that is told of every verdict that does not hold, and of what is quarantined (D2).
+"""Alerts: a command or a webhook gets every verdict that does not hold, and every quarantined file (D2).
 
 An alert is one JSON object: on the standard input of the command, or as the body of a POST. It is sent after its
-verdict is written, and **at least once**: a pipeline that is killed between the two sends it again. Its `id` is always
-the same for the same finding, so that whoever receives it can tell. A hook that fails is tried again a few times, and
-then given up for this alert, with a line in the log; it never ends the stream, and the tables have everything.
+verdict is written, and **at least once**: a pipeline that is killed between the two sends it again. The same finding
+always has the same `id`, so receivers can drop duplicates. A failing hook is retried a few times. Then this alert is
+given up, with a line in the log. A hook never ends the stream, and the tables have everything.
 
-The next batch waits for the alerts of this one, so these have a time in all, and a few are under way at once: a hook
-that does not answer costs that time, however many alerts there are.
+The next batch waits for the alerts of this one. So all alerts of a batch share one time limit, and a few are sent at
+once. A hook that does not respond costs that time, whatever the number of alerts.
 """
 
 import logging
@@ -36,19 +36,19 @@ ATTEMPTS = 3
 PAUSE_S = 0.5
 TIMEOUT_S = 10.0
 FAILED_MAX = 3
-"""After so many alerts in a row that could not be delivered, the rest of the batch is given up: the hook is down."""
+"""After this many failed deliveries in a row, the rest of the batch is given up: the hook is down."""
 AT_ONCE = 8
 BATCH_TIMEOUT_S = 30.0
-"""For all alerts of a batch: what has not gone out by then does not."""
+"""For all alerts of a batch. The remaining ones are not sent."""
 
 Deliver = Callable[[bytes, float], None]
-"""Hands over one alert within so many seconds; raises where that fails."""
+"""Delivers one alert within the given number of seconds; raises if that fails."""
 
 log = logging.getLogger("strobe.pipeline")
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A verdict that does not hold (`check` and `verdict` say which), or a file in quarantine (`uri`)."""
+    """A verdict that does not hold (`check` and `verdict`), or a file in quarantine (`uri`)."""
 
     id: str
     store: str
@@ -58,17 +58,17 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
     check: str | None = None
     verdict: str | None = None
     description: str | None = None
-    """What the check says of itself, where it is one of the user's."""
+    """The description of the check, if it is a user's invariant."""
     uri: str | None = None
 
 
 def alert_id(*parts: str | None) -> str:
-    """Return an id that is the same whenever it is made of the same parts."""
+    """Return an id that depends only on the parts."""
     return blake3(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
 class AlertHooks(msgspec.Struct, frozen=True):
-    """Where alerts go; plain data. `command` is the words of a command, which no shell looks at."""
+    """The destinations of alerts; plain data. `command` is a list of words, run without a shell."""
 
     command: tuple[str, ...] = ()
     webhook: str | None = None
@@ -77,7 +77,7 @@ class AlertHooks(msgspec.Struct, frozen=True):
         return bool(self.command or self.webhook)
 
     def send(self, alerts: Iterable[Alert]) -> int:
-        """Send every alert to every hook; return how many deliveries were given up."""
+        """Send every alert to every hook; return the number of deliveries given up."""
         alerts = list(alerts)
         hooks: list[Deliver] = []
         if self.command:
@@ -90,10 +90,10 @@ class AlertHooks(msgspec.Struct, frozen=True):
 
 
 def alert_hooks(command: str | None, webhook: str | None) -> AlertHooks:
-    """Return the hooks of a command line; raise UsageError for a command that is not there, or no address."""
+    """Return the hooks of a command line; raise UsageError for a missing program or an invalid address."""
     words = _words(command) if command is not None else ()
     if webhook is not None and not _is_address(webhook):
-        # It is not shown: there may be a password in it.
+        # Not shown, because it may contain a password.
         raise UsageError("--alert-webhook: that is not an address; give one like http://127.0.0.1:8080/alerts")
     return AlertHooks(words, webhook)
 
@@ -103,7 +103,7 @@ def _is_address(url: str) -> bool:
         parts = urlsplit(url)
         plain = url.isascii() and url.isprintable() and " " not in url
         return plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         return False
 
 
@@ -118,7 +118,7 @@ def _words(command: str) -> tuple[str, ...]:
 
 
 class _Sending:
-    """The alerts of a batch on their way to one hook, a few at a time, no longer than until `until_s`."""
+    """The alerts of a batch on their way to one hook, a few at a time, at most until `until_s`."""
 
     def __init__(self, deliver: Deliver, alerts: Sequence[Alert], until_s: float) -> None:
         self._deliver = deliver
@@ -128,13 +128,13 @@ class _Sending:
         self._undelivered = len(alerts)
         self._failed = self._failed_in_a_row = 0
         self._over = False
-        # One that is stuck in a hook must not keep the program from ending.
+        # Daemon threads, so that a stuck hook does not keep the program from exiting.
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in alerts[:AT_ONCE]]
         for thread in self._threads:
             thread.start()
 
     def finish(self) -> int:
-        """Wait for the end; return how many were given up, having said so."""
+        """Wait for the end; log and return the number of alerts given up."""
         for thread in self._threads:
             thread.join(max(0.0, self._until_s - time.monotonic()))
         with self._lock:
@@ -158,7 +158,7 @@ class _Sending:
                     self._failed_in_a_row = 0
                     continue
                 if time.monotonic() >= self._until_s:
-                    return  # it is counted among those that are not sent
+                    return  # finish() counts it as not sent
                 self._failed += 1
                 self._failed_in_a_row += 1
             log.warning("alert %s was not delivered: %s", alert.id, problem)
@@ -169,7 +169,7 @@ class _Sending:
             return None if self._over or down or not self._waiting else self._waiting.popleft()
 
     def _problem_of(self, alert: Alert) -> str | None:
-        """Deliver one; say why that cannot be done."""
+        """Deliver one alert; return the problem, or None if it was delivered."""
         body = json_of(alert, str).encode() + b"\n"
         problem = ""
         for attempt in range(ATTEMPTS):
@@ -180,20 +180,20 @@ class _Sending:
             try:
                 self._deliver(body, min(TIMEOUT_S, left_s))
                 return None
-            except Exception as error:  # noqa: BLE001 -- what answers need not speak HTTP; no hook ends the stream
+            except Exception as error:  # noqa: BLE001 -- the server need not speak HTTP; no hook ends the stream
                 problem = str(error) or type(error).__name__
         return problem
 
 
 def _run_command(words: Sequence[str], body: bytes, timeout_s: float) -> None:
-    # Its output would mix with ours, where stdout is for one document. Its words may have secrets in them.
+    # Captured, because our stdout is for one document. The words are not shown: they may contain secrets.
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
         try:
             _, errors = process.communicate(body, timeout_s)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with whatever it has started
+                os.killpg(process.pid, signal.SIGKILL)  # including its child processes
             raise OSError(f"{words[0]} timed out after {timeout_s:.3g} s") from None
     if process.returncode != 0:
         said = errors.decode("utf-8", "replace").strip().splitlines()
@@ -211,12 +211,12 @@ def _post(url: str, body: bytes, timeout_s: float) -> None:
         with _opener.open(request, timeout=timeout_s):
             pass
     except Exception as error:
-        # Neither the path nor a query: what lets one in may be in there.
+        # Without path and query, which may contain credentials.
         raise OSError(f"{parts.scheme}://{place}: {str(error) or type(error).__name__}") from error
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Elsewhere, an alert would arrive as a GET without its body, and count as delivered."""
+    """A redirected alert would arrive as a GET without its body, and count as delivered."""
 
     def redirect_request(self, *args: Any) -> None:
         return None

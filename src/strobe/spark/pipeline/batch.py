@@ -1,10 +1,10 @@
-"""One batch of the pipeline, from commits to written verdicts (D2): examined by workers, then held against invariants.
+"""One batch of the pipeline, from commits to written verdicts (D2): checked by workers, then by invariants.
 
-The steps, each of which may be the last one before a crash:
-1. The workers examine every snapshot of the batch (snapshot_checker.py): one Spark job, a few short rows back.
-2. The user's invariants run over the tables of those that could be read (invariant_runner.py).
+A crash may happen after each of these steps:
+1. The workers examine every snapshot of the batch (snapshot_checker.py): one Spark job that returns a few short rows.
+2. The user's invariants run over the tables of the readable snapshots (invariant_runner.py).
 3. Violations, quarantine and then verdicts are written (output_tables.py). With the verdicts, the batch is done.
-4. Alerts are sent. Only then does Spark note that the batch is done; if it gives us the batch again, only they are.
+4. Alerts are sent. Only then does Spark record the batch as done. If Spark repeats the batch, only alerts are sent.
 """
 
 import enum
@@ -30,7 +30,7 @@ from strobe.spark.schema.output_schema import Row, variant
 
 
 class BatchStep(enum.StrEnum):
-    """What has just been done, in the order of a batch."""
+    """The steps of a batch, in order; each is reported after it is done."""
 
     BEGUN = enum.auto()
     EXAMINED = enum.auto()
@@ -42,11 +42,11 @@ class BatchStep(enum.StrEnum):
 
 
 OnStep = Callable[[BatchStep, int], None]
-"""Called after each step with the number of the batch; what it raises ends the batch there."""
+"""Called after each step with the number of the batch. An exception from it ends the batch there."""
 
 
 class BatchPlan(msgspec.Struct, frozen=True):
-    """All that judging needs to know; plain data, which goes wherever batches are judged."""
+    """Everything needed to judge a batch; plain data, so that it can be sent to other processes."""
 
     to: str
     examination: Examination
@@ -81,10 +81,10 @@ def judge(
 
 
 def _is_done(outputs: Outputs, batch_id: int, commits: DataFrame) -> bool:
-    """Tell whether the verdicts on these very commits are written.
+    """Return whether the verdicts on exactly these commits are written.
 
-    Spark does not sync its checkpoint. After a power failure it may have forgotten a batch whose verdicts are on the
-    disk, and give the same number to other commits.
+    Spark does not sync its checkpoint. After a power failure it may have lost a batch whose verdicts are on disk, and
+    use the same number for other commits.
     """
     if not outputs.is_done(batch_id):
         return False
@@ -96,7 +96,7 @@ def _is_done(outputs: Outputs, batch_id: int, commits: DataFrame) -> bool:
 
 
 def _positions(found: Iterable[int]) -> str:
-    """Return positions in a few words: they are all commits of the log between the first and the last."""
+    """Return positions as a short text. A batch has all commits between its first and its last, so this is unique."""
     ordered = sorted(set(found))
     return f"{len(ordered)} from {ordered[0]} to {ordered[-1]}" if ordered else "none"
 
@@ -154,7 +154,7 @@ def _write(outputs: Outputs, batch_id: int, judged: Judged, step: OnStep) -> Non
 
 
 def _alert(plan: BatchPlan, outputs: Outputs, batch_id: int) -> None:
-    """Send what the tables say of the batch, so that it is the same the second time."""
+    """Send the alerts from the written tables, so that a repetition sends the same ones."""
     if plan.alerts:
         store = plan.examination.store_id
         verdicts = outputs.read(VERDICTS, batch_id)

@@ -1,4 +1,4 @@
-"""Asking in a thread of its own, so that what does not end can be left: a user's function may never return."""
+"""Calls in a thread of their own, so that they can be abandoned: a user's function may never return."""
 
 import itertools
 import threading
@@ -17,21 +17,21 @@ from strobe.spark.session.shipping import is_remote
 LOOK_EVERY_S = 0.2
 
 Left = Callable[[], bool]
-"""Tells whoever is asked whether anybody still waits for the answer."""
+"""Returns whether the caller has abandoned the call."""
 _T = TypeVar("_T")
 _numbers = itertools.count()
 
 
 class Abandoned(Exception):
-    """The answer was not waited for, because the pipeline is being stopped."""
+    """The call was abandoned, because the pipeline is being stopped."""
 
 
 class TookTooLong(Exception):
-    """There was no answer in time."""
+    """The call did not return in time."""
 
 
 def ask(spark: SparkSession, question: Callable[[Left], _T], stopping: Stopping, timeout_s: float | None = None) -> _T:
-    """Return the answer, or raise what `question` raises; leave it, and cancel its jobs, when it is time to."""
+    """Return the result of `question`, or raise its error; on a stop or time-out, abandon it and cancel its jobs."""
     answer: Future[_T] = Future()
     left = threading.Event()
     tag = f"strobe-question-{next(_numbers)}"
@@ -40,7 +40,7 @@ def ask(spark: SparkSession, question: Callable[[Left], _T], stopping: Stopping,
         try:
             spark.addTag(tag)
             answer.set_result(question(left.is_set))
-        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
+        except BaseException as error:  # noqa: BLE001 -- raised again in the waiting thread
             answer.set_exception(error)
 
     _thread(spark, find).start()
@@ -49,21 +49,21 @@ def ask(spark: SparkSession, question: Callable[[Left], _T], stopping: Stopping,
         late = until_s is not None and time.monotonic() > until_s
         if late or stopping():
             left.set()
-            with suppress(Exception):  # it may end just now, or Java may have
+            with suppress(Exception):  # the call or Java may just have ended
                 spark.interruptTag(tag)
             raise TookTooLong(f"took longer than {timeout_s:g} s") if late else Abandoned
     return answer.result()
 
 
 def pause(pause_s: float, stopping: Stopping) -> None:
-    """Wait so long, or until the pipeline is being stopped."""
+    """Wait for `pause_s`, or until the pipeline is being stopped."""
     until_s = time.monotonic() + pause_s
     while not stopping() and (left_s := until_s - time.monotonic()) > 0:
         time.sleep(min(LOOK_EVERY_S, left_s))
 
 
 def _thread(spark: SparkSession, target: Callable[[], None]) -> threading.Thread:
-    """Return a thread that does not keep the program from ending, and whose jobs are those of the stream."""
+    """Return a daemon thread that inherits the stream's job settings."""
     if is_remote(spark):
         return threading.Thread(target=target, daemon=True)
     return InheritableThread(target=target, daemon=True)

@@ -1,7 +1,6 @@
-"""What Spark's checkpoint says of batches: which were given out (`offsets`), and which it knows to be done (`commits`).
+"""Spark's checkpoint: which batches it has started (`offsets`), and which it has recorded as done (`commits`).
 
-Spark does not sync it. The usual trace of a power cut is a last file without its content, over which Spark would fail
-each time that it starts.
+Spark does not sync it. After a power failure, the last file is often empty, and Spark would fail on it at every start.
 """
 
 from pathlib import Path
@@ -14,22 +13,22 @@ OFFSETS, COMMITS = "offsets", "commits"
 
 
 def last_batch(directory: Path) -> int:
-    """Return the highest number among the batches of `offsets` or `commits`; -1 if there is none."""
+    """Return the highest batch number in `offsets` or `commits`; -1 if there is none."""
     return max(_batches(directory), default=-1)
 
 
 def offset_after(checkpoint: Path, batch_id: int) -> Offset:
-    """Return how far in the log a batch has come."""
+    """Return the offset in the log after a batch."""
     try:
         *_, offset = (checkpoint / OFFSETS / str(batch_id)).read_bytes().splitlines()
         found = msgspec.json.decode(offset, type=Offset)
         return found if found[POSITION] >= 0 else {POSITION: 0}
     except (OSError, ValueError, KeyError, TypeError):
-        return {POSITION: 0}  # nothing is done yet, or nothing that can be read; Spark says so itself when it starts
+        return {POSITION: 0}  # nothing is done yet, or the file is unreadable; then Spark reports it when it starts
 
 
 def repair(checkpoint: Path) -> None:
-    """Remove what is left without content at the end, and what is noted as done of batches that are not known then."""
+    """Remove empty files at the end, and then the `commits` of batches that are not in `offsets`."""
     offsets, commits = checkpoint / OFFSETS, checkpoint / COMMITS
     for directory in (offsets, commits):
         while (last := last_batch(directory)) >= 0 and not (directory / str(last)).read_bytes().strip(b"\0"):

@@ -1,9 +1,9 @@
-"""The commits of a store as a stream: one small row for each, in the order of the log; offsets are log positions (S1).
+"""The commits of a store as a stream: one small row for each, in log order; offsets are log positions (S1).
 
-It is what drives the pipeline. A row names the position of a commit that took effect, or of an entry that is damaged,
-and the positions of the commits before it; whoever works on a snapshot reads the rest by itself.
+This source drives the pipeline. A row has the position of an effective commit, or of a damaged entry, and the positions
+of the commits before it. The workers read everything else themselves.
 
-A store that is not there, or has gone, or is another one, is one in which nothing is new: the stream waits.
+If the store is missing or was replaced, the stream sees nothing new and waits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class CommitsSource(DataSource):
     def schema(self) -> StructType:
         return from_arrow_schema(COMMITS)
 
-    def streamReader(self, schema: StructType) -> "CommitsReader":  # noqa: N802 -- the name is Spark's
+    def streamReader(self, schema: StructType) -> "CommitsReader":  # noqa: N802 -- Spark's name
         options = self.options
         numbers = (int(options[name]) for name in (HISTORY_LENGTH, PARTITIONS, ROWS_MAX))
         return CommitsReader(options[URL], options[STORE_ID], options[MARKER], *numbers)
@@ -61,9 +61,9 @@ class CommitRows(InputPartition):
 
 
 class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the log in the driver; the rows are so few bytes that they travel with the tasks.
+    """Follows the log in the driver; the rows are small enough to be sent with the tasks.
 
-    That the store cannot be read now is told with `marker` before it (`marked`).
+    Errors of an unavailable store are prefixed with `marker` (`marked`).
     """
 
     def __init__(self, url: str, store_id: str, marker: str, history: int, partitions: int, rows_max: int) -> None:
@@ -81,7 +81,7 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        # All that is committed is to be judged, and not all that could be read: here a store that has gone is told.
+        # All commits must be judged, not only the readable ones: so a missing store is an error here.
         with marked(self._marker):
             self._last = self._log.advance()
 
@@ -94,7 +94,7 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows = self._log.follower.between(start[POSITION], end)
             if isinstance(limit, ReadMaxRows) and len(rows) > limit.max_rows:
                 return self._log.offset(rows[limit.max_rows].position)
-            # A begin or an abort is nothing new by itself: the offset moves on when there is something to judge.
+            # Begins and aborts do not move the offset: it moves only with something to judge.
             return self._log.offset(end) if rows or isinstance(limit, ReadAllAvailable) else start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[CommitRows]:
@@ -122,7 +122,7 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows
 
     def _end(self) -> int:
-        """Return how far the log goes, or was read where it cannot be read now."""
+        """Return the end of the log; if it cannot be read now, the position up to which it was read."""
         with suppress(StoreError):
             self._log.look()
         return self._log.end

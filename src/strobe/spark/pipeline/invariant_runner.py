@@ -1,8 +1,8 @@
-"""Running invariants over the snapshots of a batch, so that one that fails on a snapshot fails on that one alone (G1).
+"""Runs invariants over the snapshots of a batch, so that an error on one snapshot affects only that one (G1).
 
-All invariants run over all snapshots in one Spark job. Only where that fails are they run one by one, and then over
-halves of the batch, and halves of those, down to the snapshot that is to blame: it gets the verdict `error` with the
-reason, and the others the verdict they deserve. For what happens to Spark itself nobody is to blame: it is tried again.
+All invariants run over all snapshots in one Spark job. If that fails, they run one by one, and then over halves of the
+batch, halves of those, down to the failing snapshot: it gets the verdict `error` with the reason, and the others get
+their proper verdicts. A failure of Spark itself is not blamed on a snapshot: the batch is retried.
 """
 
 import threading
@@ -27,26 +27,26 @@ from strobe.spark.schema.output_schema import TOO_LARGE, Row
 from strobe.spark.tables.by_position import SnapshotTables, tables_of_snapshots
 
 ROWS_MAX = 1000
-"""Of the rows that violate an invariant in one snapshot, so many are kept; the verdict says how many there are."""
+"""Maximum number of violating rows kept for one invariant and snapshot; the verdict has the full count."""
 DETAIL_BYTES_MAX = 1 << 18
-"""Of a row of more than this as JSON, its size is kept: the driver holds them all, and a VARIANT has limits."""
+"""Of a row larger than this as JSON, only the size is kept: the driver holds all rows, and a VARIANT has limits."""
 BINARY_BYTES_MAX = 64
 """Longer byte strings (states, frames) are shown by their length; hashes are shorter."""
 SUBJECTS_SHOWN = 5
 ERRORS_MAX = 20
-"""An invariant that has failed on so many snapshots of a batch is not tried on the rest, one by one, for hours."""
+"""After failing on this many snapshots of a batch, an invariant is not tried on the rest, which could take hours."""
 LOST_PAUSES_S = (1.0, 4.0, 10.0)
-"""An invariant that loses its workers over one snapshot is asked again after these: it may not be what kills them."""
+"""If workers are lost over a single snapshot, its invariant is retried after these pauses: it may not be the cause."""
 
 _ROWS, _PLACE = "violating_rows", "place"
 
 
 @dataclass
 class Judged:
-    """What came of a batch so far; rows of the output tables, but for when and by which batch.
+    """The results of a batch so far: rows of the output tables, without time and batch number.
 
-    `positions` says which commits it is about, `readable` where the snapshots are that invariants can be asked about,
-    `unreadable` the verdict on the proof of the others.
+    `positions` describes the commits of the batch. `readable` maps the snapshots for invariants to their positions,
+    `unreadable` maps the others to the verdict on their proof.
     """
 
     positions: str
@@ -71,16 +71,16 @@ def evaluate(
     stopping: Stopping,
     timeout_s: float | None = None,
 ) -> None:
-    """Add the verdicts on every invariant to what was found in the snapshots; raise Unavailable for another try.
+    """Add the verdicts on every invariant to the findings of the workers; raise Unavailable if a retry is needed.
 
-    One that takes longer than `timeout_s` has failed.
+    An invariant that takes longer than `timeout_s` has failed.
     """
     for snapshot_id, verdict in judged.unreadable.items():
         for one in invariants:
             judged.verdict(snapshot_id, one.name, verdict, UNREAD)
     if judged.readable:
         _Evaluation(spark, stored, judged, stopping, timeout_s).run(invariants, judged.readable)
-        stored.require_present()  # or it was another one that was asked about
+        stored.require_present()  # otherwise another store may have been read
 
 
 class _Evaluation:
@@ -97,7 +97,7 @@ class _Evaluation:
         self._errors: dict[str, list[str]] = {}
 
     def run(self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]) -> None:
-        """Judge `snapshots` by `invariants`; where that fails, by halves: first of the invariants, then of the rest."""
+        """Judge `snapshots` by `invariants`. If that fails, judge by each invariant, then each half of `snapshots`."""
         errors = self._errors.get(invariants[0].name, [])
         if len(errors) >= ERRORS_MAX:
             self._fail(invariants[0].name, snapshots, f"not tried, having failed {ERRORS_MAX} times: {errors[0]}")
@@ -125,7 +125,7 @@ class _Evaluation:
     def _patiently(
         self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]
     ) -> dict[tuple[str, str], list[Row]]:
-        """Ask; where workers are lost and there is nothing to halve, ask again before anyone is blamed for it."""
+        """Run the invariants. Retry if workers are lost and there is nothing left to divide."""
         for pause_s in LOST_PAUSES_S if len(invariants) == len(snapshots) == 1 else ():
             try:
                 return self._ask(invariants, snapshots)
@@ -136,7 +136,7 @@ class _Evaluation:
         return self._ask(invariants, snapshots)
 
     def _excuse(self, error: Exception) -> None:
-        """Raise Unavailable where it is not the invariant's fault: it was cut short, or what it reads cannot be had."""
+        """Raise Unavailable if the invariant is not the cause: it was cancelled, or its input is unavailable."""
         if self._stopping() or isinstance(error, Abandoned) or is_cancelled(error):
             raise Unavailable("an invariant was cut short; its batch is judged anew") from error
         if is_disk_full(error):
@@ -178,7 +178,7 @@ class _Evaluation:
     def _frame(self, one: Invariant, tables: SnapshotTables, left: Left) -> DataFrame:
         if one.function is not None:
             return one.violating(self._spark, tables)
-        with self._views:  # they are the session's: who was left must not put others in place of those now in use
+        with self._views:  # views belong to the session: an abandoned call must not replace those now in use
             if left():
                 raise Abandoned
             return one.violating(self._spark, tables)
@@ -208,7 +208,7 @@ def _reason(rows: Sequence[Row]) -> str:
 def _brief(row: Row) -> str:
     try:
         found = msgspec.json.decode(row[c.DETAIL])
-    except (msgspec.DecodeError, RecursionError):  # nested too deep
+    except (msgspec.DecodeError, RecursionError):  # nested too deeply
         return _text(row[c.DETAIL])
     detail = {name: value for name, value in found.items() if name.lower() != c.SNAPSHOT_ID}
     return ", ".join(f"{name} {_text(value)}" for name, value in detail.items())
@@ -220,10 +220,10 @@ def _text(value: Any) -> str:
 
 
 def _as_rows(violating: DataFrame, check: str) -> DataFrame:
-    """Bring what an invariant returns into one shape, so that several fit into one job."""
+    """Convert the result of an invariant to common columns, so that several invariants fit into one job."""
     names = {name.lower(): name for name in violating.columns}
     subjects = [sf.col(f"`{names[name]}`").cast("string") for name in _SUBJECTS if name in names]
-    # What is NULL is shown as well: that something is missing may be what is wrong.
+    # NULL values are shown too: a missing value may be the problem.
     detail = sf.to_json(sf.struct(*map(_shown, violating.schema)), {"ignoreNullFields": "false"})
     size = sf.octet_length(detail)
     too_large = sf.to_json(sf.struct(sf.format_string(TOO_LARGE, size).alias("problem")))
@@ -245,11 +245,11 @@ def _shown(column: StructField) -> Column:
 
 
 _SUBJECTS = (c.SUBJECT, c.CHANNEL, c.PROCESS, c.SNAPSHOT_ID)
-"""The columns that say what a row is about, the first that there is; the snapshot itself if none."""
+"""The columns that can name the subject of a row. The first one present is used, else the snapshot."""
 
 
 def _bounded(rows: DataFrame) -> DataFrame:
-    """Keep the first rows of each snapshot and check, and say how many there were: the driver holds them all."""
+    """Keep the first rows of each snapshot and check, and add the full count: the driver holds all rows."""
     of_one = Window.partitionBy(c.SNAPSHOT_ID, c.CHECK)
     counted = rows.withColumns(
         {_PLACE: sf.row_number().over(of_one.orderBy(c.SUBJECT, c.DETAIL)), _ROWS: sf.count(sf.lit(1)).over(of_one)}
@@ -265,7 +265,7 @@ def _halves(snapshots: Mapping[str, int]) -> Iterator[dict[str, int]]:
 
 
 def _require_session(spark: SparkSession, error: Exception) -> None:
-    """Raise `error` where it is not the invariant's fault: without Spark itself, nothing can be judged."""
+    """Raise if Spark itself no longer works: then the invariant is not at fault."""
     if isinstance(error, PySparkException):
         return
     spark.range(1).count()

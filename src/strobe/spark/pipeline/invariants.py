@@ -1,15 +1,15 @@
-"""Invariants of a user (G1): what must hold in every snapshot, as SQL files and as Python functions over DataFrames.
+"""A user's invariants (G1): conditions on every snapshot, as SQL files and as Python functions over DataFrames.
 
-An invariant returns the rows that violate it, each with its `snapshot_id`; no row means that it holds. It is given the
-tables of some snapshots at once, and must judge each by itself. A file `*.sql` is one query, named by its leading
+An invariant returns the rows that violate it, each with its `snapshot_id`; no row means that it holds. It gets the
+tables of several snapshots at once, and must judge each by itself. A file `*.sql` is one query, named by its leading
 comment:
 
     -- name: conservation
     -- description: All money is always somewhere: 800 in all.
     SELECT snapshot_id, total FROM (...) WHERE total <> 800
 
-A file `*.py` has any number of functions under the decorator `invariant`. Everything is tried on tables without rows
-before anything runs, so that a mistake is told at the start, with its file and line.
+A file `*.py` has any number of functions with the decorator `invariant`. Everything is tried on empty tables before the
+pipeline starts, so that a mistake is reported at the start, with its file and line.
 """
 
 import ast
@@ -44,7 +44,7 @@ _WORD = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
-"""What SQL is made of, as far as it must be known where texts and comments end."""
+"""SQL tokens, as far as needed to find the ends of strings and comments."""
 _LINE = re.compile(r"\bline (\d+)\b")
 
 Violating = Callable[[SnapshotTables], DataFrame]
@@ -66,7 +66,7 @@ def invariant(function: Any = None, *, name: str | None = None) -> Any:
 
 
 class Invariant(msgspec.Struct, frozen=True):
-    """One invariant as plain data, so that it can be sent wherever batches are judged. `place` is its file."""
+    """One invariant as plain data, so that it can be sent to other processes. `place` is its file."""
 
     name: str
     description: str
@@ -87,7 +87,7 @@ class Invariant(msgspec.Struct, frozen=True):
 
 
 def read_invariants(directory: str | Path) -> list[Invariant]:
-    """Return the invariants in the files of a directory, by name; raise UsageError at the first file that is wrong."""
+    """Return the invariants in the files of a directory, by name; raise UsageError at the first bad file."""
     root = Path(directory)
     if not root.is_dir():
         raise UsageError(f"{root} is not a directory; give the one with your invariants, *.sql and *.py")
@@ -99,7 +99,7 @@ def read_invariants(directory: str | Path) -> list[Invariant]:
 
 
 def check_invariants(spark: SparkSession, invariants: Sequence[Invariant], reserved: Iterable[str]) -> None:
-    """Try every invariant on tables without rows; raise UsageError for a mistake, naming its file and line."""
+    """Try every invariant on empty tables; raise UsageError for a mistake, with its file and line."""
     seen = dict.fromkeys(reserved, "a check of Strobe's own")
     for one in invariants:
         if one.name in seen:
@@ -107,14 +107,14 @@ def check_invariants(spark: SparkSession, invariants: Sequence[Invariant], reser
         seen[one.name] = one.place
     if not invariants:
         return
-    apart = spark.newSession()  # its views are not those of the user
+    apart = spark.newSession()  # keeps its views apart from the user's
     tables = empty_tables(apart)
     for one in invariants:
         _try_out(apart, one, tables)
 
 
 def problem_of(error: Exception) -> str:
-    """Say in a line what Spark or a user's function has raised."""
+    """Return in one line what Spark or a user's function raised."""
     if isinstance(error, Py4JJavaError):
         return java_problem(error)
     if not isinstance(error, PySparkException):
@@ -123,7 +123,7 @@ def problem_of(error: Exception) -> str:
     _, python, raised = text.rpartition("Traceback (most recent call last):")
     lines = [line for line in raised.splitlines() if line.strip()]
     if python:
-        # Where Python has raised, what it raised comes after where, which is indented; the frames of Java may follow.
+        # In a Python traceback, the error follows its indented stack frames; Java's frames may come after it.
         lines = [line for line in lines if not line[0].isspace()]
     lines = [line.strip() for line in lines if not line.strip().startswith("SQLSTATE")]
     return lines[0] if lines else type(error).__name__
@@ -131,7 +131,7 @@ def problem_of(error: Exception) -> str:
 
 def _read(path: Path) -> list[Invariant]:
     try:
-        text = path.read_text("utf-8-sig")  # some editors begin a file with a mark
+        text = path.read_text("utf-8-sig")  # some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     return [_read_sql(path, text)] if path.suffix.lower() == SQL else _read_python(path, text)
@@ -193,7 +193,7 @@ def _try_out(spark: SparkSession, one: Invariant, tables: SnapshotTables) -> Non
 
 
 def _as_query(text: str) -> str:
-    """Return the text as a query that can be nothing else: a command within is a mistake, and is not run.
+    """Return the text as a subquery: a command in it is a syntax error, and is not run.
 
     Its lines keep their numbers.
     """
@@ -201,7 +201,7 @@ def _as_query(text: str) -> str:
 
 
 def _without_end(text: str) -> str:
-    """Return the text without a semicolon at its end, and what comments come after that."""
+    """Return the text without a final semicolon and the comments after it."""
     end = None
     for word in _WORD.finditer(text):
         if word["nothing"] is None:
@@ -215,7 +215,7 @@ def _sql_line(error: Exception) -> int:
 
 
 def _line_in(error: Exception, place: str) -> int:
-    """Return the line of the user's file that raised, the innermost of them."""
+    """Return the innermost line of the user's file in the traceback."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
     return lines[-1] or 1 if lines else 1
 

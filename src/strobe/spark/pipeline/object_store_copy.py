@@ -1,7 +1,7 @@
-"""The tables of a pipeline in an object store: whole batches, copied there when they are done, their verdicts last.
+"""The pipeline's tables in an object store: finished batches are copied there, their verdicts last.
 
-What the pipeline goes by stays on the disk of its machine: Spark's checkpoint, and the tables themselves. So what is
-missing in the object store, because somebody was killed or it could not be reached, is seen and made up for.
+Spark's checkpoint and the original tables stay on the local disk. So files that are missing in the object store, after
+a crash or while it was unreachable, are found and copied later.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from strobe.storage.files.urls import backend_at
 
 
 class Published:
-    """The copies at `url` of the tables under `root`; `tables` in the order in which a batch is written."""
+    """The copies at `url` of the tables under `root`; `tables` are in the order in which a batch is written."""
 
     def __init__(self, url: str, root: Path, tables: tuple[str, ...], identity: str) -> None:
         self._place = backend_at(url)
@@ -20,7 +20,7 @@ class Published:
         self._identity = identity
 
     def refuse_others(self) -> None:
-        """Raise UsageError where another machine's pipeline writes there."""
+        """Raise UsageError if a pipeline of another machine writes there."""
         if not (self._root / self._identity).exists() and self._place.read(self._identity) is not None:
             raise UsageError(
                 f"{self._place.url} has the verdicts of a pipeline whose checkpoint is not on this machine "
@@ -28,7 +28,7 @@ class Published:
             )
 
     def publish(self) -> None:
-        """Copy what is done and not there yet; OSError where that cannot be now."""
+        """Copy finished batches that are not there yet; raise OSError if that is impossible now."""
         try:
             self._publish(self._identity)
             done = {path.name for path in (self._root / self._tables[-1]).glob("*.parquet")}
@@ -41,7 +41,7 @@ class Published:
             raise OSError(str(error)) from error
 
     def forget(self, names: list[str]) -> None:
-        """Remove these files there, too."""
+        """Remove the copies of these files."""
         try:
             for name in names:
                 table, _, file = name.rpartition("/")
@@ -51,7 +51,7 @@ class Published:
             raise OSError(str(error)) from error
 
     def _there(self, table: str) -> set[str]:
-        """Return what is there of a table. It is asked for once: only this pipeline changes it."""
+        """Return the files of a table in the object store, listed once: only this pipeline changes them."""
         backend = f"{self._place.url}/{table}"
         if backend not in _known:
             _known[backend] = set(self._place.names(table))

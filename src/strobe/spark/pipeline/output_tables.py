@@ -1,16 +1,16 @@
-"""What the pipeline leaves behind: the tables `verdicts`, `violations` and `quarantine` as Parquet, by batches (D2).
+"""The pipeline's output: the tables `verdicts`, `violations` and `quarantine` as Parquet, by batches (D2).
 
-    TO/pipeline.json                        which store this is about
-    TO/checkpoint/                          how far Spark is
-    TO/verdicts/batch-00000000000000000007.parquet, and so in violations/ and quarantine/
+    TO/pipeline.json                        the store that the tables are about
+    TO/checkpoint/                          Spark's checkpoint
+    TO/verdicts/batch-00000000000000000007.parquet, and likewise in violations/ and quarantine/
     TO/tmp/                                 files being written
     TO/lock                                 held by the one pipeline that writes here
 
-A batch is one file of each table. A file is written elsewhere, synced, and given its name in one step, so that a reader
-sees all of it or nothing. The verdicts come last: whoever sees a verdict sees what it is about, and a batch whose
-verdicts are there is done, however often Spark gives it to us again. Nothing is ever changed or written twice.
+A batch is one file of each table. A file is written under a temporary name, synced, and renamed, so that a reader sees
+all of it or nothing. Verdicts are written last: a reader who sees a verdict also sees its violations. A batch with
+verdicts is done, however often Spark repeats it. No file is ever changed or written twice.
 
-Where TO is in an object store, this is a directory of the machine's, and what is done is copied from there.
+If TO is in an object store, this is a local directory, and finished batches are copied from it.
 """
 
 import fcntl
@@ -40,14 +40,14 @@ CHECKPOINT, IDENTITY, LOCK, UNFINISHED = "checkpoint", "pipeline.json", "lock", 
 VERSION = 1
 POSITIONS = b"strobe.positions"
 TOTALS = b"strobe.totals"
-"""What the verdicts of a batch say of themselves, in the metadata of their file."""
+"""The key of the totals in the metadata of a verdicts file."""
 
 Totals = dict[str, dict[str, int]]
-"""How many verdicts of each kind each check has."""
+"""The number of verdicts of each kind for each check."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What is remembered of the store that the tables are about."""
+    """The store that the tables are about."""
 
     version: int
     store: str
@@ -76,7 +76,7 @@ class Outputs:
         return self.root / table / f"batch-{batch_id:020d}.parquet"
 
     def claim(self) -> Self:
-        """Become the one pipeline that writes here, until `release`; refuse where there is another, or other files."""
+        """Become the only pipeline that writes here, until `release`; refuse if there is another, or foreign files."""
         self.refuse_others()
         try:
             for name in (*TABLES, UNFINISHED):
@@ -93,19 +93,19 @@ class Outputs:
             ) from None
         self._tidy()
         try:
-            self.publish()  # what one that was killed has not
+            self.publish()  # files that a killed pipeline has not copied
         except OSError as error:
             self.release()
             raise MissingComponent(f"{self.to} cannot be written to: {error}") from error
         return self
 
     def publish(self) -> None:
-        """Copy what is done to the object store, where there is one; OSError where that cannot be now."""
+        """Copy finished batches to the object store, if there is one; raise OSError if that is impossible now."""
         if self.published is not None:
             self.published.publish()
 
     def _tidy(self) -> None:
-        """Remove what a pipeline that was killed has left unfinished; give each table a file that says its columns."""
+        """Remove the unfinished files of a killed pipeline; give each table an empty file with its columns."""
         try:
             for leftover in (self.root / UNFINISHED).iterdir():
                 leftover.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ class Outputs:
         self.release()
 
     def identify(self, store: str, url: str) -> None:
-        """Remember the store; refuse another one than before, and a directory whose checkpoint was taken away."""
+        """Record the store; refuse a different store, and a directory whose checkpoint was removed."""
         path = self.root / IDENTITY
         if not path.exists():
             raw = msgspec.json.encode(Identity(VERSION, store, url)) + b"\n"
@@ -156,14 +156,14 @@ class Outputs:
             self._forget_unknown(given)
 
     def _forget_unknown(self, given: int) -> None:
-        """Remove the batches after the last that Spark knows to have given out: it will give them out differently."""
+        """Remove the batches after the last one that Spark has recorded: it will divide the commits differently."""
         try:
             self.forget_from(given + 1)
         except OSError as error:
             raise MissingComponent(f"{self.to} cannot be written to: {error.strerror or error}") from error
 
     def identity(self) -> Identity | None:
-        """Return what is known of the store, or None where nothing was written yet."""
+        """Return the recorded store, or None if nothing was written yet."""
         path = self.root / IDENTITY
         try:
             found = msgspec.json.decode(path.read_bytes(), type=Identity)
@@ -178,19 +178,19 @@ class Outputs:
         return found
 
     def is_done(self, batch_id: int) -> bool:
-        """Tell whether everything about a batch is written."""
+        """Return whether all tables of a batch are written."""
         return self.path(VERDICTS, batch_id).exists()
 
     def positions(self, batch_id: int) -> str | None:
-        """Return the positions of the log that the verdicts of a batch are about, as they were given to `write`."""
+        """Return the log positions of a batch, as they were given to `write`."""
         found = (pq.read_schema(self.path(VERDICTS, batch_id)).metadata or {}).get(POSITIONS)
         return found.decode() if found is not None else None
 
     def totals(self, batch_id: int) -> Totals | None:
-        """Return how many verdicts of each kind each check has, up to this batch and with it.
+        """Return the number of verdicts of each kind for each check, up to and including this batch.
 
-        Each batch adds to what the one before it says, so that nobody has to read a million of them. None where that
-        one is not there.
+        Each batch adds to the totals of the one before it, so that nobody has to read all batches. None if the file of
+        this batch is missing or has no totals.
         """
         if batch_id < 0:
             return {}
@@ -199,10 +199,10 @@ class Outputs:
         return msgspec.json.decode(found, type=Totals) if found is not None else None
 
     def forget_from(self, batch_id: int) -> None:
-        """Remove a batch and all after it: Spark has forgotten them, and gives their snapshots out again otherwise."""
+        """Remove a batch and all later ones: Spark has lost them, and will divide their snapshots differently."""
         found = [path for table in TABLES for path in (self.root / table).glob("batch-*.parquet")]
-        # The last first, and of each its verdicts: wherever this ends, what is left is whole, and no number is missing
-        # below one that is there.
+        # Latest batch first, and its verdicts first: if this is interrupted, each batch that still has verdicts is
+        # complete, and there is no gap in their numbers.
         order = {table: place for place, table in enumerate(TABLES)}
         for path in sorted(found, key=lambda path: (_batch_id(path), order[path.parent.name]), reverse=True):
             if _batch_id(path) >= batch_id:
@@ -212,23 +212,23 @@ class Outputs:
                 _sync(path.parent)
 
     def last_noted(self) -> int:
-        """Return the last batch that Spark, too, knows to be done, and does not give to us again; -1 if none."""
+        """Return the last batch that Spark has also recorded as done, and will not repeat; -1 if none."""
         return last_batch(self.checkpoint / COMMITS)
 
     def noted_offset(self) -> Offset:
-        """Return how far in the log Spark, too, knows to be: the offset at the end of that batch."""
+        """Return the offset in the log at the end of that batch."""
         return offset_after(self.checkpoint, self.last_noted())
 
     def noted_position(self) -> int:
         return int(self.noted_offset()[POSITION])
 
     def batches(self) -> list[int]:
-        """Return the numbers of the batches that are done."""
+        """Return the numbers of the finished batches."""
         found = (self.root / VERDICTS).glob("batch-*.parquet")
         return sorted(map(_batch_id, found))
 
     def write(self, table: str, batch_id: int, rows: list[Row], positions: str = "") -> None:
-        """Write one table of a batch; OSError where that cannot be now. Only verdicts have a file without rows."""
+        """Write one table of a batch; raise OSError if that is impossible now. Only verdicts get a file if empty."""
         path = self.path(table, batch_id)
         if rows or table == VERDICTS or path.exists():
             found = to_arrow(table, rows)
@@ -239,7 +239,7 @@ class Outputs:
             self._create(path, partial(pq.write_table, found, compression="zstd"))
 
     def read(self, table: str, batch_id: int) -> list[Row]:
-        """Return the rows of one table of a batch; its details stay encoded."""
+        """Return the rows of one table of a batch; details stay encoded."""
         path = self.path(table, batch_id)
         return pq.ParquetFile(path).read().to_pylist() if path.exists() else []
 
@@ -254,7 +254,7 @@ class Outputs:
             unfinished.unlink(missing_ok=True)
 
     def refuse_others(self) -> None:
-        """Raise UsageError where this is not a directory of ours, or to become one."""
+        """Raise UsageError unless this is a pipeline's directory, or can become one."""
         if self.published is not None:
             self.published.refuse_others()
         if self.root.exists() and not self.root.is_dir():

@@ -1,8 +1,8 @@
-"""The streaming pipeline (D2): each snapshot of a store judged as it commits, its verdicts written exactly once.
+"""The streaming query of the pipeline (D2), with retries: it judges each snapshot, and writes each verdict once.
 
-One Structured Streaming query follows the commits (commit_source.py), and judges them batch by batch (batch.py). What
-cannot be done now is tried again: where the store has gone, or the disk with the output is full, the query ends with
-the reason and is started anew, and Spark gives it the batch that it was at.
+One Structured Streaming query follows the commits (commit_source.py), and judges them batch by batch (batch.py). If the
+store is unreachable, or the disk with the output is full, the query ends with the reason and is restarted. Spark then
+continues with the same batch.
 """
 
 import threading
@@ -37,19 +37,19 @@ from strobe.storage.files.urls import backend_at, canonical_url
 SNAPSHOTS_PER_BATCH = 2000
 LOOK_EVERY_S = 0.2
 LOG_EVERY_S = 1.0
-"""How often the log is looked at, beside the stream."""
+"""How often the log is polled, beside the stream."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Between one try and the next, while nothing succeeds."""
+"""The back-off between tries, while nothing succeeds."""
 TRIES_ONCE = 5
-"""With `once`, so many tries without any success are enough."""
+"""With `once`, the pipeline gives up after this many tries without progress."""
 
 
 class CarriedCommits(ShipsPackages, CommitsSource):
-    """The commits of a store where nothing of Strobe is installed."""
+    """The commits of a store, for clusters on which Strobe is not installed."""
 
 
 class Options(NamedTuple):
-    """What a pipeline does besides the proofs."""
+    """The pipeline's options, beside the proofs."""
 
     invariants: tuple[Invariant, ...] = ()
     alerts: AlertHooks = AlertHooks()
@@ -58,13 +58,13 @@ class Options(NamedTuple):
     snapshots_per_batch: int = SNAPSHOTS_PER_BATCH
     predicates: tuple[str, ...] = ()
     invariant_timeout_s: float | None = None
-    """For an invariant each time it is asked about some snapshots; None: as long as it takes."""
+    """The limit for one run of an invariant over some snapshots; None: no limit."""
 
 
 def identity_of(backend: StorageBackend, *, once: bool) -> str | None:
-    """Return the identity of the store at `backend`; None where there is none yet, unless it is wanted `once` and now.
+    """Return the identity of the store at `backend`, or None if there is no store yet. With `once` it must exist.
 
-    Raise StoreError where waiting for it is of no use.
+    Raise StoreError if waiting for it would not help.
     """
     try:
         return read_header(backend).store
@@ -75,18 +75,18 @@ def identity_of(backend: StorageBackend, *, once: bool) -> str | None:
 
 
 class PipelineObserver:
-    """Told of what happens while a pipeline runs; says whether it should stop. This one says nothing."""
+    """Gets reports while a pipeline runs, and can stop it. This one does nothing."""
 
     def look(self) -> bool:
         """Called a few times a second; True ends the pipeline."""
         return False
 
     def trouble(self, reason: str) -> None:
-        """Something cannot be done now, and is tried again."""
+        """Called if something fails and will be retried."""
 
 
 class Pipeline:
-    """A pipeline from the store at `url` to the directory `to`; one at a time writes there."""
+    """A pipeline from the store at `url` to the directory `to`. Only one at a time can write there."""
 
     def __init__(self, spark: SparkSession, url: str | Path, to: str | Path, options: Options | None = None) -> None:
         self.spark = spark
@@ -101,7 +101,7 @@ class Pipeline:
         self._look_again_s = 0.0
 
     def run(self, *, once: bool = False, watch: PipelineObserver | None = None) -> None:
-        """Judge what is committed, and with `once` no more than that; else until `watch` says so."""
+        """Judge the committed snapshots, then stop if `once`, else continue until `watch` ends it."""
         watch = watch or PipelineObserver()
         check_invariants(self.spark, self.options.invariants, self._examination("").checks)
         if self.options.signers is not None:
@@ -122,7 +122,7 @@ class Pipeline:
         return Examination(self.url, store_id, options.drift_window, options.signers, options.predicates)
 
     def _wait_for_store(self, once: bool, watch: PipelineObserver) -> str | None:
-        """Return the identity of the store, when there is one; None where `watch` wants to stop before."""
+        """Return the identity of the store once it exists; None if `watch` ends the pipeline before."""
         backend = backend_at(self.url)
         told = False
         while (store_id := identity_of(backend, once=once)) is None:
@@ -135,7 +135,7 @@ class Pipeline:
         return store_id
 
     def _follow(self, store_id: str, once: bool, watch: PipelineObserver) -> bool:
-        """Run one query; return whether the pipeline is done, rather than in trouble."""
+        """Run one query; return True if the pipeline is done, False if it failed and must be retried."""
         self._stopping.clear()
         noted_before = self.outputs.last_noted()
         query: Any = None
@@ -159,7 +159,7 @@ class Pipeline:
                 self._stop(query, watch)
 
     def _stop(self, query: Any, watch: PipelineObserver) -> None:
-        # That cancels what runs, and what is cancelled must not be taken for an invariant that fails.
+        # Stopping cancels running jobs. A cancelled job must not count as a failed invariant.
         self._stopping.set()
         try:
             query.stop()
@@ -170,11 +170,11 @@ class Pipeline:
 
     @property
     def committed(self) -> int:
-        """How many snapshots are known to be committed since those that were judged before this run."""
+        """The number of known commits after those judged before this run."""
         return self._head.committed if self._head is not None else 0
 
     def _look_at_log(self, store_id: str, watch: PipelineObserver) -> None:
-        """Tell why the log cannot be read: to the stream, that is a store in which nothing is new."""
+        """Report if the log cannot be read: to the stream, that looks like a store without new commits."""
         if time.monotonic() < self._look_again_s:
             return
         self._look_again_s = time.monotonic() + LOG_EVERY_S
@@ -191,7 +191,7 @@ class Pipeline:
         plan = BatchPlan(self.outputs.to, examination, options.invariants, options.alerts, options.invariant_timeout_s)
         on_step, marker = self.on_step, self._marker
 
-        # Behind a Connect server, judging is in another process, which ends with the query.
+        # Behind a Connect server, batches are judged in another process, which ends with the query.
         stopping = _never if is_remote(self.spark) else self._stopping.is_set
 
         def judge_batch(commits: DataFrame, batch_id: int) -> None:
@@ -207,15 +207,15 @@ class Pipeline:
             .option(source.ROWS_MAX, self.options.snapshots_per_batch)
             .load(self.url)
         )
-        # A Connect server judges in a process of its own, which has nothing of Strobe but what the function brings.
+        # A Connect server judges in a separate process, which has only those parts of Strobe that the function ships.
         function = carried(judge_batch) if is_remote(self.spark) else judge_batch
-        # Without a scheme, it would be in the file system of the cluster. No URI: Spark takes a %20 for what it says.
+        # Without a scheme, it would be in the cluster's file system. Not a URI: Spark does not decode %20.
         checkpoint = f"file://{self.outputs.checkpoint}"
         writer = commits.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
 
     def _tell(self, error: PySparkException, once: bool, watch: PipelineObserver) -> None:
-        """Say what went wrong; raise it where trying again is of no use."""
+        """Report an error; raise it if retrying would not help."""
         known = unavailable_reason(error, self._marker)
         if known is None and is_disk_full(error):
             known = "Spark has no space left on a disk"

@@ -1,4 +1,4 @@
-"""What a run of the pipeline came to, read from the tables that it wrote."""
+"""The results of a run of the pipeline, read from the tables that it wrote."""
 
 from collections import Counter
 from typing import Any
@@ -8,15 +8,15 @@ from strobe.spark.schema import columns as c
 from strobe.spark.schema.output_schema import Row
 
 SHOWN_MAX = 1000
-"""Of the verdicts that do not hold, and of quarantine, so many are kept to be shown; the tables have all of them."""
+"""Maximum number of failing verdicts, and of quarantined files, kept for display; the tables have all of them."""
 
 
 class Results:
-    """The batches that were not done when this was made, and those that have become so since: what this run judged."""
+    """The batches that this run judged: those that Spark had not recorded as done when this object was made."""
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
-        # Spark notes a batch as done after its verdicts are written: one that was killed in between is ours again.
+        # Spark records a batch as done after its verdicts are written: if a crash came in between, it is ours again.
         self._next = outputs.last_noted() + 1
         self.checks: dict[str, Counter[str]] = {}
         self.shown: list[Row] = []
@@ -34,7 +34,7 @@ class Results:
         return not self.failing and not self.quarantined
 
     def refresh(self) -> None:
-        """Take in the batches that are new."""
+        """Read the new batches."""
         while self._outputs.is_done(self._next):
             self._take(self._outputs.read(VERDICTS, self._next))
             found = self._outputs.read(QUARANTINE, self._next)
@@ -51,7 +51,7 @@ class Results:
                 self.shown.append(row)
 
     def totals(self) -> Totals | None:
-        """Return how many verdicts of each kind each check has in all batches, those before this run too, if known."""
+        """Return the number of verdicts of each kind for each check, including earlier runs, if known."""
         return self._outputs.totals(self._next - 1)
 
     def document(self) -> dict[str, Any]:
