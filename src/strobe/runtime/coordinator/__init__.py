@@ -1,5 +1,5 @@
 """The live coordinator: hosts the pure state machine of `strobe.protocol.coordinator`, and does its I/O.
 
-In: messages of nodes (`control_server`, `node_sessions`), requests of people (`operations`), the store's log. Out:
-orders to nodes, entries of the log (`log_writer`, in `store_thread`), and a `status` for people.
+Input: messages from nodes (`control_server`, `node_sessions`), API requests (`operations`), the store's log. Output:
+orders to nodes, log entries (`log_writer`, in `store_thread`), and the `status`.
 """

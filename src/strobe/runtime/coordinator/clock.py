@@ -1,10 +1,10 @@
-"""The coordinator's clock: the time of day when it started, and from then on only forward."""
+"""The coordinator's clock: starts at the time of day, then only moves forward."""
 
 import time
 
 
 class Clock:
-    """Microseconds since 1970. Setting the machine's clock back or ahead neither stops the schedule nor ends a wait."""
+    """Microseconds since 1970. Changing the machine's clock affects neither the schedule nor any timeout."""
 
     def __init__(self) -> None:
         self._offset_us = time.time_ns() // 1000 - time.monotonic_ns() // 1000

@@ -1,9 +1,9 @@
-"""Where nodes connect: reads what they say, one message after the other, and turns away whatever is not one.
+"""The port for nodes: accepts connections, reads their messages in order, and rejects everything else.
 
-The first message must be `Register`, and come soon. Garbage, strangers, messages that are too long, and messages that
-the coordinator's brain refuses (UsageError) end their own connection and nothing else. Any other exception is a bug of
-the coordinator, and ends it. What is sent waits in a buffer with a bound: a node that does not read is disconnected,
-and told everything it missed when it returns.
+The first message must be `Register`, within `REGISTER_S_MAX`. Garbage, unknown peers, messages that are too long and
+messages that `Lifecycle` refuses (UsageError) end only their own connection. Any other exception is a bug in the
+coordinator and ends it. Outgoing messages wait in a bounded buffer: a node that does not read is disconnected, and
+receives what it missed when it reconnects.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ BUFFER_BYTES_MAX = 16 << 20
 
 
 class NodeMessageHandler(Protocol):
-    """Who listens to nodes."""
+    """Handles what nodes send."""
 
     def registered(self, register: Register, connection: "Connection") -> "Member | Refused": ...
     def heard(self, member: Member, message: Any) -> None: ...
@@ -43,7 +43,7 @@ class NodeMessageHandler(Protocol):
 
 
 class Connection:
-    """The way to one node."""
+    """The connection to one node."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -52,7 +52,7 @@ class Connection:
         self.trouble = ""
 
     def send(self, message: Any) -> None:
-        """Send `message` after everything sent before; never waits."""
+        """Queue `message` behind everything sent before; never waits."""
         if self._writer.is_closing():
             return
         if self._writer.transport.get_write_buffer_size() > BUFFER_BYTES_MAX:
@@ -61,32 +61,32 @@ class Connection:
         self._writer.write(pack(message))
 
     def close(self) -> None:
-        """End after what was sent has gone out."""
+        """Close after the buffered messages are sent."""
         self._writer.close()
 
     def abort(self, reason: str) -> None:
-        """End now."""
+        """Close now."""
         self.trouble = self.trouble or reason
         self._writer.transport.abort()
 
     async def flushed(self) -> None:
-        """End it, and wait until it has ended."""
+        """Close, and wait until it is closed."""
         await hang_up(self._writer)
 
 
 class ControlServer:
-    """Listens for nodes."""
+    """Accepts connections from nodes."""
 
     def __init__(self, desk: NodeMessageHandler) -> None:
         self._desk = desk
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # Those that have not said who they are, the oldest first.
+        # Connections that have not registered yet, oldest first.
         self._strangers: dict[Connection, None] = {}
         self._strangers_max = at_most(STRANGERS_MAX)
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the address, and return the port; nobody is let in before `start`."""
+        """Bind the address and return the port. No connection is accepted before `start`."""
         try:
             backlog = at_most(BACKLOG)
             self._server = await asyncio.start_server(self._serve, host, port, backlog=backlog, start_serving=False)
@@ -99,12 +99,12 @@ class ControlServer:
         return bound
 
     async def start(self) -> None:
-        """Let nodes in."""
+        """Accept connections."""
         assert self._server is not None, "an address is taken first"
         await self._server.start_serving()
 
     async def close(self) -> None:
-        """Listen no more, and end every connection."""
+        """Stop listening, and end every connection."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
@@ -119,8 +119,8 @@ class ControlServer:
         try:
             await self._attend(reader, connection)
         except asyncio.CancelledError:
-            pass  # the server closes; nobody waits for this task but `close`
-        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+            pass  # the server is closing, and only `close` waits for this task
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: `fail` ends the coordinator with it
             self._desk.fail(error)
         finally:
             self._tasks.discard(task)
@@ -128,7 +128,7 @@ class ControlServer:
 
     async def _attend(self, reader: asyncio.StreamReader, connection: Connection) -> None:
         if len(self._strangers) >= self._strangers_max:
-            # Not the newest: nodes say at once who they are, and would be kept out by whoever only sits there.
+            # Drop the oldest, not the newest: nodes register at once, and idle connections must not keep them out.
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
             oldest.abort(f"{self._strangers_max} others came after it before it said who it is")
@@ -172,7 +172,7 @@ class ControlServer:
         return None
 
     async def _listen(self, reader: asyncio.StreamReader, connection: Connection, member: Member) -> str:
-        """Hand on what comes, and return why nothing more does."""
+        """Handle messages until the connection ends; return why it ended."""
         while True:
             try:
                 message = await _message(reader, MESSAGE_BYTES_MAX)
@@ -192,12 +192,12 @@ class ControlServer:
     def _hear(self, member: Member, message: Any) -> None:
         try:
             self._desk.heard(member, message)
-        except UsageError as error:  # nothing was done: the node is wrong, and not the coordinator
+        except UsageError as error:  # nothing was done: the fault is the node's, not the coordinator's
             raise TransportError(f"a {type(message).__name__} that makes no sense: {error}") from error
 
 
 def _may_send(process: str, message: Any) -> bool:
-    """Tell whether a message is about the process that sends it. Whoever initiates a snapshot gives it its own name."""
+    """Return whether this process may send the message. An initiator's snapshot carries the initiator's own name."""
     if isinstance(message, Register) or getattr(message, "process", process) != process:
         return False
     return not isinstance(message, SnapshotStarted) or message.snapshot.initiator == process

@@ -1,9 +1,9 @@
-"""The live coordinator: hosts the brain, and carries out what it orders.
+"""The live coordinator: drives a `Lifecycle` and carries out its effects.
 
-It keeps no truth of its own (E7): what must survive is in the store's log, and a restart is reading that. The brain is
-touched on the loop only, one event at a time; whatever needs the store is done by one thread, in order, and comes back
-as events. Nodes are told things in the order in which the brain ordered them; what a node misses while it is away, it
-is told when it returns.
+It keeps no durable state of its own (E7). Everything that must survive is in the store's log, and a restart reads that.
+`Lifecycle` runs on the event loop only, one event at a time. One thread does all work on the store, in order, and its
+results come back as events. Each node receives orders in the order in which `Lifecycle` gave them. A node that was away
+receives what it missed when it reconnects.
 """
 
 import asyncio
@@ -60,11 +60,11 @@ from strobe.storage.checkpoints.folded_log import unfold
 
 
 class Coordinator:
-    """Drives a `Lifecycle` for the nodes that are connected. `start` it on the loop on which it was made.
+    """Drives a `Lifecycle` for the connected nodes. Call `start` on the event loop on which it was made.
 
-    `ended` gives the exit code. With an `identity`, only the store with that one will do, and it is waited
-    for; else there must be one, or it is made if that is asked for (`create`). `known` is an entry that its log has: an
-    older copy of the store, without it, will not do either.
+    `ended` resolves to the exit code. With an `identity`, it waits for the store with that identity. Without one, a
+    store must exist, or is made if `create` is set. `known` is an entry that the log must have: an older copy of the
+    store without it is not accepted.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class Coordinator:
             outputs={sink.process for sink in system.sinks.values()},
         )
         self.brain.membership.staying = who_must_stay(system)
-        # What the log says as far as the brain has heard it, and how many entries of others were among that.
+        # The state of the log as far as `Lifecycle` has read it, and how many of those entries other writers appended.
         self.state = LogState(self._read_manifest, MANIFESTS_KEPT)
         self.foreign = 0
         self.lineage = Lineage()
-        # What the system declares, judged; None where nobody does.
+        # Judges the system's declared conditions; None if nothing judges them.
         self.judgement: Judgement | None = None
-        # What the current epoch was restored from, where it was.
+        # The snapshot that the current epoch was restored from, if any.
         self.origin: Origin | None = None
         self.identity = identity
         self._create = create
@@ -115,11 +115,11 @@ class Coordinator:
         self.requests = Requests()
         self.rollbacks: deque[RollbackReport] = deque(maxlen=ROLLBACKS_KEPT)
         self.rollback_count = 0
-        # Why the last restore was refused, and why all was stopped, if that is so.
+        # Why the last restore was refused, and why the system was halted, if so.
         self.refusal: str | None = None
         self.halted: str | None = None
         self.started_us = self.clock.now_us()
-        # Called with each snapshot that has its outcome, and with the report where all is to be stopped.
+        # Called with each finished snapshot, and with the report when the system is halted.
         self.on_finished: Callable[[Any], None] = lambda finished: None
         self.on_halt: Callable[[str], None] = lambda report: None
         self._loop = asyncio.get_running_loop()
@@ -131,15 +131,15 @@ class Coordinator:
         self.store = StoreThread(self._take, self.fail, self.log)
         self.observer = SnapshotObserver(self)
 
-    # Life
+    # Starting and ending
 
     async def start(self) -> None:
-        """Open the store, read its log, and take over from there."""
+        """Open the store, read its log, and begin to lead."""
         await self.open()
         await self.take_over()
 
     async def open(self) -> None:
-        """Open the store and read its log. UsageError: it is not the store of this system."""
+        """Open the store and read its log. UsageError: it belongs to another system."""
         await self.store.open(self.store_url, self.clock.now_us, self.identity, self._create, self._known)
         header = self.store.desk.store.header
         self.identity, self.store_url = header.store, self.store.desk.store.url
@@ -148,7 +148,7 @@ class Coordinator:
             check_store(self.store_url, self.brain.epoch, self.brain.view, self.first_view, logged_first)
 
     async def take_over(self) -> None:
-        """Begin a new term: from here on this coordinator leads, until another one does so (S1)."""
+        """Begin a new term. This coordinator leads until another one begins a term (S1)."""
         await self.store.lead(f"{socket.gethostname()} pid {os.getpid()}")
         self.log.emit(
             "started",
@@ -166,7 +166,7 @@ class Coordinator:
         return self.state.term.term if self.state.term is not None else 0
 
     async def close(self) -> None:
-        """Let the thread end. Nodes go on without a coordinator."""
+        """Stop the store's thread. Nodes keep running without a coordinator."""
         if self._waking is not None:
             self._waking[1].cancel()
         await self.store.close()
@@ -176,7 +176,7 @@ class Coordinator:
             self.ended.set_result(code)
 
     def fail(self, error: BaseException) -> None:
-        """Something has happened that must not: end, rather than go on with who knows what."""
+        """End because of a bug or a lost leadership, rather than go on in an unknown state."""
         if self.ended.done():
             return
         self.ended.set_exception(error)
@@ -192,17 +192,17 @@ class Coordinator:
     # The store
 
     def poll(self) -> None:
-        """See what others have written to the log, unless that is under way: a store that is away has it pile up."""
+        """Read what others wrote to the log. Skipped if a poll is pending, so that polls do not queue up."""
         if not self.ended.done() and (self._polling is None or self._polling.done()):
             self._polling = self.store.work(self.store.desk.poll)
 
     async def catch_up(self, timeout_s: float) -> None:
-        """Hear of all that the log has by now; a store that cannot be read is not waited for any longer than that."""
+        """Read everything that the log has by now; give up after `timeout_s`."""
         if not self.ended.done():
             await asyncio.wait([self.store.work(self.store.desk.poll)], timeout=timeout_s)
 
     def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> None:
-        """Have the store's thread do a job, after those before; what comes of it is told here."""
+        """Queue a job for the store's thread. Its results are handled here."""
         if not self.ended.done():
             self.store.work(job, *arguments)
 
@@ -228,7 +228,7 @@ class Coordinator:
     # The log
 
     def _resume(self, loaded: Loaded) -> None:
-        """Begin with a checkpoint, as if all entries before it had been read."""
+        """Start from a checkpoint, as if all entries before it had been read."""
         checkpoint = loaded.checkpoint
         unfold(checkpoint.fold, loaded.segments, checkpoint.position, self.state)
         recall(self.brain, checkpoint.memory)
@@ -236,7 +236,7 @@ class Coordinator:
         self.observer.resumed()
 
     def _logged(self, told: Appended) -> None:
-        """The log has one more entry: first those who keep books, then the brain."""
+        """Handle the next log entry: first update the trackers, then `Lifecycle`."""
         entry, position = told.entry, self.state.next_position
         before = dict(self.state.open)
         if isinstance(entry, EpochStart) and entry.epoch > self.state.epoch:
@@ -263,10 +263,10 @@ class Coordinator:
         opened = self.state.open[snapshot]
         return SnapshotBegun(SnapshotId.parse(snapshot), opened.position, opened.parent)
 
-    # The brain
+    # The state machine
 
     def handle(self, event: CoordinatorEvent) -> None:
-        """Tell the brain, and carry out what it orders. UsageError: it makes no sense, and nothing was done."""
+        """Pass an event to `Lifecycle` and carry out its effects. UsageError: invalid event; nothing was done."""
         for effect in self.brain.handle(event, self.clock.now_us()):
             self._carry_out(effect)
 
@@ -285,7 +285,7 @@ class Coordinator:
             case Dismiss():
                 self.let_go(effect)
             case TellRestore():
-                # With the place of its commit, each node has to read one entry and not the whole log.
+                # With the position of its commit, each node reads one entry instead of the whole log.
                 commit = self.origin.commit if self.origin is not None else None
                 self.send(effect.process, msgspec.structs.replace(effect, commit=commit))
             case _:
@@ -309,7 +309,7 @@ class Coordinator:
         self._waking = None
         try:
             self.handle(TimePassed())
-        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: `fail` ends the coordinator with it
             self.fail(error)
 
     def _halt(self, halt: Halt) -> None:
@@ -339,15 +339,15 @@ class Coordinator:
     # Nodes
 
     def send(self, process: str, message: Any) -> None:
-        """Send to the node of `process`, if it is there."""
+        """Send to the node of `process`, if it is connected."""
         member = self.members.get(process)
         if member is not None and member.connection is not None:
             member.connection.send(message)
 
     def let_go(self, order: Dismiss) -> None:
-        """Let a process end that has left."""
+        """Let a departed process end."""
         member = self.members.get(order.process)
-        if not order.sinks:  # else it is told once more when these have let out their output
+        if not order.sinks:  # otherwise it is dismissed again once these sinks have released their output
             if member is not None:
                 member.let_go = True
             self.log.emit("left", process=order.process)

@@ -1,10 +1,10 @@
-"""Finds, in what senders say of their channels, who waits for credit, and cycles in which all wait for each other.
+"""Finds channels that wait for credit, and credit deadlocks, from the senders' heartbeats.
 
-A process that cannot send is given nothing more to receive, so it grants no credit either. In a cycle of such
-processes nobody goes on: a deadlock that the size of the windows decides, which is reported with a way out.
+A process that cannot send is given nothing more to receive, so it grants no credit either. In a cycle of such processes
+nothing moves. Whether this happens depends on the window sizes; it is reported with a way out.
 
-To wait for credit is not enough for that. Who has room left goes on; and where the target has nothing of what was sent,
-it is the network that holds things up.
+Waiting for credit alone is not a deadlock. A sender with room left goes on. If the sent messages have not reached the
+target, the network is the cause.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from strobe.protocol import ChannelSpec, View
 from strobe.runtime.messages.control import Heartbeat
 
 WAITING_S_MIN = 3.0
-"""From here on a channel that waits for credit is worth a word."""
+"""A channel that waits for credit longer than this is reported."""
 
 
 def waiting_channels(
@@ -31,7 +31,7 @@ def waiting_channels(
 
 
 def held_back(channel: ChannelSpec, heartbeats: Mapping[str, Heartbeat]) -> bool:
-    """Tell whether the source of `channel` has stopped because the target does not take what has come on it."""
+    """Return whether the source of `channel` has stopped because the target does not consume what arrived on it."""
     source, target = heartbeats.get(channel.source), heartbeats.get(channel.target)
     report = source.outgoing.get(channel.id) if source is not None else None
     if report is None or target is None:
@@ -40,7 +40,7 @@ def held_back(channel: ChannelSpec, heartbeats: Mapping[str, Heartbeat]) -> bool
 
 
 def credit_cycles(waiting: Iterable[ChannelSpec]) -> list[tuple[ChannelSpec, ...]]:
-    """Return cycles that cover every process which is in one, each a shortest through a process not yet covered."""
+    """Return cycles that cover every process in a cycle; each is a shortest one through a process not yet covered."""
     outgoing: dict[str, list[ChannelSpec]] = {}
     for channel in waiting:
         outgoing.setdefault(channel.source, []).append(channel)
@@ -57,7 +57,7 @@ def credit_cycles(waiting: Iterable[ChannelSpec]) -> list[tuple[ChannelSpec, ...
 
 
 def _back_to(start: str, outgoing: Mapping[str, list[ChannelSpec]]) -> tuple[ChannelSpec, ...]:
-    """Return the shortest way from `start` back to it; empty where there is none."""
+    """Return the shortest path from `start` back to itself; empty if there is none."""
     ways: dict[str, tuple[ChannelSpec, ...]] = {start: ()}
     queue = deque([start])
     while queue:
@@ -73,7 +73,7 @@ def _back_to(start: str, outgoing: Mapping[str, list[ChannelSpec]]) -> tuple[Cha
 
 
 def describe_cycle(cycle: tuple[ChannelSpec, ...]) -> str:
-    """Return what is wrong and what to do, for people."""
+    """Describe the deadlock and what to do about it."""
     ring = " -> ".join((*(channel.source for channel in cycle), cycle[0].source))
     names = ", ".join(channel.id for channel in cycle)
     return (

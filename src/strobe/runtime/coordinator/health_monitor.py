@@ -1,4 +1,4 @@
-"""Looks after the system now and then: who has gone silent, who waits for credit, what others wrote to the log."""
+"""Periodic checks: silent nodes, channels that wait for credit, log entries by other writers."""
 
 from strobe.protocol import ChannelSpec
 from strobe.runtime.coordinator.credit_deadlock import credit_cycles, describe_cycle, held_back, waiting_channels
@@ -11,7 +11,7 @@ POLL_S = 1.0
 
 
 class HealthMonitor:
-    """What was found at the last look; each thing found is reported once, until it is gone."""
+    """The findings of the last check. Each finding is reported once until it clears."""
 
     def __init__(self, sessions: NodeSessions) -> None:
         self.sessions = sessions
@@ -24,7 +24,7 @@ class HealthMonitor:
         self._polled_s = 0.0
 
     def look(self) -> bool:
-        """Look at everything once; tell whether that was a look at the log as well."""
+        """Run every check once; return whether the log was polled too."""
         now_s = self.coordinator.now_s()
         self._excuse_silence(now_s)
         self.sessions.end_silent(now_s)
@@ -38,7 +38,7 @@ class HealthMonitor:
         return True
 
     def _excuse_silence(self, now_s: float) -> None:
-        """Where the coordinator itself was stopped for a while, nobody else was silent: begin to count anew."""
+        """Restart the silence timers if the coordinator itself was suspended: the nodes were not silent."""
         members = self.coordinator.members
         if self._looked_s is not None and now_s - self._looked_s > max(members.silence_s / 2, 4 * TICK_S):
             for member in members.connected():
@@ -46,7 +46,7 @@ class HealthMonitor:
         self._looked_s = now_s
 
     def _forget_leavers(self, now_s: float) -> None:
-        """Whoever was leaving and has not been heard of for long enough is gone: a former coordinator has let it go."""
+        """Forget leaving processes that have been silent for long enough: a former coordinator has dismissed them."""
         members, membership = self.coordinator.members, self.coordinator.brain.membership
         self._began_s = now_s if self._began_s is None else self._began_s
         for process in list(membership.leaving):

@@ -1,15 +1,15 @@
-"""Which snapshots can be compared with each other: those with no join between them.
+"""Which snapshots are comparable: those with no join between them.
 
-A process that joins brings something of its own along, so a quantity that is conserved has another value from then on:
-another generation. A process that leaves hands over what it holds, so a leave changes nothing. A rollback goes back to
-the generation of the snapshot that it restores; to the beginning, to generation 0.
+A joining process brings state of its own, so a conserved quantity changes: a new generation begins. A leaving process
+hands over its state, so a leave changes nothing. A rollback returns to the generation of the restored snapshot; a
+rollback to the beginning returns to generation 0.
 """
 
 from strobe.storage import LogState
 
 
 class Lineage:
-    """Follows the fold of the log. A coordinator that begins with a checkpoint knows nothing of what was before it."""
+    """Follows the folded log. After starting from a checkpoint, earlier generations are unknown."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -22,10 +22,10 @@ class Lineage:
         self._newest: str | None = None
 
     def follow(self, state: LogState) -> None:
-        """`state` has taken in one more entry."""
+        """Take in the entry that `state` has just taken in."""
         self._followed += 1
         view = state.view
-        if self._epoch is None and state.next_position > 1:  # of the snapshots before this entry nothing is known
+        if self._epoch is None and state.next_position > 1:  # the snapshots before this entry are unknown
             self._epoch, self._newest, self.generation = state.epoch, state.newest_complete, self._another()
         elif state.epoch != self._epoch:
             self._epoch = state.epoch
@@ -42,7 +42,7 @@ class Lineage:
                 self._of = {name: self._of[name] for name in state.committed if name in self._of}
 
     def is_new(self, state: LogState) -> bool:
-        """Tell whether every entry of the log was followed, and the beginning has no snapshot yet."""
+        """Return whether every log entry was followed, and generation 0 has no snapshot yet."""
         return self._followed == state.next_position and self.oldest(0, state) is None
 
     def of(self, snapshot: str) -> int:

@@ -1,4 +1,4 @@
-"""Has every committed snapshot judged, on the coordinator's side: which questions are asked, and what came of them."""
+"""Judging of every committed snapshot, on the coordinator's side: which conditions to evaluate, and their verdicts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Judgement:
-    """What the system of `coordinator` declares, judged by a process that `command` starts.
+    """Judges the conditions that the coordinator's system declares, in a process started by `command`.
 
     `on_verdict` is called with the name of a condition and its verdict.
     """
@@ -28,11 +28,11 @@ class Judgement:
         settings = coordinator.settings
         self.judge = Judge(command, conditions, settings.verdict_timeout_s, self._note, self._verdicts.skipped)
         self._wanted = bool(conditions)
-        # Whether the initial states of the system are those that the store begins with.
+        # Whether the store begins with the initial states of the system.
         self._initial = False
 
     def start(self) -> None:
-        """Begin, when the log has been read."""
+        """Start, after the log has been read."""
         self._initial = self._coordinator.lineage.is_new(self._coordinator.state)
         if self._wanted:
             self.judge.start()
@@ -41,7 +41,7 @@ class Judgement:
         await self.judge.close()
 
     def finished(self, snapshot: FinishedSnapshot) -> None:
-        """A snapshot has its outcome; if it is complete, have it judged."""
+        """Have a finished snapshot judged, if it was committed."""
         state, lineage = self._coordinator.state, self._coordinator.lineage
         if not self._wanted or snapshot.outcome != COMMITTED or snapshot.id not in state.committed:
             return
@@ -55,7 +55,7 @@ class Judgement:
         return self._verdicts.status(self.judge.pending)
 
     def of(self, snapshot: str) -> dict[str, ConditionVerdict]:
-        """Return the verdicts on a snapshot, as far as they are kept."""
+        """Return the verdicts on a snapshot, if they are still kept."""
         return self._verdicts.of(snapshot)
 
     def _note(self, snapshot: str, verdicts: Mapping[str, ConditionVerdict]) -> None:

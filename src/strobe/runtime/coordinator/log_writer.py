@@ -1,13 +1,13 @@
-"""Everything the coordinator does with the store, for the one thread that does it.
+"""All of the coordinator's work on the store; runs on the store's thread only.
 
-Each piece of work returns what the brain is to be told, in order. The brain may have decided before it heard of what
-another writer has logged: `heard` says how many such entries it knew of, and what was decided on less is not appended
-but comes back as `AppendLost`, as if that writer had been a moment faster (S1).
+Each method returns the results for the coordinator, in order. `Lifecycle` may have decided something before it knew of
+another writer's entries: `heard` is the number of such entries it knew of. A decision made on fewer is not appended but
+comes back as `AppendLost`, as if the other writer had been first (S1).
 
-A log that cannot be written is tried again and again: nothing can go on without it, and nothing is lost meanwhile.
+A failed append is retried without end: nothing can go on without the log, and nothing is lost meanwhile.
 
-The desk leads in a term of its own. Once it has read that another coordinator has started since, every piece of work
-raises TakenOver: nothing is appended, chosen, removed or collected any more.
+The coordinator leads in its own term. Once a later term has been read from the log, every method raises TakenOver:
+nothing is appended, chosen, removed or collected any more.
 """
 
 import threading
@@ -51,20 +51,20 @@ from strobe.storage.store.retention import apply, plan
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 2.0
 MANIFESTS_KEPT = 16
-"""The coordinator runs for months: it keeps the newest manifests, and reads others again when they are asked for."""
+"""Only the newest manifests stay in memory, since the coordinator runs for months; others are read again on demand."""
 ENTRIES_AT_ONCE = 1024
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """The log is read from this checkpoint on: it stands for all entries before it."""
+    """The log is read from this checkpoint on; it replaces all entries before it."""
 
     loaded: Loaded
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The log has this entry next; `foreign`: another writer decided it, and it matters to the brain.
+    """The next log entry; `foreign`: another writer decided it, and it matters to `Lifecycle`.
 
-    Where it starts an epoch from a snapshot, `origin` is that.
+    `origin`: the snapshot that an epoch starts from, if it does.
     """
 
     entry: ReadEntry
@@ -73,13 +73,13 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class PassedOver(msgspec.Struct, frozen=True):
-    """A snapshot was not chosen for a rollback, and an older one was looked at."""
+    """A snapshot was not usable for a rollback, so an older one was tried."""
 
     reason: str
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """Retention has removed these snapshots, and so many bytes of blobs."""
+    """Retention removed these snapshots, and this many bytes of blobs."""
 
     snapshots: tuple[str, ...]
     bytes: int
@@ -89,7 +89,7 @@ LogResult = Resumed | Appended | AppendLost | CommitFailed | SnapshotChosen | Re
 
 
 class Closing(Exception):
-    """The desk is being closed while it waits for a store that cannot be used."""
+    """Raised when the log is closed while it waits for an unusable store."""
 
 
 class CoordinatorLog:
@@ -111,9 +111,10 @@ class CoordinatorLog:
         self._failures = 0
 
     def open(self, identity: str = "", create: bool = False, known: EntryRef | None = None) -> None:
-        """Open the store with this identity, or wait for it. Without one: the store there is, or else StoreMissing.
+        """Open the store with this identity, waiting for it. Without an identity: the existing store, or StoreMissing.
 
-        `create`: if there is none, make one first. `known`: its log has this entry; a copy without it is not accepted.
+        `create`: make a store if there is none. `known`: the log must have this entry; a copy without it is not
+        accepted.
         """
 
         def attempt() -> Store:
@@ -130,19 +131,19 @@ class CoordinatorLog:
         self._opened = True
 
     def close(self) -> None:
-        """Wait no longer for the store, whoever calls."""
+        """Stop waiting for the store; callable from any thread."""
         self._closing.set()
 
     def poll(self) -> list[LogResult]:
-        """Read what others have written since."""
+        """Read what others have appended."""
         told: list[LogResult] = self._patiently(self._read)
         self._well()
         return told
 
     def read_some(self) -> list[LogResult]:
-        """Read on, but only so far: a long log is not all held in memory at once. Nothing: that was all of it.
+        """Read the next part of the log, to bound memory; an empty list means the end.
 
-        StoreError: it is damaged. Nobody depends on this coordinator yet, so it is better said than waited for.
+        StoreError: the log is damaged. It is raised, not retried: nothing depends on this coordinator yet.
         """
         if not self._is_begun:
             loaded = self._patiently(self.store.resume, at_start=True)
@@ -155,16 +156,16 @@ class CoordinatorLog:
         return told
 
     def lead(self, coordinator: str) -> list[LogResult]:
-        """Begin a term; return what others have written until then. Nothing else is appended before.
+        """Begin a term, before any other append; return what others appended up to then.
 
-        StoreError: it cannot be written, and waiting does not help.
+        StoreError: the log cannot be written, and waiting does not help.
         """
         self._patiently(lambda: begin_term(self.store, coordinator, self._now_us()), at_start=True)
         told: list[LogResult] = self._patiently(self._read)
         return told
 
     def checkpoint(self) -> list[LogResult]:
-        """Write the checkpoint that is due, if one is; one that cannot be written now comes with a later one."""
+        """Write a checkpoint if one is due. A failed one is made up for by the next."""
         try:
             self.store.write_checkpoint()
         except StoreError as error:
@@ -173,7 +174,7 @@ class CoordinatorLog:
         return []
 
     def append(self, entry: Entry, heard: int) -> list[LogResult]:
-        """Append `entry`, or tell who was faster."""
+        """Append `entry`, or return the entries of the writer that was first."""
         told: list[LogResult] = self._patiently(self._read)
         while self.foreign <= heard and self._can_begin(entry):
             try:
@@ -184,7 +185,7 @@ class CoordinatorLog:
                 told += self._patiently(self._read)
             except StoreError as error:
                 self._pause(error)
-                # Where the disk failed late, the entry may be there all the same.
+                # If the disk failed late, the entry may have been written nevertheless.
                 found = self._patiently(self._read)
                 told += [self._disown(one, entry) for one in found]
                 if any(isinstance(one, Appended) and one.entry == entry for one in found):
@@ -192,7 +193,7 @@ class CoordinatorLog:
         return [*told, AppendLost(entry)]
 
     def commit(self, order: CommitOrder) -> list[LogResult]:
-        """Prove the snapshot and append its commit; where that cannot be, say why."""
+        """Prove the snapshot and append its commit, or return why that is impossible."""
         told: list[LogResult] = []
         name = str(order.snapshot)
         entry: Commit | None = None
@@ -222,35 +223,35 @@ class CoordinatorLog:
             return [*told, *found, CommitFailed(order.snapshot, str(error))]
 
     def _overtaken(self, snapshot: SnapshotId, manifest: Manifest) -> str | None:
-        """Return why a snapshot comes too late: one that it overlaps was whole before it, and has let out more output.
+        """Return why a snapshot is too late: an overlapping one was committed first and has released more output.
 
-        The newest that is complete must be one that can be gone back to (R2).
+        The newest complete snapshot must be restorable (R2).
         """
         state = self.store.known
         last = next(reversed(state.committed), None)
         if last is None or SnapshotId.parse(last).epoch != snapshot.epoch:
             return None
         earlier = state.committed[last].manifest
-        # Each process records in its own view: one of a later view overlaps none of an earlier. Who had left by then
-        # and is in it has joined again, with output that begins anew.
+        # Each process records in its own view, so a snapshot of a later view overlaps none of an earlier one. A process
+        # that had left by then and is in it has joined again, and its output starts over.
         if manifest.view.number > earlier.view.number or below_released(manifest, earlier) is None:
             return None
         return f"snapshot {last} was complete before it, and has let out more output: it could not be gone back to"
 
     def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[LogResult]:
-        """Find the snapshot to restore; wait for a store that cannot be read."""
+        """Find the snapshot to restore; wait while the store cannot be read."""
         told = self.poll()
         answer = self._patiently(lambda: choose(self.store, wanted, topology, fork, system))
         passed_over = [PassedOver(reason) for reason in answer.passed_over]
         return [*told, *passed_over, answer.event]
 
     def retain(self, settings: RetentionSettings) -> list[LogResult]:
-        """Remove what retention does not keep, and what nothing needs any more (E8)."""
+        """Remove snapshots that retention does not keep, and unreferenced data (E8)."""
         try:
             numbers = (settings.keep_last, settings.keep_hourly, settings.keep_daily)
             applied = apply(self.store, plan(self.store.state(), *numbers, self._now_us()))
         except StoreError as error:
-            self._failures += 1  # the next thing that can be done says that all is well again
+            self._failures += 1  # the next success reports that the store works again
             self._report(f"old snapshots cannot be removed: {error}")
             return []
         told: list[LogResult] = self._patiently(self._read)
@@ -265,19 +266,19 @@ class CoordinatorLog:
                 self.foreign += foreign
         except StoreError:
             if not told:
-                raise  # else what was read is told first; the next reading fails again
+                raise  # otherwise return what was read so far; the next read fails again
         return told
 
     def _can_begin(self, entry: Entry) -> bool:
-        """Tell whether an epoch still has what it is to start from: it may have been removed since it was chosen (E9).
+        """Return whether the snapshot that an epoch is to start from still exists: it may have been removed (E9).
 
-        From the entry on it is protected.
+        Once the entry is logged, the snapshot is protected.
         """
         restored = entry.restored if isinstance(entry, EpochStart) else None
         return restored is None or restored in self._patiently(self.store.state).committed
 
     def _take(self, entry: ReadEntry, foreign: bool) -> Appended:
-        """Take in the next entry. StoreError: it is still the next one."""
+        """Take in the next entry. On StoreError it remains the next one."""
         logged = Appended(entry, foreign, self.store.origin(entry))
         if self.store.entry_ref(self.position).blake3 != UNSEALED:
             self.last = self.store.entry_ref(self.position)
@@ -285,14 +286,14 @@ class CoordinatorLog:
         return logged
 
     def _disown(self, told: LogResult, entry: Entry | None) -> LogResult:
-        """What was read is our own after all."""
+        """Clear the `foreign` flag if the entry read is our own."""
         if isinstance(told, Appended) and told.foreign and told.entry == entry:
             self.foreign -= 1
             return msgspec.structs.replace(told, foreign=False)
         return told
 
     def _patiently(self, work: Callable[[], Any], *, at_start: bool = False) -> Any:
-        """Do `work`, which may be begun again, until the store lets it be done; `at_start`, unless it never will."""
+        """Retry `work` until the store allows it; with `at_start`, raise errors that waiting cannot fix."""
         failed = False
         while True:
             try:
@@ -303,12 +304,12 @@ class CoordinatorLog:
                 self._pause(error)
                 failed = True
                 continue
-            if failed:  # else something else may be wrong: a store that is full can still be read
+            if failed:  # otherwise another problem may remain: a full store can still be read
                 self._well()
             return done
 
     def _away(self) -> StoreError | None:
-        """Return that the store is not in its place, if so: whatever else fails, fails because of that."""
+        """Return the error if the store is missing: it explains any other failure."""
         try:
             if self._opened:
                 self.store.require()
@@ -328,7 +329,7 @@ class CoordinatorLog:
             raise Closing
         with suppress(StoreError):
             if self._opened:
-                collect(self.store)  # what aborted snapshots have left behind may be all that fills the disk
+                collect(self.store)  # the remains of aborted snapshots may be what fills the disk
 
     def _well(self) -> None:
         if self._failures:

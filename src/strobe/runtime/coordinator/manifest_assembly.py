@@ -1,4 +1,4 @@
-"""The manifest of a snapshot, assembled from what its processes have stored."""
+"""Assembles a snapshot's manifest from its process records."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from strobe.protocol.values.log_entries import Begin, Departure, Manifest, Proce
 
 
 class CommitOrder(msgspec.Struct, frozen=True):
-    """Everything that a commit is made of: every process of `view` has stored its part."""
+    """Everything that a commit needs: every process of `view` has stored its part."""
 
     snapshot: SnapshotId
     begin: Begin
@@ -18,7 +18,7 @@ class CommitOrder(msgspec.Struct, frozen=True):
 
 
 def assemble(order: CommitOrder, parent: str | None, completed_us: int) -> Manifest:
-    """Return the manifest of the snapshot that the records make."""
+    """Return the manifest of the snapshot."""
     return Manifest(
         protocol=order.begin.protocol,
         initiators=order.begin.initiators,

@@ -1,11 +1,11 @@
-"""Who is there: the node that runs each process, when it was last heard of, and what it said of itself.
+"""The registry of nodes: which instance runs each process, its last message and its last heartbeat.
 
-A process is run by one instance at a time. A second one is turned away while the first is alive; once the first is
-gone, a newer one takes its place, and the first is told so should it come back.
+A process is run by one instance at a time. A second instance is refused while the first is alive. Once the first is
+gone, a newer one replaces it, and the first is refused if it comes back.
 
-That the first is gone may be known here only after the second has come: what tells of its end, and what it said before
-it, may still be on the way. So the second has to wait until the first has said something that it can only have said
-since (then it is turned away for good), or is found to be gone, or is silent.
+The second may connect before the coordinator knows that the first is gone: messages of the first, and the loss of its
+connection, may still be in transit. So the second waits until the first has sent something after the second came (then
+the second is refused for good), or is lost, or times out.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ CLAIMS_REMEMBERED = 16
 
 
 class Sending(Protocol):
-    """A way to a node."""
+    """A connection to a node."""
 
     def send(self, message: Any) -> None: ...
     def close(self) -> None: ...
@@ -39,14 +39,14 @@ class Member:
         self.connection: Sending | None = None
         self.heard_s = 0.0
         self.heartbeat: Heartbeat | None = None
-        # Not known before the second sign of life in an epoch.
+        # Unknown before the second heartbeat in an epoch.
         self.events_per_s: float | None = None
-        # How far the process had come when it was last heard of: what a rollback undoes is counted from there.
+        # The position in the last heartbeat. The events that a rollback undoes are counted from there.
         self.reached: int | None = None
-        # Why it is not there, or is about to go; empty while all is well.
+        # Why it is gone or about to go; empty otherwise.
         self.trouble = ""
         self.let_go = False
-        # How many other instances have come that would run this process.
+        # Number of other instances that tried to run this process.
         self.claims = 0
         self._beat_s = 0.0
         self._claims_by: dict[str, int] = {}
@@ -56,7 +56,7 @@ class Member:
         return self.connection is not None
 
     def outlives(self, claim: str) -> bool:
-        """Tell whether this instance is known to be alive since the instance `claim` first came to take its place."""
+        """Return whether this instance is known to be alive since the instance `claim` first tried to replace it."""
         if claim not in self._claims_by:
             self.claims += 1
             self._claims_by[claim] = self.claims
@@ -65,7 +65,7 @@ class Member:
         return self.heartbeat is not None and self.heartbeat.claims >= self._claims_by[claim]
 
     def note(self, heartbeat: Heartbeat, now_s: float) -> None:
-        """Take in a sign of life; how fast the process goes follows from two of them."""
+        """Store a heartbeat. The event rate follows from two of them."""
         earlier = self.heartbeat
         if earlier is None or earlier.epoch != heartbeat.epoch:
             self.events_per_s = None
@@ -77,16 +77,16 @@ class Member:
 
 
 class Members:
-    """Every process that has ever registered and has not left."""
+    """Every process that has registered and has not left."""
 
     def __init__(self, silence_s: float) -> None:
         self.silence_s = silence_s
         self.by_process: dict[str, Member] = {}
-        # What each said, or what was said of it, when it was last lost.
+        # The reason for which each process was last lost, from itself or from its node.
         self.last_words: dict[str, str] = {}
-        # Why a node of each was last turned away, if it may come back and has not been let in since.
+        # Why a node of each process was last refused, if it may retry and has not been admitted since.
         self.turned_away: dict[str, str] = {}
-        # In which run of its program each process that is looked after was last seen in the view.
+        # The run of its program in which each supervised process was last seen in the view.
         self.lived: dict[str, str] = {}
         self._replaced: dict[str, deque[str]] = {}
 
@@ -100,7 +100,7 @@ class Members:
         return (member for member in self if member.connected)
 
     def refusal(self, register: Register, now_s: float) -> Refused | None:
-        """Return why this instance may not run its process; None where it may."""
+        """Return why this instance may not run its process, or None."""
         if register.instance in self._replaced.get(register.process, ()):
             return Refused(f"process {register.process} was taken over by a newer instance; this one is over", True)
         current = self.by_process.get(register.process)
@@ -113,7 +113,7 @@ class Members:
         return None
 
     def admit(self, register: Register, connection: Sending, now_s: float) -> tuple[Member, Sending | None]:
-        """Let this instance run its process; return it, and the connection of an earlier one that is over."""
+        """Admit this instance; return its member, and the connection that it replaces, if any."""
         earlier = self.by_process.get(register.process)
         former = earlier.connection if earlier is not None else None
         if earlier is not None and earlier.instance != register.instance:
@@ -121,7 +121,7 @@ class Members:
             replaced.append(earlier.instance)
         member = Member(register)
         if earlier is not None:
-            # Whoever still serves the former connection finds that it counts no more.
+            # The task that serves the former connection sees that it no longer counts.
             earlier.connection = None
             member.reached = earlier.reached
         member.connection, member.heard_s = connection, now_s
@@ -130,7 +130,7 @@ class Members:
         return member, former
 
     def remove(self, process: str) -> None:
-        """Forget a process that has left."""
+        """Forget a departed process."""
         self.by_process.pop(process, None)
         self.turned_away.pop(process, None)
 
@@ -138,5 +138,5 @@ class Members:
         return {member.process: member.address for member in self}
 
     def silent(self, now_s: float) -> list[Member]:
-        """Return those whose connection stands, but who have said nothing for too long."""
+        """Return connected members that have sent nothing for too long."""
         return [member for member in self.connected() if now_s - member.heard_s >= self.silence_s]

@@ -1,7 +1,7 @@
-"""Receives nodes: lets them in or turns them away, hears what they say, and notices when they are gone.
+"""Sessions of nodes: admits or refuses them, handles their messages, and notices their loss.
 
-An instance without state is news of a loss (or of a start); one with the state of this epoch just goes on; one with an
-older state is as good as blank. A process whose name is not in the view joins.
+An instance without state means a loss or a start. An instance with the state of this epoch continues. An instance with
+older state counts as blank. A process whose name is not in the view joins.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from strobe.runtime.messages.control import (
 )
 
 REJECTS_LOGGED_MAX = 20
-"""Of so many each is logged, then every hundredth: who sends garbage, or comes too early, shall not fill the disk."""
+"""This many rejections are logged one by one, then every hundredth: garbage or early nodes must not fill the disk."""
 
 
 class NodeSessions:
@@ -54,7 +54,7 @@ class NodeSessions:
         self.log = coordinator.log
         self.rejects = 0
         self._put_off = 0
-        # Everything is being stopped: who goes now has not failed.
+        # Everything is being stopped: a node that goes now has not failed.
         self.stopping = False
         self._gone = asyncio.Event()
         self._told: AddressBook | None = None
@@ -62,10 +62,10 @@ class NodeSessions:
     def fail(self, error: BaseException) -> None:
         self.coordinator.fail(error)
 
-    # Coming
+    # Registering
 
     def registered(self, register: Register, connection: Connection) -> Member | Refused:
-        """Let the node in, and tell it what it needs before anything else; or say why not."""
+        """Admit the node and send what it needs first, or return the refusal."""
         now_s = self._now_s()
         refused = self._refusal(register, now_s)
         if refused is None:
@@ -85,7 +85,7 @@ class NodeSessions:
             reason = f"here is the coordinator of another system, {here}; this node belongs to {register.system}"
             return Refused(reason, False)
         if register.term > coordinator.term:
-            coordinator.poll()  # another one leads: this one ends as soon as it has read so
+            coordinator.poll()  # another coordinator leads: this one ends once it has read that
             reason = (
                 f"a coordinator of term {register.term} leads the system, and this one is of term {coordinator.term}; "
                 "if no other one runs, the store here is an older copy: put the newer one back"
@@ -126,13 +126,13 @@ class NodeSessions:
         return register.epoch == 0 and not is_in and not self._has_left(register)
 
     def _has_left(self, register: Register) -> bool:
-        """Tell whether it is one that has left: it has output to let out, or was killed before it had ended."""
+        """Return whether the process has left, and still has output to release or was killed before it ended."""
         membership, process = self.coordinator.brain.membership, register.process
         same_run = bool(register.run) and self.members.lived.get(process) == register.run
         return bool(membership.unreleased(process)) or (same_run and process in membership.left)
 
     def _cannot_join(self, register: Register) -> Refused | None:
-        """Have it join, or say why it cannot: whoever is in the view and cannot begin takes everybody back."""
+        """Have it join, or return why it cannot: a process in the view that cannot start would roll back everyone."""
         try:
             self._check_joiner(register)
             self._join(register)
@@ -158,12 +158,12 @@ class NodeSessions:
                 known.add(change.process)
             elif isinstance(change, LeaveWanted):
                 known.discard(change.process)
-        # A channel to one that has not joined yet is brought by that one.
+        # A channel to a process that has not joined yet comes with that process.
         channels = tuple(channel for channel in register.channels if {channel.source, channel.target} <= known)
         self.coordinator.handle(JoinWanted(register.process, channels))
 
     def _released_sink(self, register: Register) -> str | None:
-        """Return a sink that has let out something: as it says itself, or, where it cannot tell, as the log says."""
+        """Return a sink that has released output, by its own report or, if it does not know, by the log."""
         departed = self.coordinator.brain.membership.departed.get(register.process)
         for sink, position in register.released.items():
             logged = departed.sinks.get(sink, 0) if departed is not None else 0
@@ -202,7 +202,7 @@ class NodeSessions:
         return member
 
     def _end_former(self, earlier: Member, former: Any, member: Member) -> None:
-        """One process, one connection: whatever the former one said is over."""
+        """End the former connection: a process has one at a time."""
         if earlier.instance != member.instance:
             former.send(Refused(f"process {member.process} was taken over by a newer instance", True))
             self._failed(member.process)
@@ -213,15 +213,15 @@ class NodeSessions:
         membership = coordinator.brain.membership
         everyone = membership.everyone
         if self._joins(register):
-            # The brain has been told, to see whether it can; and perhaps after that, that its former self is gone.
+            # `Lifecycle` got the join above, as a check, and possibly then the loss of the former instance.
             coordinator.brain.rollback.present.add(process)
             return
         if process not in everyone and membership.unreleased(process):
-            # It has left, and was lost with output still held back.
+            # It left, and was lost with output still staged.
             coordinator.brain.rollback.present.add(process)
             coordinator.let_go(coordinator.brain.dismissal(process))
         elif process in membership.left or (process not in everyone and register.epoch == coordinator.brain.epoch):
-            coordinator.let_go(Dismiss(process))  # it has left, and missed the word
+            coordinator.let_go(Dismiss(process))  # it has left, and missed the message
         elif register.epoch < coordinator.brain.epoch:
             coordinator.handle(ProcessWithoutState(process, register.epoch, again))
         else:
@@ -229,7 +229,7 @@ class NodeSessions:
             self._ask_again(process)
 
     def _ask_again(self, process: str) -> None:
-        """What it was asked to record it may have missed, or may have recorded for a coordinator that is gone (E7)."""
+        """Repeat open record orders: it may have missed them, or recorded for a former coordinator (E7)."""
         brain = self.coordinator.brain
         for snapshot, attempt in brain.open.items():
             if attempt.ending or attempt.begin.view != brain.view.number:
@@ -238,7 +238,7 @@ class NodeSessions:
                 self.coordinator.send(process, AskToRecord(process, snapshot, attempt.begin.view))
 
     def tell_addresses(self, newcomer: Connection | None = None) -> None:
-        """Tell everybody where the others are, where that has changed, or who is in; and a newcomer in any case."""
+        """Send the address book to every node if it has changed, and to a newcomer in any case."""
         book = AddressBook(self.members.addresses(), self.coordinator.brain.membership.everyone)
         if book != self._told:
             self._told = book
@@ -246,10 +246,10 @@ class NodeSessions:
         elif newcomer is not None:
             newcomer.send(book)
 
-    # Speaking
+    # Messages
 
     def heard(self, member: Member, message: Any) -> None:
-        """A node says something; each word is a sign of life."""
+        """Handle a message of a node; every message counts as a heartbeat."""
         now_s = self._now_s()
         member.heard_s = now_s
         match message:
@@ -279,10 +279,10 @@ class NodeSessions:
         if self.coordinator.progress.stored(message.snapshot, message.process, message.record):
             self.coordinator.handle(FragmentArrived(message.snapshot, message.process, message.view))
 
-    # Going
+    # Leaving and loss
 
     def lost(self, member: Member, connection: Connection, reason: str) -> None:
-        """The connection is gone; unless another has taken its place, so is the node."""
+        """Handle a lost connection. Unless another has replaced it, the node is lost."""
         if member.connection is not connection:
             return
         member.connection = None
@@ -296,35 +296,35 @@ class NodeSessions:
         self.log.emit("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
         self._failed(member.process)
         if not self.coordinator.brain.membership.includes(member.process):
-            self.forget(member.process)  # nobody waits for it
+            self.forget(member.process)  # nothing waits for it
 
     def forget(self, process: str) -> None:
-        """A process has left, or has not joined yet, and is gone."""
+        """Remove a process that has left, or was lost before it joined."""
         self.members.remove(process)
         self.tell_addresses()
 
     def _failed(self, process: str) -> None:
         membership = self.coordinator.brain.membership
         if process in membership.view.processes:
-            # Without it no snapshot could complete, so none shall begin: the view is settled again when it has come
-            # back and has said, as everybody who returns does, that it has installed the view.
+            # No snapshot could complete without it, so none begins. The view is settled again when the process is back
+            # and has reported, as every returning process does, that it has installed the view.
             membership.drained.discard(process)
         self.coordinator.handle(ProcessFailed(process))
 
     async def all_gone(self) -> None:
-        """Wait until no node is connected any more."""
+        """Wait until no node is connected."""
         while any(self.members.connected()):
             self._gone.clear()
             await self._gone.wait()
 
     def end_silent(self, now_s: float) -> None:
-        """Give up on those who have said nothing for too long; they may come back."""
+        """Disconnect nodes that have sent nothing for too long; they may reconnect."""
         for member in self.members.silent(now_s):
             if isinstance(member.connection, Connection):
                 member.connection.abort(f"it said nothing for {now_s - member.heard_s:.1f} s")
 
     def rejected(self, peer: str, reason: str) -> None:
-        """Something came that is no message of a node's: count it, say so, go on."""
+        """Count and log a message that is not from a node."""
         self.rejects += 1
         if _is_logged(self.rejects):
             self.log.emit("rejected", WARNING, peer=peer, reason=reason, so_far=self.rejects)

@@ -1,4 +1,4 @@
-"""What people can have the coordinator do, and how long they wait for it."""
+"""The requests that users can make of the coordinator, and their timeouts."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from strobe.runtime.messages.api_documents import (
 from strobe.storage.store.snapshot_names import LATEST, resolve
 
 BEGIN_S_MAX = 2.0
-"""A request that does not wait for the outcome waits so long to learn the id."""
+"""How long a request that does not wait for the outcome waits for the snapshot's id."""
 
 
 class NoSuchProcess(StrobeError):
@@ -30,11 +30,11 @@ class NoSuchProcess(StrobeError):
 
 
 class NotNow(StrobeError):
-    """It cannot be done as things are."""
+    """The request is impossible in the current state."""
 
 
 class NoAnswer(StrobeError):
-    """It may still happen, but not in the time that was given."""
+    """The request was not done in the given time, but may still be."""
 
     exit_code = 3
 
@@ -68,7 +68,7 @@ class Operations:
             self.coordinator.requests.forget(wait)
 
     def _in_vain(self, wait: TakeWait, timeout_s: float) -> NoAnswer:
-        """Whoever asked gives up: what has begun goes on, and what has not is not begun for nobody."""
+        """Give up on a request: a snapshot that has begun goes on; one that has not is cancelled."""
         if wait.id is not None:
             problem = f"snapshot {wait.id} has no outcome after {timeout_s:g} s"
             return NoAnswer(f"{problem}; it may still come, see `strobe snapshot list`")
@@ -78,13 +78,13 @@ class Operations:
         return NoAnswer(f"none has begun after {timeout_s:g} s ({self._obstacle()}); it is not asked for any longer")
 
     async def restore(self, request: RestoreRequest) -> RestoreStarted:
-        """Roll everybody back."""
+        """Roll back all processes."""
         self._check_running()
         timeout_s = checked_timeout(request.timeout_s)
         coordinator = self.coordinator
         until_s = coordinator.now_s() + timeout_s
         wanted = await self._restorable(request.snapshot, timeout_s)
-        self._check_running()  # it may have been stopped meanwhile
+        self._check_running()  # the system may have been stopped meanwhile
         wait = coordinator.requests.restore(RollbackTarget(wanted, request.fork))
         reason = "someone asked to fork from it" if request.fork else "someone asked for it"
         coordinator.handle(RestoreWanted(wanted, reason, request.fork))
@@ -96,18 +96,19 @@ class Operations:
             coordinator.requests.forget(wait)
 
     async def _restorable(self, name: str | None, timeout_s: float) -> str | None:
-        """Return which snapshot is meant. Which is the latest shows when what is being committed has its outcome."""
+        """Return the snapshot that `name` means. The latest one is known only after pending commits have their outcome.
+        """
         if name is None:
             return None
         try:
             found = resolve(self.coordinator.state, name)
-        except SnapshotError:  # whoever asks may have seen it in the store a moment ago
+        except SnapshotError:  # the user may have seen it in the store a moment ago
             await self.coordinator.catch_up(timeout_s)
             found = resolve(self.coordinator.state, name)
         return LATEST if name == LATEST else found
 
     def leave(self, process: str) -> Accepted:
-        """Have a process hand over what it holds and go."""
+        """Have a process hand over its state and leave."""
         self._check_running()
         if process not in self.coordinator.brain.view.processes:
             raise self._unknown(process)
@@ -126,7 +127,7 @@ class Operations:
         return Accepted("every node is told to stop; then the coordinator ends")
 
     def check_started(self) -> None:
-        """Raise StoreError where the log is not read yet: nothing is known, and nothing can be done."""
+        """Raise StoreError if the log has not been read yet: nothing can be done before."""
         if self.coordinator.brain.recovering:
             problem = self.coordinator.store.problem or "its log is being read"
             raise StoreError(self.coordinator.store_url, f"the coordinator is not ready yet: {problem}")
@@ -141,7 +142,7 @@ class Operations:
         return NoSuchProcess(f"there is no process {process!r}; there are: {known}")
 
     def _obstacle(self) -> str:
-        """Say what a snapshot waits for."""
+        """Describe what a snapshot waits for."""
         coordinator, brain = self.coordinator, self.coordinator.brain
         if coordinator.store.problem is not None:
             return f"the store cannot be used: {coordinator.store.problem}"

@@ -1,10 +1,10 @@
-"""What people have asked the coordinator for and wait for: a snapshot, a rollback.
+"""The pending requests of users: for a snapshot or a rollback.
 
-A request for a snapshot is answered by the first one that begins after it, from those initiators it names that have not
-left; where that one is aborted and tried again, by the next.
+A snapshot request is answered by the first snapshot that begins after it, from its named initiators that have not left.
+If that snapshot is aborted and retried, the retry answers it.
 
-There is one rollback at a time, and the last request that says whereto decides where it goes. Those before it are told
-so at once: what they asked for will not come.
+There is one rollback at a time, and the last request that names a target decides it. Earlier requests for another
+target fail at once.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from strobe.storage.store.snapshot_names import LATEST
 
 
 class RestoreFailed(StrobeError):
-    """What was asked for cannot be restored; the system goes on as before (E9)."""
+    """The requested snapshot cannot be restored; the system goes on as before (E9)."""
 
 
 class Superseded(StrobeError):
-    """Someone has asked since for a rollback to elsewhere, and there is only one."""
+    """A later request asks for another rollback target, and there is only one rollback."""
 
 
 class Stopped(StrobeError):
-    """All is stopped, or the coordinator ends: what was asked for will not come."""
+    """The system is stopped, or the coordinator ends: the request will not be done."""
 
 
 class TakeWait:
-    """Someone waits for a snapshot."""
+    """A pending request for a snapshot."""
 
     def __init__(self, initiators: tuple[str, ...], asked_us: int) -> None:
         loop = asyncio.get_running_loop()
@@ -50,14 +50,14 @@ class TakeWait:
 
 
 class RestoreWait(msgspec.Struct):
-    """Someone waits for a rollback to `goal`, or to the latest; without a snapshot, to whatever can be restored."""
+    """A pending request for a rollback to `goal`, or to the latest; without a snapshot, to any that can be restored."""
 
     goal: RollbackTarget
     done: "asyncio.Future[RestoreStarted]"
 
 
 class Requests:
-    """Who waits for what."""
+    """All pending requests."""
 
     def __init__(self) -> None:
         self.takes: list[TakeWait] = []
@@ -78,7 +78,7 @@ class Requests:
         return wait
 
     def waiting(self) -> tuple[tuple[str, ...], ...]:
-        """Return the initiators of what is waited for and has not begun."""
+        """Return the initiators of each requested snapshot that has not begun."""
         return tuple(tuple(wait.initiators) for wait in self.takes if wait.id is None)
 
     def begun(self, begin: Begin, processes: Collection[str]) -> None:
@@ -90,7 +90,7 @@ class Requests:
                     wait.begun.set_result(None)
 
     def ended(self, snapshot: str, committed: bool, reason: str) -> None:
-        """A snapshot has its final outcome: it will not be tried again."""
+        """A snapshot has its final outcome: it will not be retried."""
         for wait in [wait for wait in self.takes if wait.id == snapshot]:
             self.takes.remove(wait)
             if not wait.ended.done():
@@ -106,7 +106,7 @@ class Requests:
         self._fail([wait for wait in self.restores if wait.goal == goal], RestoreFailed(reason))
 
     def nothing_comes(self, reason: str) -> None:
-        """There will be no rollback: who asked before for the newest was to be content with what was asked for last."""
+        """Fail all rollback requests: requests for the newest had accepted the last target, and that was refused."""
         problem = f"someone has asked for another snapshot since, and that was refused: {reason}; ask again"
         self._fail(list(self.restores), RestoreFailed(problem))
 
@@ -117,7 +117,7 @@ class Requests:
                 wait.done.set_exception(error)
 
     def forget(self, wait: TakeWait | RestoreWait) -> None:
-        """Nobody waits any more."""
+        """Drop a request that nobody waits for any more."""
         if isinstance(wait, TakeWait):
             if wait in self.takes:
                 self.takes.remove(wait)
@@ -125,11 +125,11 @@ class Requests:
             self.restores.remove(wait)
 
     def close(self, reason: str) -> None:
-        """Nothing comes any more: nobody shall wait on."""
+        """Fail every pending request."""
         futures: list[asyncio.Future[Any]] = [wait.done for wait in self.restores]
         for take in self.takes:
             futures += [take.begun, take.ended]
         for future in futures:
             if not future.done():
                 future.set_exception(Stopped(reason))
-                future.exception()  # of a begin and an end, one is waited for: the other is no oversight
+                future.exception()  # only one of begin and end may be awaited: do not warn about the other

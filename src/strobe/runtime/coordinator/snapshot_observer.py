@@ -1,6 +1,6 @@
-"""Keeps the coordinator's books: what began, how it ended, what a rollback undid, and what is kept of it all.
+"""Follows each snapshot and rollback: updates trackers, answers requests, logs events, and triggers retention.
 
-Whoever waits for something hears of it from here; the log of events, the status and the metrics are made of it.
+The event log, the status and the metrics are made from it.
 """
 
 from typing import TYPE_CHECKING
@@ -19,14 +19,14 @@ ROLLBACKS_KEPT = 32
 
 
 class SnapshotObserver:
-    """Is told of what the log has, entry by entry."""
+    """Receives every log entry, one by one."""
 
     def __init__(self, coordinator: "Coordinator") -> None:
         self._coordinator = coordinator
         self._retained_s: float | None = None
 
     def resumed(self) -> None:
-        """The log is read from a checkpoint on: of what lies before, keep what is shown."""
+        """The log starts at a checkpoint: restore what is displayed of the part before it."""
         coordinator = self._coordinator
         state = coordinator.state
         for opened in state.open.values():
@@ -46,7 +46,7 @@ class SnapshotObserver:
         if coordinator.brain.recovering:
             return
         coordinator.log.emit("begun", snapshot=begin.snapshot, initiators=begin.initiators, attempt=begin.attempt)
-        # Before anybody is asked to record, which the brain orders next: blobs need to know their place.
+        # Sent before the record orders that `Lifecycle` gives next: nodes need it to place their blobs.
         coordinator.tell_all(coordinator.begun_message(begin.snapshot))
 
     def ended(self, snapshot: str, at_us: int) -> None:
@@ -77,7 +77,7 @@ class SnapshotObserver:
         )
 
     def _retain(self, committed: bool) -> None:
-        """Remove what is not kept, now and then: after commits where retention is set, else after aborts."""
+        """Run retention now and then: after commits if retention is set, otherwise after aborts."""
         coordinator = self._coordinator
         settings = coordinator.retention
         wanted = any((settings.keep_last, settings.keep_hourly, settings.keep_daily))
@@ -111,11 +111,11 @@ class SnapshotObserver:
             processes=coordinator.brain.view.processes,
             undone=undone,
         )
-        if not coordinator.brain.rollback.pending:  # else this one was overtaken, and nobody is told of it
+        if not coordinator.brain.rollback.pending:  # otherwise this rollback was superseded, and is not reported
             coordinator.requests.restored(RestoreStarted(entry.epoch, entry.restored, undone))
 
     def _undone(self) -> dict[str, int]:
-        """Return how many events each process loses, as far as heartbeats have told."""
+        """Return how many events each process loses, as far as heartbeats show."""
         origin = self._coordinator.origin
         positions = origin.positions if origin is not None else {}
         members = sorted(self._coordinator.members, key=lambda member: member.process)

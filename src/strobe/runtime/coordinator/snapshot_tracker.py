@@ -1,4 +1,4 @@
-"""How far each snapshot has come, and how the last ones ended: for people, and for metrics (E1)."""
+"""The progress of each open snapshot, and the outcome of recent ones, for the status and metrics (E1)."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ FINISHED_KEPT = 32
 
 
 class RecordingSnapshot:
-    """A snapshot under way: what it is of, and the records of those who have stored their part."""
+    """An open snapshot: its view, and the records of the processes that have stored their part."""
 
     def __init__(self, position: int, begin: Begin, view: View) -> None:
         self.position = position
@@ -43,7 +43,7 @@ class RecordingSnapshot:
 
 
 class SnapshotTracker:
-    """What is under way, and what has ended lately."""
+    """Open snapshots, and recently finished ones."""
 
     def __init__(self) -> None:
         self.under: dict[SnapshotId, RecordingSnapshot] = {}
@@ -59,7 +59,7 @@ class SnapshotTracker:
             self.under[snapshot].pauses_us[process] = pause_us
 
     def stored(self, snapshot: SnapshotId, process: str, record: ProcessRecord) -> bool:
-        """Keep a part; tell whether its snapshot is under way."""
+        """Keep a process's record; return whether its snapshot is open."""
         if snapshot not in self.under:
             return False
         self.under[snapshot].records[process] = record
@@ -68,13 +68,13 @@ class SnapshotTracker:
     def ended(
         self, snapshot: SnapshotId, records: Mapping[str, ProcessRecord] | None, reason: str, at_us: int
     ) -> FinishedSnapshot | None:
-        """Note the outcome, and return what there is to say of the whole; `records` are those that were committed."""
+        """Store the outcome and return the summary; `records` are those that were committed."""
         under = self.under.pop(snapshot, None)
         if under is None:
             return None
         committed = records is not None
         if records is not None:
-            under.records = dict(records)  # a coordinator that reads its log has not heard them from the nodes
+            under.records = dict(records)  # a coordinator that reads its log did not receive them from the nodes
         self.committed += committed
         self.aborted += not committed
         state, in_flight, messages = sizes(under.records)
@@ -95,7 +95,7 @@ class SnapshotTracker:
         return finished
 
     def failing(self) -> list[FinishedSnapshot]:
-        """Return those that were aborted since the last commit, as far as they are kept, the oldest first."""
+        """Return the snapshots aborted since the last commit, as far as they are kept, oldest first."""
         aborted = list(takewhile(lambda finished: finished.outcome == ABORTED, reversed(self.finished)))
         return aborted[::-1]
 

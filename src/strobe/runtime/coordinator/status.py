@@ -1,4 +1,4 @@
-"""All of the system in one document: what the coordinator knows now, from the brain, the log and heartbeats."""
+"""The status document: the whole system as the coordinator knows it, from `Lifecycle`, the log and heartbeats."""
 
 import os
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ JOINING = "joining"
 LEAVING = "leaving"
 
 FAILING_MIN = 3
-"""So many snapshots that are aborted in a row need a person: something keeps them from completing."""
+"""This many aborted snapshots in a row are reported as a problem."""
 
 _NO_REPORT = ChannelReport(sent=0, connected=False)
 
 
 def describe(watch: HealthMonitor, listen: str, api: str) -> Status:
-    """Return the status; `listen` and `api` are where the coordinator is reached."""
+    """Return the status; `listen` and `api` are the coordinator's addresses."""
     coordinator = watch.coordinator
     brain = coordinator.brain
     return Status(
@@ -60,7 +60,7 @@ def describe(watch: HealthMonitor, listen: str, api: str) -> Status:
 
 
 def processes(coordinator: Coordinator) -> list[ProcessStatus]:
-    """Return everybody of the view, and those who come or go; nobody while the log is still being read."""
+    """Return all processes of the view, and those that join or leave; empty while the log is being read."""
     if coordinator.brain.recovering:
         return []
     names = dict.fromkeys((*coordinator.brain.membership.everyone, *(member.process for member in coordinator.members)))
@@ -99,7 +99,7 @@ def _state(coordinator: Coordinator, name: str, member: Member | None) -> str:
     membership = coordinator.brain.membership
     absent = member is None or not member.connected
     if absent and name in membership.unstaged:
-        return MISSING  # all wait for its output
+        return MISSING  # everything waits for its output
     if name in membership.leaving or (member is not None and member.let_go):
         return LEAVING
     if not absent and membership.unreleased(name):
@@ -138,7 +138,7 @@ def channels(coordinator: Coordinator) -> list[ChannelStatus]:
 
 
 def troubles(watch: HealthMonitor) -> list[Trouble]:
-    """Return what needs a person, the worst first."""
+    """Return the problems that need a person, worst first."""
     coordinator = watch.coordinator
     found = []
     if coordinator.halted is not None:
@@ -194,7 +194,7 @@ def _missing(coordinator: Coordinator, process: ProcessStatus) -> str:
 
 
 def _gone_with_output(coordinator: Coordinator) -> Iterator[str]:
-    """Yield who has left with output that it has not let out, and is not there to do so."""
+    """Yield departed processes that are not connected and still have unreleased output."""
     membership = coordinator.brain.membership
     for process in membership.departed:
         member = coordinator.members.get(process)
@@ -210,7 +210,7 @@ def _unreleased(process: str) -> str:
 
 
 def _refused(coordinator: Coordinator) -> Iterator[tuple[Member, str, str]]:
-    """Yield the channels of this epoch that nobody lets in: nothing can be sent on them."""
+    """Yield the channels of this epoch that the receiver refuses: nothing can be sent on them."""
     for member in coordinator.members.connected():
         if member.heartbeat is not None and member.heartbeat.epoch == coordinator.brain.epoch:
             for channel, report in member.heartbeat.outgoing.items():

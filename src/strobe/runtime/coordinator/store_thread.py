@@ -1,7 +1,7 @@
-"""The one thread that touches the store: jobs in order, and what comes of each handed over on the loop.
+"""The one thread that uses the store: runs jobs in order, and delivers their results on the event loop.
 
-A store may not answer for minutes, or ever: the program does not wait for the thread to end. What it leaves undone
-then, it leaves as a coordinator that was killed does (E7).
+A store may not respond for minutes, or ever, so the program does not wait for the thread to end. Unfinished work is
+then left as after a kill of the coordinator (E7).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ CLOSE_S_MAX = 5.0
 
 
 class StoreThread:
-    """Keeps the loop free of disks: it goes on while the store is slow, full or gone."""
+    """Keeps disk I/O off the event loop, which keeps running while the store is slow, full or gone."""
 
     def __init__(
         self, take: Callable[[LogResult], None], broke: Callable[[BaseException], None], log: EventLog
@@ -38,13 +38,13 @@ class StoreThread:
 
     @property
     def desk(self) -> CoordinatorLog:
-        """What the jobs are methods of."""
+        """The log whose methods are the jobs."""
         assert self._desk is not None, "nothing is ordered before the log was read"
         return self._desk
 
     @property
     def last_entry(self) -> EntryRef | None:
-        """The newest entry of the log that was read or written; None: none was yet."""
+        """The newest log entry that was read or written, or None."""
         return self._desk.last if self._desk is not None else None
 
     async def open(
@@ -55,9 +55,9 @@ class StoreThread:
         create: bool = False,
         known: EntryRef | None = None,
     ) -> None:
-        """Open the store, and take all that its log has. StoreError: it cannot be opened, or is damaged.
+        """Open the store and read its whole log. StoreError: it cannot be opened, or is damaged.
 
-        A store with a known `identity` that is not there is waited for, and so is one whose log has the entry `known`.
+        With an `identity`, it waits until the store is there; with `known`, until its log has that entry.
         """
         self._loop = asyncio.get_running_loop()
         self._thread.start()
@@ -74,13 +74,13 @@ class StoreThread:
             self._take(told)
 
     def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> "asyncio.Future[list[LogResult]]":
-        """Have `job` done after everything that was given before; what is returned ends when it has been told."""
+        """Run `job` after all earlier jobs. The returned future ends when its results have been delivered."""
         future = self._do(job, *arguments)
         future.add_done_callback(self._worked)
         return future
 
     async def close(self) -> None:
-        """Do what is left, but wait no longer for a store that cannot be used; one not open yet has nothing left."""
+        """Finish the queued jobs, but do not wait for an unusable store. A store not yet open has no jobs left."""
         self._jobs.put(None)
         if self._desk is not None:
             self._desk.close()
@@ -94,7 +94,7 @@ class StoreThread:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(job(*arguments))
-                except BaseException as error:  # noqa: BLE001 -- whoever waits for it gets it
+                except BaseException as error:  # noqa: BLE001 -- raised to the caller that awaits the future
                     future.set_exception(error)
 
         self._jobs.put(do)
@@ -110,7 +110,7 @@ class StoreThread:
         try:
             for told in future.result():
                 self._take(told)
-        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: `_broke` ends the coordinator with it
             self._broke(error)
 
     def _report(self, problem: str | None) -> None:
