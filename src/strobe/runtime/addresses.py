@@ -1,4 +1,4 @@
-"""Addresses as people write them: `host:port`, an IPv6 host in brackets, port 0 for any free one."""
+"""Parses and prints addresses: `host:port`, IPv6 hosts in brackets, port 0 for any free one."""
 
 from ipaddress import ip_address
 
@@ -6,7 +6,7 @@ from strobe.errors import UsageError
 
 
 def parse_address(text: str, what: str) -> tuple[str, int]:
-    """Return host and port of `text`; `what` is the setting that it was given for."""
+    """Return host and port of `text`; `what` is the setting that contains it."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -22,12 +22,12 @@ def print_address(host: str, port: int) -> str:
 
 
 def is_anywhere(host: str) -> bool:
-    """Tell whether who listens at `host` does so at all addresses of its machine: nobody elsewhere can dial that."""
+    """Return whether `host` means all addresses of the machine, which no other machine can connect to."""
     return host in ("0.0.0.0", "::", "")
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach `host`."""
+    """Return whether only this machine can reach `host`."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What a coordinator has to tell, event by event: one JSON object a line for programs, or one line for people."""
+"""The coordinator's event log: one JSON object per line for programs, or one line of text for people."""
 
 import sys
 import time
@@ -13,12 +13,12 @@ INFO = "info"
 WARNING = "warning"
 ERROR = "error"
 _TRACEBACK = "traceback"
-"""The one fact with lines of its own."""
+"""The only fact that may span several lines."""
 _TRACEBACK_LENGTH_MAX = 100_000
 
 
 class EventLog:
-    """Writes each event at once. A reader that is gone does not stop who writes."""
+    """Writes each event at once. A closed reader does not stop the writer."""
 
     def __init__(self, stream: TextIO | None = None, *, as_json: bool = False) -> None:
         self._stream = stream
@@ -26,7 +26,7 @@ class EventLog:
         self._clock: Callable[[], float] = time.time
 
     def emit(self, event: str, level: str = INFO, /, **facts: Any) -> None:
-        """Tell that `event` has happened. Facts that are None or empty are left out."""
+        """Log `event`. Facts that are None or empty are omitted."""
         told = {name: value for name, value in facts.items() if value not in (None, "", {})}
         line = self._json(event, level, told) if self._as_json else self._text(event, level, told)
         stream = self._stream or sys.stderr
@@ -66,5 +66,5 @@ def _word(value: Any) -> str:
 
 
 def _indented(lines: str) -> str:
-    """Return lines of which none but the first can be taken for a line of the log, whatever they contain."""
+    """Indent all lines but the first, so that none can be mistaken for a log line."""
     return plain_lines(lines, _TRACEBACK_LENGTH_MAX).replace("\n", "\n    ")

@@ -1,7 +1,7 @@
-"""Waits for what may pass: a store that cannot be reached, a full disk, output that another process still holds.
+"""Retries after transient failures: an unreachable store, a full disk, output that another process still holds.
 
-A process that is to begin, and cannot for such a reason, has not failed: to end it would take its peers back once more,
-for nothing. What is wrong with the data themselves, or was asked for wrongly, does not pass, and is raised.
+A process that cannot start for such a reason has not failed: ending it would roll back its peers once more for nothing.
+Damaged data and wrong usage are not transient, and are raised.
 """
 
 import logging
@@ -29,11 +29,11 @@ logger = logging.getLogger("strobe.node")
 
 
 def is_transient(error: StrobeError | OSError) -> bool:
-    """Tell whether the same may succeed later, without anybody having changed the program or the data."""
+    """Return whether a retry may succeed without a change to the program or the data."""
     if isinstance(error, OSError):
         return not isinstance(error, IsADirectoryError | NotADirectoryError)
     if isinstance(error, StoreMissing):
-        return True  # it was there when this process was told to begin
+        return True  # it existed when this process was ordered to start
     if isinstance(error, (UsageError, SnapshotError, StoreCorrupt, StoreFormatError)):
         return False
     cause = error.__cause__
@@ -41,7 +41,7 @@ def is_transient(error: StrobeError | OSError) -> bool:
 
 
 class RetryLoop:
-    """That of one process, while it is to do something. `waiting` is what it waits for; empty: nothing."""
+    """The retries of one process. `waiting` is what it waits for, or empty."""
 
     def __init__(self, name: str, to_do: str = "begin") -> None:
         self.waiting = ""
@@ -49,7 +49,7 @@ class RetryLoop:
         self._to_do = to_do
 
     async def until_done(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Return what `attempt` returns, made again after longer and longer pauses while what it raises may pass."""
+        """Return the result of `attempt`, retried with growing back-off while its errors are transient."""
         pause_s = PAUSE_S_MIN
         try:
             while True:

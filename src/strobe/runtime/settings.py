@@ -1,4 +1,4 @@
-"""What can be set for a live system: the same words in system.toml, on the command line and in the API."""
+"""The settings of a live system: the same names in system.toml, on the command line and in the API."""
 
 import math
 
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def _check(settings: msgspec.Struct, names: str, minimum: int, above: bool = False) -> None:
-    """Raise UsageError where one of these settings is below its minimum, or is no number that anybody could mean."""
+    """Raise UsageError if one of these settings is below its minimum, or infinite or NaN."""
     for name in names.split():
         value = getattr(settings, name)
         if not (minimum < value if above else minimum <= value) or value == math.inf:
@@ -22,13 +22,13 @@ def _check(settings: msgspec.Struct, names: str, minimum: int, above: bool = Fal
 
 
 class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[coordinator]`: where it listens, when snapshots are taken, and what is done about failures.
+    """`[coordinator]`: its addresses, the snapshot schedule, and the reaction to failures.
 
-    `listen` is for nodes, `api` for people and programs; port 0 is any free one. A snapshot every `interval_s` (0: only
-    on demand). A node that says nothing for `silence_s` counts as failed; one that makes the system roll back more than
-    `rollbacks_max` times within `rollback_window_s` is stopped, and everything with it. What a system declares
-    (`conserved`) is judged on every snapshot by a process of its own, which is ended when it takes `verdict_timeout_s`
-    over one, and may use `verdict_bytes_max` of memory.
+    `listen` is for nodes, `api` for people and programs; port 0 is any free one. A snapshot is taken every `interval_s`
+    (0: only on demand). A node that sends nothing for `silence_s` counts as failed. A node that causes more than
+    `rollbacks_max` rollbacks within `rollback_window_s` is stopped, and the whole system with it. The declared
+    condition (`conserved`) is judged on every snapshot in a separate process, which is killed if one snapshot takes
+    longer than `verdict_timeout_s`, and may use `verdict_bytes_max` of memory.
     """
 
     listen: str = "127.0.0.1:7400"
@@ -45,7 +45,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     verdict_bytes_max: int = 4096 * MIB
 
     def policy(self) -> Policy:
-        """Return what the coordinator's brain goes by; raise UsageError where it makes no sense."""
+        """Return the policy for `Lifecycle`; raise UsageError if a setting is invalid."""
         _check(self, "interval_s pause_s rollbacks_max rollback_window_s", 0)
         _check(self, "overlapping_max attempts_max verdict_bytes_max", 1)
         _check(self, "timeout_s silence_s verdict_timeout_s", 0, above=True)
@@ -63,17 +63,17 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[node]`: the same for every node of a system, which hears it from the coordinator.
+    """`[node]`: the same for every node of a system; the coordinator sends it to them.
 
-    Frames are sealed at `frame_messages_max` messages or `frame_bytes_max` bytes, and once a loop turn at the latest. A
-    channel has `window_bytes` of credit; where `backlog_bytes_max` wait for credit on one of its channels, a process is
-    given nothing more to receive. What channels hold while they are recorded stays in memory up to
-    `recording_bytes_max`, then goes to disk up to `spill_bytes_max`, then the snapshot is aborted (E3). A node that
-    does not hear of a snapshot's outcome for `patience_s` frees what it holds for it (E7). Alignment that
-    takes longer than `alignment_s` turns unaligned, under aligned-then-unaligned (V5). After messages have come, a node
-    looks on for `spin_s` before it sleeps (0: not at all). Where a sink has `sink_bytes_max` of output in memory, its
-    process is given nothing more until that is durable. A handler that sends, emits and sets timers for more than
-    `event_bytes_max` in one event fails.
+    A frame is sealed at `frame_messages_max` messages or `frame_bytes_max` bytes, and at the latest once per event-loop
+    iteration. A channel has `window_bytes` of credit. While `backlog_bytes_max` wait for credit on one of its channels,
+    a process is given nothing more to receive. Recorded channel contents stay in memory up to `recording_bytes_max`,
+    then go to disk up to `spill_bytes_max`, then the snapshot is aborted (E3). If a node does not learn a snapshot's
+    outcome within `patience_s`, it frees what it holds for it (E7). Under aligned-then-unaligned, alignment that takes
+    longer than `alignment_s` turns unaligned (V5). After messages have arrived, a node polls for `spin_s` before it
+    sleeps (0: not at all). While a sink has `sink_bytes_max` of output in memory, its process is given nothing more
+    until that is durable. A handler that sends, emits and sets timers for more than `event_bytes_max` in one event
+    fails.
     """
 
     frame_messages_max: int = 256
@@ -94,7 +94,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trace_bytes_max: int = 256 * MIB
 
     def check(self) -> None:
-        """Raise UsageError where a setting makes no sense."""
+        """Raise UsageError if a setting is invalid."""
         if self.trace not in TRACES:
             raise UsageError(f"there is no trace {self.trace!r}; choose one of: {', '.join(TRACES)}")
         _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max event_bytes_max", 1)
@@ -104,7 +104,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def check_together(coordinator: CoordinatorSettings, node: NodeSettings) -> None:
-    """Raise UsageError where settings contradict each other."""
+    """Raise UsageError if settings contradict each other."""
     if coordinator.silence_s <= node.heartbeat_s:
         raise UsageError(
             f"silence_s = {coordinator.silence_s:g} is not more than heartbeat_s = {node.heartbeat_s:g}: every node"
@@ -114,12 +114,12 @@ def check_together(coordinator: CoordinatorSettings, node: NodeSettings) -> None
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[retention]`: how many complete snapshots are kept: the newest, one an hour, one a day (E8). All 0: all."""
+    """`[retention]`: how many complete snapshots are kept: the newest, one per hour, one per day (E8). All 0: all."""
 
     keep_last: int = 0
     keep_hourly: int = 0
     keep_daily: int = 0
 
     def check(self) -> None:
-        """Raise UsageError where a number makes no sense."""
+        """Raise UsageError if a number is invalid."""
         _check(self, "keep_last keep_hourly keep_daily", 0)

@@ -1,4 +1,4 @@
-"""The coordinator's HTTP API and what it is put together from: routes, metrics, discovery, a client.
+"""The coordinator's HTTP API: routes, metrics, discovery and a client.
 
-`service` is `strobe coordinator` as a whole.
+`service` is the whole of `strobe coordinator`.
 """

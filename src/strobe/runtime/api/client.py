@@ -1,4 +1,4 @@
-"""Speaks to a running coordinator, for commands: plain HTTP, one call at a time."""
+"""The HTTP client of a running coordinator, for commands; one call at a time."""
 
 import time
 import urllib.error
@@ -30,7 +30,7 @@ from strobe.storage import Store
 
 Document = TypeVar("Document")
 GRACE_S = 5.0
-"""So much longer than the coordinator may take is waited for it to say so."""
+"""Added to the coordinator's own timeout, so that its timeout response can arrive."""
 
 
 ASK_S_MAX = 1.0
@@ -39,7 +39,7 @@ RETRY_S_MIN = 0.05
 
 
 def running_for(store: str) -> Discovered | None:
-    """Return where a coordinator runs for `store` and answers; not one that hangs, and nobody else at its address."""
+    """Return the address of the coordinator that runs for `store` and responds, or None."""
     try:
         found = discover(store)
         Client.at(found, store, ASK_S_MAX).status()
@@ -49,28 +49,28 @@ def running_for(store: str) -> Discovered | None:
 
 
 class RequestRefused(StrobeError):
-    """The coordinator would not do it; it says why."""
+    """The coordinator refused the request, with a reason."""
 
 
 class Client:
-    """The API of the coordinator at `api`, which is host:port. Where `system` is said, no other obeys."""
+    """The API of the coordinator at `api` (host:port). With `system`, the coordinator of any other system refuses."""
 
     def __init__(self, api: str, timeout_s: float = 10.0, system: str = "") -> None:
         self.api = api
         self._timeout_s = timeout_s
         self._headers = {SYSTEM_HEADER: system} if system else {}
-        # Never through a proxy: the coordinator is near.
+        # Never through a proxy: the coordinator is nearby.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @classmethod
     def of_store(cls, store: str, timeout_s: float = 10.0) -> "Client":
-        """Return a client for the coordinator that runs for `store`; TransportError where none does."""
+        """Return a client for the coordinator that runs for `store`; TransportError if there is none."""
         return cls.at(discover(store), store, timeout_s)
 
     @classmethod
     def at(cls, found: Discovered, store: str, timeout_s: float) -> "Client":
-        """Return a client for the coordinator of `store` that has left this word."""
-        # The word of an earlier version does not say whose it is; the store does.
+        """Return a client for the coordinator of `store` at the discovered address."""
+        # The address file of an earlier version does not contain the identity; the store does.
         return cls(found.api, timeout_s, found.system or Store.open(store).header.store)
 
     def status(self) -> Status:
@@ -88,7 +88,7 @@ class Client:
         return self._post("/v1/snapshots", request, TakeResult, timeout_s + GRACE_S)
 
     def restore(self, snapshot: str | None = "latest", fork: bool = False, timeout_s: float = 60.0) -> RestoreStarted:
-        """Roll everybody back; returns when the new epoch has started."""
+        """Roll back all processes; returns when the new epoch has started."""
         request = RestoreRequest(snapshot, fork, checked_timeout(timeout_s))
         return self._post("/v1/restore", request, RestoreStarted, timeout_s + GRACE_S)
 
@@ -97,7 +97,7 @@ class Client:
         return self._post(f"/v1/processes/{quote(process, safe='')}/leave", LeaveRequest(), Accepted)
 
     def stop(self, reason: str = "the system was stopped", timeout_s: float | None = None) -> Accepted:
-        """Stop every node, and then the coordinator; TransportError where it does not answer in time."""
+        """Stop every node, then the coordinator; TransportError if it does not respond in time."""
         return self._post("/v1/stop", StopRequest(reason), Accepted, timeout_s)
 
     def metrics(self) -> str:
@@ -122,7 +122,7 @@ class Client:
                 raise _refusal(error.code, error.read()) from None
         except TimeoutError as error:
             raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
-        except (OSError, HTTPException, ValueError) as error:  # ValueError: a host that cannot be a name
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: not a valid host name
             if isinstance(getattr(error, "reason", None), TimeoutError):
                 raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
             problem = getattr(error, "reason", None) or error
@@ -131,8 +131,9 @@ class Client:
             ) from error
 
     def _answer(self, request: urllib.request.Request, timeout_s: float) -> bytes:
-        """Return the answer. A coordinator with too many connections may close one whose request it has not read: a
-        GET, which changes nothing, is then sent again.
+        """Return the response, and retry a GET whose connection was closed.
+
+        With too many connections, a coordinator may close one whose request it has not read. A GET changes nothing.
         """
         attempts = ATTEMPTS_MAX if request.get_method() == "GET" else 1
         for attempt in range(1, attempts + 1):
@@ -156,7 +157,7 @@ class Client:
 
 
 def _is_closed(error: OSError) -> bool:
-    """Tell whether the other end closed the connection; urllib wraps what happens while it sends."""
+    """Return whether the peer closed the connection; urllib wraps errors that occur while it sends."""
     return isinstance(getattr(error, "reason", error), ConnectionResetError | BrokenPipeError)
 
 

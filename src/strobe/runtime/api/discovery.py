@@ -1,4 +1,4 @@
-"""How commands find the coordinator of a store: it leaves its addresses in the store's run directory while it runs."""
+"""Discovery: a running coordinator writes its addresses to the store's run directory, and commands read them."""
 
 import os
 import secrets
@@ -17,9 +17,9 @@ _BYTES_MAX = 64 << 10
 
 
 class Discovered(msgspec.Struct, frozen=True):
-    """Where the coordinator listens for nodes, and where for people; `system` is the identity of its store.
+    """The coordinator's addresses for nodes and for the API; `system` is the identity of its store.
 
-    One that was killed leaves its word behind, and what it says may be the place of another system's by now.
+    A killed coordinator leaves its address file behind. Another system may use that address by now.
     """
 
     listen: str
@@ -31,7 +31,7 @@ class Discovered(msgspec.Struct, frozen=True):
 
 
 def announce(store: str, discovered: Discovered) -> None:
-    """Write the address file; readers see this or what was there before, whole. StoreError: it cannot be written."""
+    """Write the address file atomically. StoreError: it cannot be written."""
     path = _path(store)
     new = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
@@ -46,21 +46,21 @@ def announce(store: str, discovered: Discovered) -> None:
 
 
 def is_announced(store: str, discovered: Discovered) -> bool:
-    """Tell whether whoever looks for the coordinator of `store` finds this one."""
+    """Return whether the address file of `store` names this coordinator."""
     with suppress(TransportError):
         return discover(store) == discovered
     return False
 
 
 def withdraw(store: str, discovered: Discovered) -> None:
-    """Take the word back, unless another coordinator has left its own since."""
+    """Remove the address file, unless another coordinator has replaced it."""
     with suppress(OSError):
         if is_announced(store, discovered):
             _path(store).unlink()
 
 
 def discover(store: str) -> Discovered:
-    """Return what the coordinator of `store` has left; TransportError where there is nothing."""
+    """Return the addresses of the coordinator of `store`; TransportError if there are none."""
     path = _path(store)
     start = f"start one with `strobe coordinator SYSTEM --store {store}`"
     try:

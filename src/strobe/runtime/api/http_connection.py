@@ -1,8 +1,8 @@
-"""One connection to the HTTP API, which cannot be held open by a client that does not finish what it began (E14).
+"""One connection to the HTTP API, with deadlines for the client (E14).
 
-A request must be complete soon after its connection was opened, or after the answer before it; an answer must be read.
-How long the coordinator may take for an answer is the request's own matter. There is a maximum of connections: one more
-closes the oldest that has no complete request, and is refused only when all others wait for their answers.
+A request must be complete within a deadline after the connection opened or after the previous response. A response must
+be read. The time for computing a response is limited by the request itself. The number of connections is bounded: a new
+one closes the oldest that has no complete request, and is refused only if all others wait for their response.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from strobe.runtime.links.handshake import Rejections
 from strobe.runtime.messages.api_documents import Failure
 
 REQUEST_S_MAX = 10.0
-"""For a whole request, from the opening of the connection or the end of the answer before."""
+"""For a whole request, from the opening of the connection or the end of the previous response."""
 IDLE_S_MAX = 5
-"""For a connection on which nothing has come since its last answer."""
+"""For a connection on which nothing has arrived since its last response."""
 READ_S_MAX = 10.0
-"""For a client to read some of an answer that waits for it."""
+"""For a client to read some of a pending response."""
 CLOSE_S_MAX = 1.0
 HEADER_BYTES_MAX = 32 << 10
 TOO_LARGE = 431
 
 
 class OpenConnections:
-    """All connections to the API: those that wait for their client, the oldest first, and those that are answered."""
+    """All connections to the API: those that wait for their client, oldest first, and those being answered."""
 
     def __init__(self, count_max: int) -> None:
         self.count_max = count_max
@@ -41,7 +41,7 @@ class OpenConnections:
         return len(self._all)
 
     def admit(self, connection: "BoundedConnection") -> bool:
-        """Take in one more; False if there is no room, since all others wait for their answers."""
+        """Add a connection; return False if there is no room because all others wait for their response."""
         if len(self._all) >= self.count_max:
             if not self._waiting:
                 return False
@@ -51,14 +51,14 @@ class OpenConnections:
         return True
 
     def wait(self, connection: "BoundedConnection") -> None:
-        """It is the client's turn."""
+        """Mark it as waiting for its client."""
         if connection not in self._all:
             return
         self._waiting.pop(connection, None)
         self._waiting[connection] = None
 
     def answer(self, connection: "BoundedConnection") -> None:
-        """It is the coordinator's turn."""
+        """Mark it as waiting for the coordinator."""
         self._waiting.pop(connection, None)
 
     def forget(self, connection: "BoundedConnection") -> None:
@@ -67,7 +67,7 @@ class OpenConnections:
 
 
 class BoundedConnection(H11Protocol):
-    """Uvicorn's connection with a deadline for whatever is the client's turn."""
+    """Uvicorn's connection, with a deadline whenever it waits for the client."""
 
     def __init__(self, connections: OpenConnections, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -82,7 +82,7 @@ class BoundedConnection(H11Protocol):
             self._await_client()
         else:
             self._refuse(503, f"{self._open.count_max} connections are open, and all wait for their answers")
-            transport.close()  # at once: it is one too many
+            transport.close()  # too many connections
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.forget(self)
@@ -94,7 +94,7 @@ class BoundedConnection(H11Protocol):
             return
         try:
             super().data_received(data)
-        except h11.LocalProtocolError:  # it goes on after it was refused
+        except h11.LocalProtocolError:  # the client goes on after it was refused
             self.transport.abort()
         self._take_turns()
 
@@ -102,7 +102,7 @@ class BoundedConnection(H11Protocol):
         self._answering = False
         self._await_client()
         super().on_response_complete()
-        self._take_turns()  # the next request may be here already
+        self._take_turns()  # the next request may have arrived already
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -121,13 +121,13 @@ class BoundedConnection(H11Protocol):
         self._refuse(code, f"this is no HTTP request that can be read here ({sys.exception()})")
 
     def drop(self, reason: str) -> None:
-        """End it now."""
+        """Close it now."""
         self._open.rejections.note("API", reason, self.client or "a client that is gone")
         self._open.forget(self)
         self.transport.abort()
 
     def _take_turns(self) -> None:
-        """See whether the request is complete, so that it is the coordinator's turn."""
+        """Switch to answering if the request is complete."""
         cycle: RequestResponseCycle | None = self.cycle
         complete = cycle is not None and not cycle.more_body and not cycle.response_complete
         if complete and not self.flow.write_paused and not self._answering:
@@ -136,7 +136,7 @@ class BoundedConnection(H11Protocol):
             self._open.answer(self)
 
     def _await_client(self) -> None:
-        """It is the client's turn: to read what waits for it, or to send a request."""
+        """Wait for the client: to read a pending response, or to send a request."""
         self._open.wait(self)
         self._unread_bytes = self.transport.get_write_buffer_size()
         self._set_deadline(READ_S_MAX if self._unread_bytes else REQUEST_S_MAX)
@@ -159,7 +159,7 @@ class BoundedConnection(H11Protocol):
             self._refuse(408, f"no complete request came within {REQUEST_S_MAX:g} s")
 
     def _refuse(self, code: int, problem: str) -> None:
-        """Say why, if nothing else is being said, and close."""
+        """Send the reason, unless a response has begun, and close."""
         self._open.rejections.note("API", problem, self.client or "a client that is gone")
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
@@ -167,9 +167,9 @@ class BoundedConnection(H11Protocol):
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Send nothing more, and close when the client does, which is not waited for long.
+        """Send nothing more, and close when the client does, or after `CLOSE_S_MAX`.
 
-        Closed at once, a connection on which something still comes in would be reset, and the client would not see why.
+        Closed at once, a connection with unread input would be reset, and the client would not see the reason.
         """
         self._ending = True
         if not self.transport.is_closing():

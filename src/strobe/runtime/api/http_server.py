@@ -1,4 +1,4 @@
-"""The web server of the API: uvicorn as a guest, with limits on connections, headers and time."""
+"""The API's web server: uvicorn, with limits on connections, headers and time."""
 
 import asyncio
 import contextlib
@@ -19,18 +19,18 @@ _AT_ONCE_SHARE = 4
 
 
 class HttpServer(uvicorn.Server):
-    """Uvicorn as a guest: signals and logging are its host's."""
+    """Uvicorn without its own signal handling and logging, which belong to the host program."""
 
     def __init__(self, application: ASGIApp, address: tuple[str, int]) -> None:
         host, port = address
         count_max = at_most(API_CONNECTIONS_MAX)
         self.open_connections = OpenConnections(count_max)
-        # Connections that are accepted at once must be few, or they close each other before any was read.
+        # Few connections may be accepted at once, or they close each other before any was read.
         backlog = max(1, count_max // _AT_ONCE_SHARE)
         config = uvicorn.Config(
             application,
             interface="asgi3",
-            # It makes its connections by calling what it takes for their class.
+            # Uvicorn calls this like the class of its connections.
             http=cast(type[asyncio.Protocol], partial(BoundedConnection, self.open_connections)),
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
             timeout_keep_alive=IDLE_S_MAX,
@@ -48,7 +48,7 @@ class HttpServer(uvicorn.Server):
         self.address = print_address(host, self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Give up the address of a server that was never started."""
+        """Release the address of a server that was never started."""
         self._socket.close()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Prometheus metrics: counted as things happen, or read off the status when somebody asks."""
+"""Prometheus metrics: counted as events happen, or read from the status at each scrape."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """What a monitoring system asks for."""
+    """All metrics of a coordinator."""
 
     def __init__(self, watch: HealthMonitor, status: Callable[[], Status]) -> None:
         self.registry = CollectorRegistry()
@@ -61,7 +61,7 @@ class Metrics:
         self.verdicts.labels(condition, verdict.verdict).inc()
 
     def declare(self, conditions: Iterable[str]) -> None:
-        """Have every counter of these conditions there from the beginning."""
+        """Create every counter of these conditions at the start."""
         for condition in conditions:
             for verdict in VERDICTS:
                 self.verdicts.labels(condition, verdict)
@@ -96,14 +96,14 @@ def _count(status: Status, kind: str) -> int:
 
 
 class _Now(Collector):
-    """Read at each scrape."""
+    """Metrics that are computed at each scrape."""
 
     def __init__(self, watch: HealthMonitor, status: Callable[[], Status]) -> None:
         self._watch = watch
         self._status = status
 
     def describe(self) -> list[Metric]:
-        return []  # so that registering does not ask for the status
+        return []  # registering must not compute the status
 
     def collect(self) -> Iterator[Metric]:
         for metric in self._metrics():

@@ -1,4 +1,4 @@
-"""The description of the API, for programs: OpenAPI 3.1, made of the same structs that requests and answers are."""
+"""The OpenAPI 3.1 description of the API, generated from the structs of requests and responses."""
 
 from typing import Any
 

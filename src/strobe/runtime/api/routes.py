@@ -1,7 +1,7 @@
-"""The HTTP API: what is asked, by whom, and the answer or the error as JSON.
+"""The routes of the HTTP API, with JSON responses and errors.
 
-Browsers are kept out: a page from elsewhere cannot name this host (its name in `Host` would be its own), and cannot
-send JSON here without being allowed to, which it is not.
+Requests from foreign web pages are refused: such a page cannot name this host (`Host` would carry its own name), and
+may not send JSON here without permission, which is never given.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from strobe.storage.store.snapshot_names import resolve
 
 BODY_BYTES_MAX = 1 << 20
 DISCARDED_BYTES_MAX = 16 << 20
-"""A body that is too long is read up to here before it is refused: a client that is still sending sees no answer."""
+"""A body that is too long is read up to here before it is refused: a client that is still sending reads no response."""
 LAST_MAX = 10_000
 _SHOWN_MAX = 20
 JSON = "application/json"
@@ -55,7 +55,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Api:
-    """The routes, and what they call."""
+    """The routes and their handlers."""
 
     def __init__(self, operations: Operations, status: Callable[[], Status], metrics: Metrics) -> None:
         self.operations = operations
@@ -93,8 +93,8 @@ class Api:
             except HTTPException:
                 raise
             except ClientDisconnect:
-                return Response(status_code=400)  # nobody reads it
-            except Exception as error:  # noqa: BLE001 -- one request may fail by a bug of ours; the others go on
+                return Response(status_code=400)  # the client is gone
+            except Exception as error:  # noqa: BLE001 -- a bug of ours may fail one request; the others go on
                 self.coordinator.log.emit("request failed", ERROR, path=path, problem=repr(error))
                 return _failure(500, f"this is a bug in Strobe: {error!r}")
 
@@ -151,7 +151,7 @@ class Api:
 
 
 class RequestGuard:
-    """Turns away what a browser could be tricked into sending."""
+    """Refuses requests that a browser could be tricked into sending."""
 
     def __init__(self, app: ASGIApp, host: str) -> None:
         self._app = app
@@ -184,7 +184,7 @@ class RequestGuard:
         if self._local_only:
             return is_loopback(name)
         try:
-            # A page from elsewhere is addressed by a name, which is what makes the trick work.
+            # The attack works only if the page addresses this host by a name.
             ip_address(name)
         except ValueError:
             return name in self._names
@@ -192,7 +192,7 @@ class RequestGuard:
 
 
 class Addressee:
-    """Turns away what was meant for another system: its coordinator may have been at this address before."""
+    """Refuses requests meant for another system, whose coordinator may have had this address before."""
 
     def __init__(self, app: ASGIApp, coordinator: Coordinator) -> None:
         self._app = app
@@ -209,7 +209,7 @@ class Addressee:
 
 
 def _last(text: str) -> int:
-    # Python converts no number of thousands of digits.
+    # Python refuses to convert numbers of thousands of digits.
     if text.isascii() and text.isdecimal() and len(text) <= len(str(LAST_MAX)) and 0 < int(text) <= LAST_MAX:
         return int(text)
     shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
@@ -217,7 +217,7 @@ def _last(text: str) -> int:
 
 
 async def _body(request: Request, kind: type[Document]) -> Document:
-    """Return the body as a `kind`; an empty one is all defaults."""
+    """Return the body as a `kind`; an empty body means all defaults."""
     body = bytearray()
     too_long = HTTPException(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
     if int(request.headers.get("content-length", "0")) > DISCARDED_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""`strobe coordinator`, put together: the coordinator, the port for nodes, the API, and the word where to find them."""
+"""The whole of `strobe coordinator`: the coordinator, the port for nodes, the API and the address file."""
 
 import asyncio
 import contextlib
@@ -31,9 +31,9 @@ STOP_S_MAX = 10.0
 
 
 class CoordinatorService:
-    """A running coordinator. `run` returns the exit code. Without `http` it is a part of another program.
+    """A running coordinator. `run` returns the exit code. Without `http` it is embedded in another program.
 
-    `judge` is the command of the process that judges snapshots by what the system declares; without it none does.
+    `judge` is the command that starts the judge process; without it snapshots are not judged.
     """
 
     def __init__(self, coordinator: Coordinator, *, http: bool = True, judge: Sequence[str] = ()) -> None:
@@ -71,7 +71,7 @@ class CoordinatorService:
             self.coordinator.judgement.finished(snapshot)
 
     async def run(self) -> int:
-        """Serve until told to end, or until something breaks. To end is possible from the beginning."""
+        """Serve until ended or broken. It can be ended from the start."""
         starting = asyncio.create_task(self._start())
         try:
             either: set[asyncio.Future[Any]] = {starting, self.coordinator.ended}
@@ -85,11 +85,11 @@ class CoordinatorService:
             await self._close()
 
     def end(self, code: int) -> None:
-        """End the coordinator; nodes go on, and wait for the next one."""
+        """End the coordinator; nodes keep running and wait for the next one."""
         self.coordinator.end(code)
 
     def stop(self, reason: str, code: int = 0, *, halted: bool = False) -> None:
-        """Stop every node, then end. Where all was `halted`, the log has the reason already."""
+        """Stop every node, then end. If the system was `halted`, the reason is already logged."""
         if self._stopping is None:
             self.coordinator.log.emit("stopping", reason=None if halted else reason)
             self._stopping = asyncio.get_running_loop().create_task(self._stop(reason, code))
@@ -106,8 +106,8 @@ class CoordinatorService:
         listen = parse_address(coordinator.settings.listen, "listen")
         api = parse_address(coordinator.settings.api, "api")
         await asyncio.to_thread(_refuse_second, coordinator.store_url)
-        # Its addresses first: one that nobody could reach must not take over from one that runs; and whoever asks
-        # learns that it waits for the store.
+        # Bind the addresses first: an unreachable coordinator must not take over from a running one. Clients can then
+        # see that it waits for the store.
         if self._wants_http:
             self._http = HttpServer(Api(self.operations, self.status, self.metrics).application(api[0]), api)
             self.api = self._http.address
@@ -129,7 +129,7 @@ class CoordinatorService:
         self.ready.set()
 
     def _announce(self) -> list[LogResult]:
-        """Write down where this coordinator is, if that is not what is written. Failing to write is not fatal."""
+        """Write the address file if it is not up to date. Failing to write it is not fatal."""
         here, coordinator = self._here, self.coordinator
         assert here is not None, "it listens by now"
         coordinator.store.desk.store.require_lead()
@@ -147,10 +147,9 @@ class CoordinatorService:
         self._complained = True
 
     def _keep_announced(self) -> None:
-        """Look again, right after a look at the log.
+        """Check the address file again, right after a poll of the log.
 
-        A coordinator that is stopped and goes on may write its address over that of the one that leads, before it has
-        read that there is one.
+        A suspended coordinator that resumes may overwrite the leader's address before it has read that there is one.
         """
         if self._here is not None and (self._announcing is None or self._announcing.done()):
             self._announcing = self.coordinator.store.work(self._announce)
@@ -165,7 +164,7 @@ class CoordinatorService:
                 if self.watch.look():
                     self._keep_announced()
                 await asyncio.sleep(TICK_S)
-        except Exception as error:  # noqa: BLE001 -- a bug of ours: whoever waits for the end gets it
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: `fail` ends the coordinator with it
             self.coordinator.fail(error)
 
     async def _close(self) -> None:
@@ -186,10 +185,10 @@ class CoordinatorService:
 
 
 def _refuse_second(store: str) -> None:
-    """One coordinator is enough for a store. Two do no harm, but each undoes what the other begins."""
+    """Refuse a second coordinator for a store. Two do no harm, but each undoes what the other begins."""
     other = running_for(store)
     if other is None:
-        return  # none, or one that has ended without a word, or that hangs, or another system's: take over
+        return  # none, or it was killed, or hangs, or belongs to another system: take over
     raise UsageError(
         f"a coordinator runs for the store {store} already (pid {other.pid}, API {other.api}); stop it first"
     )

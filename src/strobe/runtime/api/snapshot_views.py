@@ -1,4 +1,4 @@
-"""Complete snapshots as the API shows them, from what the log says of them."""
+"""The API's documents about complete snapshots, from the log."""
 
 from collections.abc import Sequence
 
@@ -18,27 +18,27 @@ from strobe.storage.content.sizes import body_bytes, sizes, state_bytes
 
 
 class SnapshotPage(msgspec.Struct, frozen=True):
-    """Complete snapshots that were looked up, oldest first, and how many there are in all."""
+    """The complete snapshots that were looked up, oldest first, and the total number."""
 
     total: int
     snapshots: tuple[tuple[str, Committed, bool], ...]
 
 
 def look_up(state: LogState, names: Sequence[str]) -> SnapshotPage:
-    """Look up what the log says of snapshots; their manifests may have to be read, which is not for the loop."""
+    """Look up snapshots in the log. Reading their manifests may need disk I/O, which must not run on the event loop."""
     return SnapshotPage(
         len(state.committed), tuple((name, state.committed[name], name in state.pinned) for name in names)
     )
 
 
 def list_snapshots(url: str, listed: SnapshotPage) -> SnapshotList:
-    """Return the list, having read whatever it takes."""
+    """Return the list; reads manifests if needed."""
     found = [_summarize(name, complete, complete.manifest, pinned) for name, complete, pinned in listed.snapshots]
     return SnapshotList(url, listed.total, found)
 
 
 def detail(listed: SnapshotPage) -> SnapshotDetail:
-    """Return the one snapshot that was looked up, having read whatever it takes."""
+    """Return the one snapshot that was looked up; reads its manifest if needed."""
     ((name, complete, pinned),) = listed.snapshots
     manifest = complete.manifest
     require_whole(name, manifest)

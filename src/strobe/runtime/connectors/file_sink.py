@@ -1,6 +1,6 @@
-"""A file of JSON lines as a two-phase sink (R2): staged with a snapshot, released when that has committed.
+"""A file of JSON lines as a two-phase sink (R2): staged with a snapshot, released after its commit.
 
-A position is a number of bytes of output since the beginning; for what is released it is also the offset in the file.
+A position is the number of bytes of output since the beginning; in released output it is also the file offset.
 """
 
 import threading
@@ -23,8 +23,8 @@ _encode = msgspec.json.Encoder().encode
 class FileSink(Sink):
     """JSON lines, released into `path`; after a fork in epoch N, into `path.epoch-N`.
 
-    What was emitted is in memory until `prepare`. What is durable then need not end where the cut of a snapshot is: the
-    part of it that a snapshot covers is released, and the rest, on a restore, discarded.
+    Emitted output stays in memory until `prepare`. The durable part need not end at the cut of a snapshot: the part
+    that a snapshot covers is released, and the rest is discarded on a restore.
     """
 
     def __init__(self, path: str | Path, process: str, on_step: OnStep | None = None) -> None:
@@ -33,7 +33,7 @@ class FileSink(Sink):
         self._on_step = on_step
         self._staging: Staging | None = None
         self._disk = threading.Lock()
-        self._lines: deque[tuple[int, bytes]] = deque()  # (position behind it, line)
+        self._lines: deque[tuple[int, bytes]] = deque()  # (end position, line)
         self._position = 0
         self._prepared = 0
 
@@ -51,7 +51,7 @@ class FileSink(Sink):
 
     @property
     def buffered_bytes(self) -> int:
-        """How much is in memory."""
+        """The number of bytes in memory."""
         return self._position - self._prepared
 
     @property
@@ -108,7 +108,7 @@ class FileSink(Sink):
         return self._staging
 
     def _go_to(self, staging: Staging, position: int, epoch: int, origin: int, fork: bool) -> None:
-        """Release what was staged before `position`, and discard what lies behind it; or begin a new file there."""
+        """Release what was staged before `position` and discard the rest, or begin a new file there."""
         staging.begin(epoch)
         released, current = staging.released, staging.current
         if released > position:
@@ -132,7 +132,7 @@ class FileSink(Sink):
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Work on the disk, one at a time; what the operating system refuses becomes a StrobeError."""
+        """Serialize disk work, and turn OSError into StrobeError."""
         with self._disk:
             try:
                 yield

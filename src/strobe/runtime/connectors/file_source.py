@@ -1,7 +1,7 @@
 """A file of JSON lines as a rewindable source (R2): read from any position, followed as it grows.
 
-A position is the byte offset behind the last line that was read, in its lowest 40 bits, and above them a hash of the
-bytes before it. So a position can be checked against the file: one that was shortened or replaced is refused.
+The lowest 40 bits of a position are the byte offset after the last line read; the bits above are a hash of the bytes
+before it. So a position can be checked against the file: a shortened or replaced file is refused.
 """
 
 import os
@@ -18,21 +18,21 @@ from strobe.outside import REACH_BITS, Source, shown_position
 CHUNK_BYTES = 256 << 10
 LINE_BYTES_MAX = 16 << 20
 LINES_MAX = 4096
-"""At most so many lines are looked at in one poll, also where none of them is a record: the process has more to do."""
+"""Maximum number of lines read in one poll, whether or not they contain a record: the process has other work."""
 SAMPLE_BYTES = 4096
-"""So much of the beginning, and of what lies right before a position, goes into its hash."""
+"""This much of the beginning, and of the bytes right before a position, goes into its hash."""
 
 MALFORMED = ("stop", "skip")
 
-_HASH_BITS = 53 - REACH_BITS  # together 53: what every reader of JSON can hold exactly
+_HASH_BITS = 53 - REACH_BITS  # together 53 bits, which every JSON reader can hold exactly
 _OFFSET_MAX = (1 << REACH_BITS) - 1
 
 
 class FileSource(Source):
     """The lines of `path`, each a JSON value, decoded as `type`. An incomplete last line waits for its end.
 
-    `malformed` says what happens at a line that cannot be decoded: `stop` raises UsageError, `skip` counts it in
-    `skipped` and goes on. A file that does not exist yet is waited for.
+    `malformed` decides about a line that cannot be decoded: `stop` raises UsageError, `skip` counts it in `skipped` and
+    goes on. If the file does not exist yet, the source waits for it.
     """
 
     def __init__(self, path: str | Path, process: str, type: Any = Any, malformed: str = "stop") -> None:  # noqa: A002
@@ -70,10 +70,10 @@ class FileSource(Source):
             line = self._lines[0]
             try:
                 records.append(self._decode(line))
-            except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors
+            except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
                 if self.malformed == "stop":
                     if records:
-                        break  # these first; the next poll begins with the line
+                        break  # return these first; the next poll begins with the bad line
                     raise self._malformed_line(error) from None
                 self.skipped += 1
             else:
@@ -86,7 +86,7 @@ class FileSource(Source):
         return self._mark(self._offset)
 
     def position_after(self, count: int) -> int:
-        # Lines that were skipped behind the last record belong to it.
+        # Skipped lines after the last record belong to it.
         return self.position if count == len(self._ends) - 1 else self._mark(self._ends[count])
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class FileSource(Source):
         self._offset = offset
         self._ends = [offset]
         self._lines: deque[bytes] = deque()
-        self._tail = b""  # the beginning of a line whose end is not there yet
+        self._tail = b""  # the beginning of an incomplete line
 
     def _find(self) -> bool:
         """Open the file, if it exists."""
@@ -112,7 +112,7 @@ class FileSource(Source):
         return True
 
     def _read(self) -> bool:
-        """Read on, and tell whether there is a whole line now. Only called when no line is left."""
+        """Read more; return whether there is a whole line now. Only called when no line is left."""
         if not self._find():
             return False
         assert self._file is not None
@@ -128,12 +128,12 @@ class FileSource(Source):
                     f"{self._place()} is longer than {LINE_BYTES_MAX:,} bytes; is this a file of JSON lines?"
                 )
         whole, newline, self._tail = self._tail.rpartition(b"\n")
-        # Not splitlines, which takes a carriage return for an end, too.
+        # Not splitlines, which also splits at carriage returns.
         self._lines.extend(line + newline for line in whole.split(newline))
         return True
 
     def _mark(self, offset: int) -> int:
-        """Return the position for `offset`: with a hash of what lies before it."""
+        """Return the position for `offset`, with a hash of the bytes before it."""
         if offset == 0:
             return 0
         if offset > _OFFSET_MAX:
@@ -154,12 +154,12 @@ class FileSource(Source):
             )
 
     def _refuse_replaced(self) -> None:
-        """Refuse another file under the same name, once all of the one that is open was read."""
+        """Once the open file has been read to its end, refuse another file under the same name."""
         assert self._file is not None
         try:
             named = self.path.stat()
         except FileNotFoundError:
-            return  # moved away: it may still grow
+            return  # it was moved, and may still grow
         if not os.path.samestat(named, os.fstat(self._file)):
             raise UsageError(
                 f"{self.path} was replaced by another file after {self._offset:,} bytes of it were read; "
@@ -170,7 +170,7 @@ class FileSource(Source):
         return UsageError(f"{self._place()}: {error}; correct the line, or let the source skip such lines")
 
     def _place(self) -> str:
-        """Name the line at which reading stands. Lines are counted only here, when one of them is to be named."""
+        """Name the current line for an error. Lines are counted only here."""
         number, offset = 1, 0
         assert self._file is not None
         while offset < self._offset:

@@ -1,9 +1,10 @@
-"""The file of an ingress log (R2). Integers are little-endian.
+"""The file format of an ingress log (R2). Integers are little-endian.
 
-    header   16 bytes "strobe-ingress-1", then how far the log is durable: u64, and u64 xxh3-64 of that; 32 bytes in all
+    header   16 bytes "strobe-ingress-1", then the end of the durable part: u64, and u64 xxh3-64 of that; 32 bytes in
+    all
     record   u32 length, u64 xxh3-64 of (u64 offset of the record, payload), payload: one MessagePack value
 
-The offset in the checksum tells a record from one that lay here in an earlier life of the disk.
+The offset in the checksum distinguishes a record from stale data that an earlier file left on the disk.
 """
 
 import os
@@ -25,7 +26,7 @@ BEGIN = len(MAGIC) + _MARK.size
 
 
 def records(file: int, offset: int, limit: int) -> Iterator[tuple[bytes, int]]:
-    """Yield (payload, offset behind it) of the records from `offset`, up to the first that is not whole."""
+    """Yield (payload, end offset) of the records from `offset`, up to the first incomplete one."""
     buffer, begin = b"", offset
     while True:
         length = _whole_length(buffer, offset - begin)
@@ -45,7 +46,7 @@ def records(file: int, offset: int, limit: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _announced(buffer: bytes, place: int) -> int:
-    """Return how many bytes the record at `place` has, as far as that is known yet."""
+    """Return the length of the record at `place`, as far as it is known yet."""
     if len(buffer) < place + _RECORD.size:
         return 0
     return min(_RECORD.size + int(_RECORD.unpack_from(buffer, place)[0]), _RECORD.size + RECORD_BYTES_MAX)
@@ -69,19 +70,19 @@ def _checksum(offset: int, payload: bytes) -> int:
 
 
 def marked(durable: int) -> bytes:
-    """Return the part of the header that says how far the log is durable."""
+    """Return the header field with the end of the durable part."""
     return _MARK.pack(durable, xxhash.xxh3_64_intdigest(_OFFSET.pack(durable)))
 
 
 def read_mark(file: int) -> int | None:
-    """Return how far the log is durable, or None where the mark is half written."""
+    """Return the end of the durable part, or None if the field is half written."""
     durable, checksum = _MARK.unpack(os.pread(file, _MARK.size, len(MAGIC)))
     return int(durable) if xxhash.xxh3_64_intdigest(_OFFSET.pack(durable)) == checksum else None
 
 
 def write_mark(file: int, durable: int) -> None:
-    """Let readers come this far."""
-    # Not synced: after a power cut it may be behind, never ahead of what is on the disk.
+    """Allow readers to read up to `durable`."""
+    # Not synced: after a power cut it may be behind the data on the disk, never ahead.
     write_all(file, marked(durable), len(MAGIC))
 
 

@@ -1,8 +1,7 @@
-"""The ingress log (R2): input that cannot be rewound is made durable here first, and read from here by a process.
+"""The ingress log (R2): makes input that cannot be rewound durable, before a process reads it.
 
-Whoever appends waits until its record is on the disk; all who wait at a time share one sync. Only then the header of
-the file says so, and only what the header says is ever read: a process never acts on input that a power cut could take
-back.
+`append` returns when the record is on the disk; concurrent appends share one sync. Only then does the header advance,
+and readers never read beyond it: a process never acts on input that a power cut could take back.
 """
 
 import os
@@ -26,8 +25,8 @@ _encode = msgspec.msgpack.Encoder().encode
 class IngressLog(Source):
     """The log at `path`: appended to by one operating-system process at a time, read by any.
 
-    As a source it belongs to `process`, and gives records as `type`. A position is the offset behind a record; `append`
-    returns it, so what was appended is delivered when the source's position has come that far.
+    As a source it belongs to `process`, and yields records as `type`. A position is the offset after a record; `append`
+    returns it. A record is delivered once the source's position has reached it.
     """
 
     def __init__(self, path: str | Path, process: str = "", type: Any = Any) -> None:  # noqa: A002
@@ -40,17 +39,17 @@ class IngressLog(Source):
         self._file: int | None = None
         self._offset = 0
         self._ends = [0]
-        # What was read before was durable then, whatever the header says now.
+        # What was read before was durable then, whatever the header contains now.
         self._read_before = 0
 
     # Appending
 
     def append(self, record: Any) -> int:
-        """Append `record`, and return its position when it is on the disk. Any number of threads may do so at once."""
+        """Append `record`, and return its position once it is on the disk. Safe to call from many threads."""
         return self.append_all((record,))
 
     def append_all(self, records: Sequence[Any]) -> int:
-        """Append several records with one wait; return the position of the last, or 0 where there is none."""
+        """Append several records with one sync; return the position of the last, or 0 if there is none."""
         payloads = [_encode(record) for record in records]
         if not payloads:
             return 0
@@ -62,7 +61,7 @@ class IngressLog(Source):
                 if self._writer is None:
                     self._writer = Writer(self.path)
                 writer = self._writer
-            with suppress(WriterClosed):  # since then, by another thread: nothing was appended
+            with suppress(WriterClosed):  # closed since by another thread: nothing was appended
                 return writer.append(payloads)
 
     # Reading
@@ -114,7 +113,7 @@ class IngressLog(Source):
         return self._ends[count] if self._ends[count] > BEGIN else 0
 
     def stop_reading(self) -> None:
-        """Leave the writer to those who append: a rollback is none of their business."""
+        """Stop reading, but keep the writer open: a rollback does not affect appends."""
         self._close_reader()
 
     def close(self) -> None:
@@ -140,12 +139,12 @@ class IngressLog(Source):
                 raise self._unreadable(error) from error
             try:
                 header = os.pread(file, BEGIN, 0)
-            except OSError as error:  # a directory, for one, can be opened
+            except OSError as error:  # for example, a directory can be opened but not read
                 os.close(file)
                 raise self._unreadable(error) from error
             if len(header) < BEGIN:
                 os.close(file)
-                return False  # its writer is just making it
+                return False  # its writer is just creating it
             self._file = file
             if not header.startswith(MAGIC):
                 self._close_reader()
@@ -159,13 +158,13 @@ class IngressLog(Source):
         )
 
     def _is_whole(self, durable: int, position: int) -> bool:
-        """Tell whether whole records lead to `position`: a power cut takes the header back, not the records."""
+        """Return whether whole records lead to `position`: a power cut may set the header back, but not the records."""
         assert self._file is not None
         return any(end == position for _, end in records(self._file, durable, os.fstat(self._file).st_size))
 
     def _durable(self) -> int:
         assert self._file is not None
-        # Reading and writing the mark do not exclude each other: one of the next readings is whole.
+        # Reads and writes of the mark are not synchronized: one of the next reads is whole.
         for _ in range(1000):
             durable = read_mark(self._file)
             if durable is not None:

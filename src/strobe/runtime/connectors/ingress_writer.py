@@ -1,7 +1,7 @@
-"""The one who appends to an ingress log: holds the lock on the file, and makes those who wait share a sync.
+"""The writer of an ingress log: holds the file lock, and lets concurrent appends share a sync.
 
-What lies behind the durable part when a writer opens the log was never acknowledged: whole records of it are kept, a
-torn one is cut off. Damage before that is refused: cutting it off would take acknowledged records with it.
+When a writer opens the log, records after the durable part were never acknowledged: whole ones are kept, a torn one is
+cut off. Damage before that is refused: cutting it off would lose acknowledged records.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ class WriterClosed(Exception):
 
 
 class _Group:
-    """Records that share one sync, and where they ended up."""
+    """Records that share one sync, and their end offsets."""
 
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
@@ -55,7 +55,7 @@ class Writer:
             raise
 
     def append(self, payloads: list[bytes]) -> int:
-        """Append `payloads`; return the offset behind the last one when they are on the disk. Or WriterClosed."""
+        """Append `payloads`; return the offset after the last one once they are on the disk. Or raise WriterClosed."""
         with self._changed:
             group = self._group
             group.payloads += payloads
@@ -64,7 +64,7 @@ class Writer:
                 if self._syncing:
                     self._changed.wait()
                 elif self._closed:
-                    # The number of the file may be another file's by now.
+                    # The file descriptor may belong to another file by now.
                     raise WriterClosed
                 else:
                     self._write_group()
@@ -88,7 +88,7 @@ class Writer:
                 os.close(self._file)
 
     def _write_group(self) -> None:
-        """Write all that waits. The lock is held, but for the time that the disk takes: others join the next group."""
+        """Write all waiting records. The lock is released during disk I/O, so that others can join the next group."""
         group, self._group, self._syncing = self._group, _Group(), True
         self._changed.release()
         try:
@@ -97,14 +97,14 @@ class Writer:
             if not group.ends or self._end != group.ends[-1]:
                 group.error = error
             if not isinstance(error, OSError):
-                raise  # this thread was interrupted; those who share the group hear of it by its error
+                raise  # this thread was interrupted; the others in the group get its error
         finally:
             self._changed.acquire()
             group.done, self._syncing = True, False
             self._changed.notify_all()
 
     def _write(self, group: _Group) -> None:
-        """Write and sync `group`: the log ends behind it then, and after a failure where it did."""
+        """Write and sync `group`, and advance the end of the log; after a failure the end is unchanged."""
         end, pieces = self._end, []
         for payload in group.payloads:
             pieces.append(framed(end, payload))
@@ -122,13 +122,13 @@ class Writer:
         except BaseException:
             self._broken = self._broken or self._end != end
             if self._broken and durable and read_mark(self._file) == end:
-                self._end, self._broken = end, False  # interrupted right behind the mark: readers may have come so far
+                self._end, self._broken = end, False  # interrupted right after the mark: readers may have read this far
             if self._broken:
                 self._take_back()
             raise
 
     def _take_back(self) -> None:
-        """Cut off the last group: what the disk holds of it is not known, and what follows it would not be durable."""
+        """Cut off the last group: its state on disk is unknown, and records after it would not be durable."""
         self._broken = True
         write_mark(self._file, self._end)
         os.ftruncate(self._file, self._end)
@@ -136,7 +136,7 @@ class Writer:
         self._broken = False
 
     def _recover(self) -> int:
-        """Make the log whole: cut off what is torn, make the rest durable, and return where it ends."""
+        """Repair the log: cut off a torn record, make the rest durable, and return the end offset."""
         size = os.fstat(self._file).st_size
         if os.pread(self._file, len(MAGIC), 0) != MAGIC[:size]:
             raise UsageError(f"{self.path} is not an ingress log; give the path of one, or of a new file")

@@ -1,15 +1,15 @@
-"""Output on its way into a released file, so that a crash between any two steps neither loses nor doubles a byte (R2).
+"""Staging and release of a sink's output: a crash between any two steps neither loses nor doubles a byte (R2).
 
-A position is a number of bytes of output since the beginning. Beside the released file `audit.jsonl` lies the directory
-`audit.jsonl.staged`:
+A position is the number of bytes of output since the beginning. The directory `audit.jsonl.staged` lies beside the
+released file `audit.jsonl`:
 
-    <20 digits>   a segment: the output from the position that its name says
-    current       which file output is released into, at which position that begins, in which epoch that was decided
+    <20 digits>   a segment: the output from the position in its name
+    current       the file that output is released into, its start position, and the epoch of that decision
     epoch         the newest epoch in which output was staged
-    lock          held by the one who writes, whom it names
+    lock          held by the writing process, which it names
 
-A segment has its name only when all of it is on the disk, and loses it only when all of it is on the disk in the
-released file. In between the released file may have any part of it, each byte in its place: releasing once more writes
+A segment gets its name only when all of it is on the disk, and loses it only when all of it is on the disk in the
+released file. In between, the released file may have any part of it, each byte at its offset: releasing again writes
 the same bytes at the same offsets.
 """
 
@@ -38,10 +38,10 @@ _CURRENT_BYTES_MAX = 64 << 10
 
 
 class SinkStep(enum.IntEnum):
-    """What has just been done, for tests that end the process between any two steps."""
+    """The step just done, for tests that kill the process between any two steps."""
 
     FILE_OPENED = enum.auto()
-    """A segment, or the choice of the released file, has been begun under a name of its own."""
+    """A segment, or the choice of the released file, has been begun under a temporary name."""
     FILE_WRITTEN = enum.auto()
     FILE_SYNCED = enum.auto()
     FILE_NAMED = enum.auto()
@@ -64,7 +64,7 @@ class StagedSegment(NamedTuple):
 
 
 class Current(msgspec.Struct, frozen=True):
-    """The file that output is released into; its first byte is at the position `base`."""
+    """The file that output is released into; its first byte is at position `base`."""
 
     file: str
     base: int = 0
@@ -72,7 +72,7 @@ class Current(msgspec.Struct, frozen=True):
 
 
 class Staging:
-    """The staged and the released output of one sink, open for writing by this process alone."""
+    """The staged and released output of one sink, open for writing by this process only."""
 
     def __init__(self, path: Path, on_step: OnStep | None = None) -> None:
         self.directory = _directory_of(path)
@@ -95,7 +95,7 @@ class Staging:
 
     @property
     def released(self) -> int:
-        """The position up to which output was let out."""
+        """The position up to which output was released."""
         return self.current.base + os.fstat(self._output).st_size
 
     def close(self) -> None:
@@ -105,9 +105,9 @@ class Staging:
             os.close(self._lock)
 
     def begin(self, epoch: int) -> None:
-        """Stage in `epoch` from here on. What a later one has staged is not this one's to discard.
+        """Stage in `epoch` from now on. Output staged in a later epoch must not be discarded by this one.
 
-        A process that is told of an older epoch follows a coordinator from which another one has taken over (S1).
+        A process that is given an older epoch follows a coordinator that has been replaced (S1).
         """
         newest = self._newest_epoch()
         if epoch < newest and self._segments():
@@ -125,14 +125,14 @@ class Staging:
         return 0
 
     def stage(self, begin: int, pieces: Iterable[bytes]) -> None:
-        """Make a durable segment of `pieces`, which begin at the position `begin`."""
+        """Make a durable segment of `pieces`, starting at position `begin`."""
         if self._epoch > self._staged_epoch:
             self._create(_EPOCH, [str(self._epoch).encode()])
             self._staged_epoch = self._epoch
         self._create(f"{begin:0{_DIGITS}}", pieces)
 
     def missing(self, position: int) -> int | None:
-        """Return the first position before `position` that is neither released nor staged, if there is one."""
+        """Return the first position before `position` that is neither released nor staged, or None."""
         reached = self.released
         for segment in self._segments():
             if segment.begin <= reached < segment.end:
@@ -140,7 +140,7 @@ class Staging:
         return reached if reached < position else None
 
     def release(self, position: int) -> None:
-        """Let out what is staged up to `position`, durably; then drop the segments that are out as a whole."""
+        """Release durably what is staged up to `position`, then remove the segments that are released completely."""
         segments = [segment for segment in self._segments() if segment.begin < position]
         for segment in segments:
             self._copy(segment, min(segment.end, position))
@@ -152,12 +152,12 @@ class Staging:
                 self._remove(segment)
 
     def discard(self) -> None:
-        """Drop everything that is staged."""
+        """Remove everything that is staged."""
         for segment in self._segments():
             self._remove(segment)
 
     def fork(self, position: int, epoch: int) -> None:
-        """Release into a new file from here on; its first byte is at `position`."""
+        """Release into a new file from now on; its first byte is at `position`."""
         following = Current(f"{self._path.name}.epoch-{epoch}", position, epoch)
         path = self._path.with_name(following.file)
         if path.exists():
@@ -172,7 +172,7 @@ class Staging:
         return [StagedSegment(int(path.name), int(path.name) + path.stat().st_size, path) for path in names]
 
     def _copy(self, segment: StagedSegment, end: int) -> None:
-        """Write what the released file is to have of `segment`; what it has already is written again."""
+        """Write the part of `segment` up to `end` into the released file; bytes already there are rewritten."""
         base = self.current.base
         source = open_regular(segment.path)
         try:
@@ -189,7 +189,7 @@ class Staging:
         self._step(SinkStep.SEGMENT_REMOVED)
 
     def _create(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Make the file `name` of the directory, whole or not at all, in place of one that is there."""
+        """Create or replace the file `name` in the directory, atomically."""
         unfinished = self.directory / f"{name}{_UNFINISHED}"
         file = open_regular(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -214,7 +214,7 @@ class Staging:
 
 
 def released_in(path: Path) -> int:
-    """Return the position up to which output was let out, without being the one who writes."""
+    """Return the position up to which output was released, without the lock."""
     current = _read_current(path)
     with suppress(FileNotFoundError):
         return current.base + path.with_name(current.file).stat().st_size
@@ -237,7 +237,7 @@ def _read_current(path: Path) -> Current:
 
 
 def _lock(directory: Path) -> int:
-    """Make the directory, and be the only one who writes in it until the end of this process."""
+    """Create the directory, and lock it until the end of this process."""
     with suppress(FileExistsError):
         directory.mkdir(directory_mode())
         _sync_directory(directory.parent)
@@ -257,7 +257,7 @@ def _lock(directory: Path) -> int:
 
 
 def _sign(lock: int) -> None:
-    """Write down who holds the lock, for whoever waits for it; where the disk is full, nobody is named."""
+    """Write the holder's name into the lock file, for processes that wait for it; left out if the disk is full."""
     with suppress(OSError):
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"pid {os.getpid()} on host {socket.gethostname()}".encode(), 0)

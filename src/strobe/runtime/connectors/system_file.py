@@ -1,10 +1,10 @@
-"""Reads `system.toml`: a system whose processes run on several hosts, written down once for all of them.
+"""Reads `system.toml`: one description of a system whose processes run on several hosts.
 
     store = "./snapshots"
     protocol = "chandy-lamport"
     messages = ["bank:Transfer"]         # msgspec structs; without them, messages are plain values
     conserved = "bank:total"             # what never changes, checked on every snapshot
-    hash = "xxh3"                        # or "blake3": what proofs chain the frames of channels by
+    hash = "xxh3"                        # or "blake3": the hash of the channels' frames, for proofs
     [coordinator]                        # see `CoordinatorSettings`
     listen = "127.0.0.1:7400"
     interval_s = 1.0
@@ -14,7 +14,7 @@
     keep_last = 100
     [process.a]
     class = "bank:Branch"                # without it, the process is a program with its own loop (`Node`);
-                                         # then state = "bank:Account" says what it captures, for verification
+                                         # then state = "bank:Account" is the type it captures, for verification
     args = {balance = 200}
     listen = "127.0.0.1:7401"
     [[channel]]
@@ -29,7 +29,7 @@
     path = "audit.jsonl"
     process = "a"
 
-Modules are looked for beside the file first.
+Modules are searched beside the file first.
 """
 
 import tomllib
@@ -70,7 +70,7 @@ class ChannelTable(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SourceTable(msgspec.Struct, forbid_unknown_fields=True):
-    """`[source.NAME]`; `type` is `module:name` of what records are decoded as."""
+    """`[source.NAME]`; `type` is the `module:name` that records are decoded as."""
 
     path: str
     process: str
@@ -104,9 +104,9 @@ class SystemFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProgramWithOwnLoop(Process):
-    """Stands for a process that is no class of the user's but a program, joined by `Node.connect`.
+    """Stands for a process that is a program with its own loop, joined by `Node.connect`, not a user's class.
 
-    Where its snapshots are looked at, it has whatever was restored; `kind` is the type of what the program captures.
+    When its snapshots are inspected, it holds the restored state; `kind` is the type that the program captures.
     """
 
     def __init__(self, name: str, kind: Any = None) -> None:
@@ -132,7 +132,7 @@ def _example(kind: Any) -> Any:
 
 
 def read_system_file(path: Path) -> System:
-    """Return the system that `path` describes, its processes newly made."""
+    """Return the system that `path` describes, with newly made processes."""
     file = parse_system_file(path)
     processes = {name: _make(path, name, table) for name, table in file.process.items()}
     channels = [Channel(table.source, table.target, table.kind, table.id, table.hash) for table in file.channel]
@@ -149,7 +149,7 @@ def read_system_file(path: Path) -> System:
 
 
 def parse_system_file(path: Path) -> SystemFile:
-    """Return what `path` says, without running any of the user's code."""
+    """Return the contents of `path`, without running any user code."""
     try:
         file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), SystemFile)
     except OSError as error:
@@ -169,7 +169,7 @@ def parse_system_file(path: Path) -> SystemFile:
 
 
 def _check_addresses(file: SystemFile) -> None:
-    """Raise UsageError where one is none: found by the node or coordinator that is to listen, it would be too late."""
+    """Raise UsageError for an invalid address now, not later in the node or coordinator that listens there."""
     parse_address(file.coordinator.listen, "[coordinator]: listen")
     parse_address(file.coordinator.api, "[coordinator]: api")
     for name, table in file.process.items():
@@ -203,7 +203,7 @@ def _source(path: Path, name: str, table: SourceTable) -> Source:
 
 
 def _find(path: Path, place: str, reference: str) -> Any:
-    """Return what `module:name` stands for."""
+    """Return the object named by `module:name`."""
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
         raise UsageError(f"{path}, {place}: {reference!r} names nothing; write module:name")

@@ -96,8 +96,7 @@ class Operations:
             coordinator.requests.forget(wait)
 
     async def _restorable(self, name: str | None, timeout_s: float) -> str | None:
-        """Return the snapshot that `name` means. The latest one is known only after pending commits have their outcome.
-        """
+        """Return the snapshot that `name` means. The latest one is known only once pending commits have ended."""
         if name is None:
             return None
         try:

@@ -1,11 +1,11 @@
-"""Judges a committed snapshot by what its system declares (E12): what the judge's process does with each question.
+"""Judges a committed snapshot by its system's declared conditions (E12); runs in the judge process.
 
 `conserved` is compared with its value in a **reference**:
 - the initial states of the system, captured before anything runs, if the store is new and every process has a class;
-- else the oldest snapshot of the same generation. A generation ends when a process joins: what it brings along is new.
-  A rollback goes back to the generation of the snapshot that it restores (lineage.py).
+- otherwise the oldest snapshot of the same generation. A generation ends when a process joins, since it brings new
+  state. A rollback returns to the generation of the restored snapshot (lineage.py).
 
-The first snapshot of a generation without an older one is the reference itself, and holds.
+The first snapshot of a generation without a reference becomes the reference, and holds.
 """
 
 from collections.abc import Callable
@@ -25,14 +25,14 @@ from strobe.user_code import RAISED, explain, is_failure
 
 CONSERVED = "conserved"
 TEXT_MAX = 200
-"""Characters of a value that are shown."""
+"""Maximum number of characters shown of a value."""
 
 Load = Callable[[str, int], Snapshot]
-"""Returns the snapshot with this id, whose commit is at this position of the log."""
+"""Returns the snapshot with this id, whose commit is at this log position."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A snapshot to judge, by its place in the store, and the oldest snapshot of its generation, if there is another.
+    """A snapshot to judge, by its log position, and the oldest other snapshot of its generation, if any.
 
     `initial`: the initial states are the reference of generation 0.
     """
@@ -52,13 +52,13 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The judge's process has loaded the system."""
+    """The judge process has loaded the system."""
 
     conditions: tuple[str, ...]
 
 
 class NoValue(Exception):
-    """The condition has no value here; `verdict` is what that makes of it."""
+    """The condition has no value here; `verdict` is the result."""
 
     def __init__(self, verdict: str, problem: str) -> None:
         super().__init__(verdict, problem)
@@ -67,12 +67,12 @@ class NoValue(Exception):
 
 
 def conditions_of(system: System) -> tuple[str, ...]:
-    """Return the names of what is judged."""
+    """Return the names of the conditions to judge."""
     return (CONSERVED,) if system.conserved is not None else ()
 
 
 class ConservationCheck:
-    """Judges `conserved` of one system, whose processes have not run."""
+    """Judges `conserved` for one system, whose processes have not run."""
 
     def __init__(self, system: System, load: Load) -> None:
         self._system = system
@@ -80,7 +80,7 @@ class ConservationCheck:
         self._references: dict[int, Any] = {}
 
     def judge(self, question: Question) -> ConditionVerdict:
-        """Return the verdict on one snapshot; whatever goes wrong is a verdict too."""
+        """Return the verdict on one snapshot; every failure is a verdict too."""
         try:
             found = self._value(question.snapshot, question.position)
             expected = self._reference(question, found)
@@ -141,7 +141,7 @@ def _equal(expected: Any, found: Any) -> bool:
         if expected == found:
             return True
         comparable = expected == expected and found == found
-    except RAISED as error:  # the user's own class may compare as it likes
+    except RAISED as error:  # the user's class may define its own comparison
         if not is_failure(error):
             raise
         raise NoValue(ERROR, f"values cannot be compared: {explain(error)}") from error

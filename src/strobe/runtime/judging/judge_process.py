@@ -1,8 +1,8 @@
-"""The judge: a process of its own that evaluates what a person declared on every committed snapshot (E12).
+"""Runs the judge: a child process that evaluates the declared conditions on every committed snapshot (E12).
 
-The coordinator asks it one question at a time, and never waits for it: no commit, rollback or other request does. A
-snapshot that commits while another is judged waits; if a third commits meanwhile, the second is skipped, and counted. A
-judge that takes too long over one snapshot is killed, as one that has died is: the next question starts another.
+The coordinator sends it one question at a time, and never waits for it: neither commits, rollbacks nor requests do. A
+snapshot that commits while another is judged waits. If a third commits meanwhile, the second is skipped and counted. A
+judge that takes too long over one snapshot is killed. After a kill or a crash, the next question starts another judge.
 """
 
 import asyncio
@@ -17,19 +17,19 @@ from strobe.runtime.judging.evaluation import Evaluation, Question, Ready
 from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, ConditionVerdict
 
 START_S_MAX = 60.0
-"""Loading the system may take that long."""
+"""Maximum time for loading the system."""
 PAUSE_S_MIN = 0.2
 PAUSE_S_MAX = 10.0
-"""Between two starts of a judge that ends before it has answered anything."""
+"""Maximum back-off between two starts of a judge that ends before it has answered anything."""
 GRACE_S = 0.2
-"""If the coordinator itself was stopped for long, the answer is there, and has only to be read."""
+"""If the coordinator itself was suspended, the answer has arrived and only needs to be read."""
 _ANSWER_BYTES_MAX = 1 << 20
 
 Verdicts = Mapping[str, ConditionVerdict]
 
 
 class Unanswered(Exception):
-    """The judge's process did not answer; `verdict` is what that makes of the snapshot."""
+    """The judge process did not answer; `verdict` is the result for the snapshot."""
 
     def __init__(self, verdict: str, problem: str) -> None:
         super().__init__(verdict, problem)
@@ -38,9 +38,9 @@ class Unanswered(Exception):
 
 
 class Judge:
-    """Runs `command`, which answers questions about snapshots, and is told of each that commits.
+    """Runs `command`, which answers questions about snapshots, one for each commit.
 
-    `on_verdicts` is called with each snapshot and its verdicts, `on_skip` for each that gets none.
+    `on_verdicts` is called with each judged snapshot and its verdicts, `on_skip` for each skipped one.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Judge:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def put(self, question: Question) -> None:
-        """Have a snapshot judged, as soon as the one before it is; in the place of one that still waits."""
+        """Queue a snapshot to be judged next; replaces one that still waits."""
         if self._next is not None:
             self._on_skip()
         self._next = question
@@ -113,14 +113,14 @@ class Judge:
             return await self._ask(self._process, question)
         except Unanswered as failure:
             verdict = ConditionVerdict(failure.verdict, problem=failure.problem)
-        except Exception as error:  # noqa: BLE001 -- a bug of ours, which must not reach the system that is judged
+        except Exception as error:  # noqa: BLE001 -- a bug of ours, which must not affect the system being judged
             verdict = ConditionVerdict(UNDECIDED, problem=f"this is a bug in Strobe: {error!r}")
         await self._end()
         return dict.fromkeys(self._conditions, verdict)
 
     async def _ask(self, process: Process, question: Question) -> Verdicts:
         assert process.stdin is not None, "it has a pipe"
-        with contextlib.suppress(OSError, RuntimeError):  # it has ended, or closed its end: reading finds that, too
+        with contextlib.suppress(OSError, RuntimeError):  # it has ended or closed its pipe: the read notices that too
             process.stdin.write(msgspec.json.encode(question) + b"\n")
         late = f"it took longer than verdict_timeout_s = {self._timeout_s:g} s, and was ended: does its function loop?"
         line = await self._read(process, self._timeout_s, Unanswered(ERROR, late))
@@ -133,7 +133,7 @@ class Judge:
         return answer.verdicts
 
     async def _start(self) -> Process:
-        """Start the process, and return it when it has loaded the system."""
+        """Start the process, and return it once it has loaded the system."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=_ANSWER_BYTES_MAX
@@ -170,7 +170,7 @@ class Judge:
         return line
 
     async def _end(self) -> None:
-        """End the process there is, whatever it does."""
+        """Kill the current process, if any."""
         process, self._process = self._process, None
         if process is not None:
             await _kill(process)

@@ -1,5 +1,5 @@
-"""What programs of a live system send each other, as values: control messages, API documents, verdicts.
+"""The messages of a live system, as plain values: control messages, API documents, verdicts.
 
-`control` is the protocol between coordinator and nodes; `api_documents` what the HTTP API takes and returns; `verdicts`
-the results of the conditions that a system declares. No sockets here, and nothing that runs.
+`control` is the protocol between coordinator and nodes. `api_documents` are the bodies of the HTTP API. `verdicts` are
+the results of declared conditions. No I/O happens here.
 """

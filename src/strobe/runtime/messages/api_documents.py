@@ -1,4 +1,4 @@
-"""The documents of the coordinator's API: what `GET /v1/...` returns and `POST /v1/...` takes, field by field."""
+"""The documents of the coordinator's API: the bodies that `GET /v1/...` returns and `POST /v1/...` takes."""
 
 from typing import Any
 
@@ -148,7 +148,7 @@ class Status(msgspec.Struct):
     processes: list[ProcessStatus]
     channels: list[ChannelStatus]
     open: list[OpenSnapshot]
-    # The newest outcomes that this coordinator knows: after a restart, those since the last checkpoint of the log.
+    # The newest outcomes that this coordinator knows: after a restart, those since the log's last checkpoint.
     finished: list[FinishedSnapshot]
     rollbacks: list[RollbackReport]
     troubles: list[Trouble]
@@ -302,7 +302,7 @@ REQUESTS: tuple[Any, ...] = (TakeRequest, RestoreRequest, LeaveRequest, StopRequ
 
 
 def checked_timeout(timeout_s: float) -> float:
-    """Return how long somebody is ready to wait; UsageError where that makes no sense."""
+    """Return a valid timeout; UsageError otherwise."""
     if not 0 < timeout_s <= TIMEOUT_S_MAX:
         raise UsageError(f"timeout_s = {timeout_s} makes no sense; give seconds, above 0 and up to {TIMEOUT_S_MAX:g}")
     return timeout_s

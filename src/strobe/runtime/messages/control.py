@@ -1,9 +1,9 @@
-"""What coordinator and nodes say to each other: MessagePack on a TCP connection that the node opens.
+"""The control protocol of coordinator and nodes: MessagePack over a TCP connection that the node opens.
 
 Each message is a length (u32, little-endian) and a MessagePack array of two: the name of its type, and its fields. The
-types are the brain's own events and effects, and those below. Only the types of `FROM_NODE` and `FROM_COORDINATOR` are
-ever made of what comes in; everything else is refused by name. Every field has a type that says which values it may
-have (`strobe.protocol.values.bounds`, `strobe.names`): a message with any other value is refused as a whole.
+types are the events and effects of `Lifecycle`, and those below. Only the types of `FROM_NODE` and `FROM_COORDINATOR`
+are ever decoded; every other type is refused by name. The type of each field bounds its values
+(`strobe.protocol.values.bounds`, `strobe.names`): a message with an invalid value is refused as a whole.
 """
 
 import asyncio
@@ -45,23 +45,23 @@ LENGTH = struct.Struct("<I")
 CLOSE_S_MAX = 1.0
 
 HostName = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"\A[0-9A-Za-z_.:%-]+\Z")]
-"""A name or an address of a host. Names in other scripts are given in their ASCII form (xn--...)."""
+"""A host name or address. Names in other scripts are given in their ASCII form (xn--...)."""
 Address = tuple[HostName, Port]
 Addresses = Annotated[dict[Name, Address], msgspec.Meta(max_length=KEYS_MAX)]
 Line = Annotated[str, msgspec.Meta(max_length=64 << 10)]
 Rejections = Annotated[dict[Word, Count], msgspec.Meta(max_length=100)]
-"""By reason, of which there are few: they become labels of metrics."""
+"""Counts by reason. There are few reasons: they become metric labels."""
 Lines = Annotated[dict[Name, Line], msgspec.Meta(max_length=KEYS_MAX)]
 
 
 class Register(msgspec.Struct, frozen=True):
-    """The first thing a node says. `instance` is one run of the program; `epoch` 0: it has no state.
+    """The first message of a node. `instance` is one run of the program; `epoch` 0: it has no state.
 
-    `address` is where its peers reach it. `channels` are those of its description of the system that it is an end of,
-    and `released` is how far output is out in its sinks, where they can tell: these count where it joins. `system` is
-    the one that has let it in before, if one has: it obeys no other. `run` is the same for all instances that somebody
-    starts again after another: where the process has left in it, none of these joins anew. `term` is the highest term
-    of a coordinator that has let it in.
+    `address` is for its peers. `channels` are its own channels in its description of the system, and `released` is the
+    released position of each of its sinks, if known; both are used when it joins. `system` is the system that admitted
+    it before, if any: it accepts no other. `run` is the same for all instances that one supervisor restarts: if the
+    process left in that run, none of them joins again. `term` is the highest term of a coordinator that has admitted
+    it.
     """
 
     version: Count
@@ -82,8 +82,8 @@ class Register(msgspec.Struct, frozen=True):
 class Welcome(msgspec.Struct, frozen=True):
     """The answer to `Register`. `system` is the identity of the store, which every link of the system must name.
 
-    Where nothing comes for `silence_s`, however often the node says that it lives, the connection leads nowhere. `term`
-    is the coordinator's: a node that was let in by one of a higher term does not obey this one (S1).
+    If nothing arrives for `silence_s` despite the node's heartbeats, the connection is dead. `term` is the
+    coordinator's: a node that was admitted in a higher term does not accept this coordinator (S1).
     """
 
     system: Word
@@ -95,16 +95,16 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The answer to `Register` that ends the connection; `final`: trying again is of no use."""
+    """The answer to `Register` that ends the connection; `final`: retrying cannot help."""
 
     reason: str
     final: bool
 
 
 class AddressBook(msgspec.Struct, frozen=True):
-    """Where each process of the system listens; told to everybody whenever it changes.
+    """The address of each process of the system; sent to every node whenever it changes.
 
-    `members` are all who have not left, also those of whom it is not known yet where they are.
+    `members` are all processes that have not left, including those whose address is not known yet.
     """
 
     addresses: Addresses
@@ -112,7 +112,7 @@ class AddressBook(msgspec.Struct, frozen=True):
 
 
 class SnapshotBegun(msgspec.Struct, frozen=True):
-    """`snapshot` has begun at this position of the log: its blobs belong there. It may reuse blobs of `parent` (S2)."""
+    """`snapshot` has begun at this log position, and its blobs belong there. It may reuse blobs of `parent` (S2)."""
 
     snapshot: SnapshotId
     position: Count
@@ -120,14 +120,14 @@ class SnapshotBegun(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The system is being stopped: end, without leaving. `code` is what to exit with."""
+    """The system is being stopped: end, without leaving. `code` is the exit code."""
 
     reason: str
     code: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
 
 
 class FragmentStored(msgspec.Struct, frozen=True):
-    """All of this process's part of `snapshot` is durable in the store, at the place that `record` says."""
+    """This process's whole part of `snapshot` is durable in the store, as `record` describes."""
 
     snapshot: SnapshotId
     process: Name
@@ -136,7 +136,7 @@ class FragmentStored(msgspec.Struct, frozen=True):
 
 
 class ProcessRecorded(msgspec.Struct, frozen=True):
-    """This process has recorded its state for `snapshot`, and goes on; progress for people."""
+    """This process has recorded its state for `snapshot`, and goes on; only for progress display."""
 
     snapshot: SnapshotId
     process: Name
@@ -146,8 +146,8 @@ class ProcessRecorded(msgspec.Struct, frozen=True):
 class ChannelReport(msgspec.Struct, frozen=True):
     """One channel as its sender sees it (`sent`, `backlog_bytes`, `waiting_s` for credit).
 
-    `refused`: why whoever listens where the target was last known to be does not let it in, and never will.
-    `full`: so much waits here that the sender's process is given nothing more.
+    `refused`: why the listener at the target's last known address refuses the channel for good.
+    `full`: the backlog is so large that the sender's process is given nothing more to receive.
     """
 
     sent: Count
@@ -160,13 +160,13 @@ class ChannelReport(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """A sign of life, with what people want to see. Counters only ever go up within an instance.
+    """A heartbeat, with figures for the status. Counters only go up within an instance.
 
-    `waiting`: why the process cannot begin yet, where that may pass.
-    `unreadable`: what is wrong with what comes on a channel again and again.
-    `waiting_bytes`: what has come on a channel, and was not given to the process yet.
-    `held_back`: why the output of the process cannot be made durable, where it is given nothing more until it is.
-    `claims`: what the last `HeartbeatHeard` of this connection said; so it was alive after that was said.
+    `waiting`: why the process cannot start yet, if that is transient.
+    `unreadable`: what is wrong with the data that repeatedly arrives on a channel.
+    `waiting_bytes`: data that has arrived on a channel and was not yet given to the process.
+    `held_back`: why output cannot be made durable, while the process is given nothing more because of that.
+    `claims`: the value in the last `HeartbeatHeard` of this connection, which proves that it was alive after that.
     """
 
     process: Name
@@ -188,16 +188,16 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class HeartbeatHeard(msgspec.Struct, frozen=True):
-    """The answer to each `Heartbeat`: by it a node knows that its connection leads to somebody.
+    """The answer to each `Heartbeat`; proves to the node that its connection works.
 
-    `claims`: so many other instances have come that would run its process.
+    `claims`: the number of other instances that have tried to run its process.
     """
 
     claims: Count = 0
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The process cannot go on, for this reason: the last thing it says before it ends with exit code 1."""
+    """The process cannot go on, for this reason: its last message before it ends with exit code 1."""
 
     process: Name
     reason: str
@@ -248,13 +248,13 @@ _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """Return `message` as it goes on the wire, its length first."""
+    """Return `message` encoded, preceded by its length."""
     body = _encode((type(message).__name__, message))
     return LENGTH.pack(len(body)) + body
 
 
 def unpack(body: bytes, known: dict[str, Any]) -> Any:
-    """Return the message that `body` is, of one of the `known` types; raise TransportError that says what is wrong."""
+    """Decode `body` as one of the `known` types; TransportError describes what is wrong."""
     try:
         name, fields = _envelope.decode(body)
         kind = known.get(name)
@@ -269,11 +269,11 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:
-    """Close the connection when what was sent has gone out; a peer that does not read is not waited for long."""
+    """Close the connection after the buffered data is sent; do not wait long for a peer that does not read."""
     writer.close()
     with suppress(OSError):
         try:
-            # Not by `wait_for`, which in Python 3.11 may swallow that this task is cancelled.
+            # Not `wait_for`, which in Python 3.11 may swallow the cancellation of this task.
             async with asyncio.timeout(CLOSE_S_MAX):
                 await writer.wait_closed()
         except TimeoutError:

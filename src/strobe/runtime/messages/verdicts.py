@@ -1,8 +1,8 @@
-"""What the conditions that a system declares came to, snapshot by snapshot (E12): verdicts, and the books of them.
+"""Verdicts on the declared conditions, snapshot by snapshot, and their counts (E12).
 
 A condition has a name; `conserved` is the only one so far. A verdict is about one snapshot: the condition holds, or is
 violated, or could not be evaluated because the user's function failed (error), or because the snapshot could not be
-read or the judge's process was ended (undecided). Snapshots that commit faster than they are judged are skipped.
+read or the judge process was killed (undecided). Snapshots that commit faster than they are judged are skipped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ ERROR = "error"
 UNDECIDED = "undecided"
 VERDICTS = (HOLDS, VIOLATED, ERROR, UNDECIDED)
 KEPT_MAX = 1024
-"""Verdicts that the coordinator keeps, of the newest snapshots that were judged."""
+"""Number of verdicts that the coordinator keeps, of the newest judged snapshots."""
 
 
 class ConditionVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,17 +54,17 @@ class ConditionStatus(msgspec.Struct):
 
     @property
     def judged(self) -> int:
-        """How many snapshots the condition was evaluated on."""
+        """The number of snapshots that the condition was evaluated on."""
         return self.holds + self.violated
 
     @property
     def committed(self) -> int:
-        """How many snapshots there were to judge."""
+        """The number of snapshots to judge."""
         return self.judged + self.error + self.undecided + self.skipped
 
     @property
     def failed(self) -> bool:
-        """Whether a snapshot violates the condition, or it could be evaluated on none because its function fails."""
+        """Whether a snapshot violates the condition, or every evaluation failed because of its function."""
         return self.violated > 0 or (self.error > 0 and not self.judged)
 
     def note(self, snapshot: str, verdict: ConditionVerdict) -> None:
@@ -74,7 +74,7 @@ class ConditionStatus(msgspec.Struct):
             self.violation_snapshot, self.violation = snapshot, verdict
 
     def follow(self, later: "ConditionStatus") -> "ConditionStatus":
-        """Return this one and that of the coordinator that came after, as one."""
+        """Return the combined status of this coordinator and a later one."""
         counts = {name: getattr(self, name) + getattr(later, name) for name in (*VERDICTS, "skipped")}
         latest, violation = (later if later.latest else self), (self if self.violation else later)
         return ConditionStatus(
@@ -89,7 +89,7 @@ class ConditionStatus(msgspec.Struct):
 
 
 def merged(lives: Iterable[Iterable[ConditionStatus]]) -> list[ConditionStatus]:
-    """Return the conditions as several coordinators, one after the other, have judged them, as one."""
+    """Combine the conditions as judged by successive coordinators."""
     found: dict[str, ConditionStatus] = {}
     for conditions in lives:
         for condition in conditions:
@@ -99,7 +99,7 @@ def merged(lives: Iterable[Iterable[ConditionStatus]]) -> list[ConditionStatus]:
 
 
 class Verdicts:
-    """The books of one coordinator: counts, the verdicts of the newest snapshots, and the log of what is not well."""
+    """The verdicts of one coordinator: counts, the newest verdicts, and log lines for failures."""
 
     def __init__(self, names: Iterable[str], log: EventLog) -> None:
         self.conditions = {name: ConditionStatus(name) for name in names}
@@ -107,7 +107,7 @@ class Verdicts:
         self._kept: dict[str, dict[str, ConditionVerdict]] = {}
 
     def note(self, snapshot: str, verdicts: Mapping[str, ConditionVerdict]) -> None:
-        """Take the verdicts on one snapshot."""
+        """Store the verdicts on one snapshot."""
         for name, verdict in verdicts.items():
             before = self.conditions[name].latest
             self.conditions[name].note(snapshot, verdict)
@@ -117,7 +117,7 @@ class Verdicts:
             del self._kept[next(iter(self._kept))]
 
     def skipped(self) -> None:
-        """A snapshot will not be judged: a newer one has come meanwhile."""
+        """Count a snapshot that is not judged because a newer one has committed."""
         for condition in self.conditions.values():
             condition.skipped += 1
 

@@ -1,4 +1,4 @@
-"""Going back to a snapshot: which one, whether it fits, and one process's part of it, decoded (R1, E9).
+"""Restoring a snapshot: which one, whether it fits, and one process's part of it, decoded (R1, E9).
 
-In: a store and a system. Out: a `Restored` for each process, or an error that says why that snapshot does not fit.
+Input: a store and a system. Output: a `Restored` for each process, or an error that says why the snapshot does not fit.
 """

@@ -1,4 +1,4 @@
-"""What a process is restored from: its part of a complete snapshot, read and checked (R1, E9)."""
+"""Loads and checks one process's part of a complete snapshot (R1, E9)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +20,14 @@ WAY_OUT = "restore a snapshot of the same program, or run the program that took 
 
 
 class Unrestorable(SnapshotError):
-    """The process there is now cannot go on from what it was: trying again is of no use (E9)."""
+    """The current process cannot continue from its recorded state; retrying cannot help (E9)."""
 
 
 class Restored(msgspec.Struct):
-    """One process's part of `snapshot`: its state decoded, and what it needs to go on from there.
+    """One process's part of `snapshot`: its decoded state, and what it needs to continue.
 
     `sent_counts` are those of the senders of its incoming channels, at the cut. `frozen_number` is that of a keyed
-    state as it was read: what changes from then on can be written as a delta on what was stored (E5).
+    state as it was read: later changes can be written as a delta on the stored state (E5).
     """
 
     snapshot: str
@@ -41,7 +41,7 @@ class Restored(msgspec.Struct):
 
 
 def find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Manifest]:
-    """Return the id of a complete snapshot and what its `commit` says; without that, the whole log is read."""
+    """Return the id and manifest of a complete snapshot from its `commit`; without that, the whole log is read."""
     if commit is None:
         identity = store.resolve(snapshot)
         return identity, store.known.committed[identity].manifest
@@ -52,10 +52,10 @@ def find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Man
 
 
 def load_part(store: Store, identity: str, manifest: Manifest, process: str, example: Any, decode: Decode) -> Restored:
-    """Read the part of `process` from the store, every byte verified.
+    """Read the part of `process` from the store, with every byte verified.
 
-    `example` is such a state as it captures now; `decode` is what its messages are decoded by: both must fit, before
-    anything is changed.
+    `example` is a state as the process captures it now; `decode` decodes its messages. Both must fit before anything is
+    changed.
     """
     record = manifest.processes.get(process)
     if record is None:
@@ -80,19 +80,19 @@ def _freeze_number(state: Any) -> int | None:
 
 
 def fit_state(snapshot: str, process: str, local: LocalState, example: Any) -> Any:
-    """Return the state; raise Unrestorable where it is not such a one as the process has now (E9)."""
+    """Return the decoded state; raise Unrestorable if its type is not the one the process has now (E9)."""
     try:
         require_state(process, example)
         encoding = encoding_of(example)
         if encoding != local.encoding:
             raise ValueError(f"it was captured as {local.encoding}, and capture() now gives {encoding}")
         return decode_captured(example, local)
-    except (ValueError, UsageError) as error:  # msgspec's are ValueErrors
+    except (ValueError, UsageError) as error:  # msgspec's errors are ValueErrors
         raise Unrestorable(snapshot, f"the state of process {process!r} does not fit: {error}; {WAY_OUT}") from error
 
 
 def fit_in_flight(snapshot: str, process: str, fragment: Fragment, decode: Decode) -> None:
-    """Raise Unrestorable where what is on the way to the process is none of its messages any more (E9)."""
+    """Raise Unrestorable if a message in flight to the process is no longer one of its types (E9)."""
     for channel, items in fragment.in_flight.items():
         for item in items:
             try:
@@ -103,7 +103,7 @@ def fit_in_flight(snapshot: str, process: str, fragment: Fragment, decode: Decod
 
 @contextmanager
 def becoming(snapshot: str, process: str) -> Iterator[None]:
-    """Turn whatever the user's `restore` raises into Unrestorable."""
+    """Turn any error of the user's `restore` into Unrestorable."""
     try:
         yield
     except RAISED as error:
@@ -113,7 +113,7 @@ def becoming(snapshot: str, process: str) -> Iterator[None]:
 
 
 def new_endpoint(protocol: str, process: str, view: View, epoch: int, restored: Restored | None) -> Endpoint:
-    """Return the protocol of `process` as it begins in `epoch`."""
+    """Return the endpoint of `process` at the start of `epoch`."""
     kind = PROTOCOLS[protocol]
     if restored is None:
         return kind(process, view, epoch)

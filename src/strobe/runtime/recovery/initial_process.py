@@ -1,7 +1,7 @@
-"""A process as it was before it ran: what everybody goes back to while there is no snapshot yet (R1).
+"""Restores a process to its initial state, for rollbacks before the first snapshot (R1).
 
-The user's module is not run again for that. It would make types of its own, and the records of sources, the messages
-and the states that the node has to do with would be of the types from before: `isinstance` would be false of all.
+The user's module is not imported again for that. It would define new types, and existing records, messages and states
+would be of the old types: `isinstance` would be false for all of them.
 """
 
 from copy import deepcopy
@@ -15,9 +15,9 @@ from strobe.user_code import RAISED, summary_of
 
 
 class Beginning:
-    """Keeps a copy of a process that has not run yet; of one that cannot be copied, the state that it captures.
+    """Keeps a copy of a process that has not run yet, or its captured state if it cannot be copied.
 
-    Such a process goes back as it does to a snapshot: it restores that state, and what else it holds stays.
+    A process without a copy is reset as if from a snapshot: it restores that state, and keeps whatever else it holds.
     """
 
     def __init__(self, name: str, process: Process) -> None:
@@ -29,7 +29,7 @@ class Beginning:
             self._state = _captured(name, process, error)
 
     def again(self, process: Process) -> Process:
-        """Return a process as it was in the beginning; `process` is what it has become, and may be the one returned."""
+        """Return the process in its initial state; `process` is the current one, and may be the one returned."""
         if self._copy is not None:
             return deepcopy(self._copy)
         assert self._state is not None, "there is a copy or a state"

@@ -1,16 +1,16 @@
-"""Which snapshot the system is rolled back to: only one that is complete, verified and fits (E9, R1).
+"""Chooses the snapshot for a rollback: complete, verified and fitting (E9, R1).
 
-Asked for a certain one, the answer is that one or the reason why not. Asked for none, it is the newest of the current
-timeline that can be restored: those that its epoch has completed, then the one that this epoch was restored from and
-those before it, and so on. What a rollback has abandoned is on none of these, and is not returned to.
+A snapshot requested by name is chosen, or refused with the reason. Without a name, the choice is the newest restorable
+snapshot of the current timeline: first those of the current epoch, then the one that this epoch was restored from and
+those before it, and so on. Snapshots abandoned by a rollback are not on the timeline, and are not chosen.
 
-One that is asked for by name must also fit the system there is now, its topology (E9) and its programs (R3). The newest
-is not looked at for that. Who is in it and has left since is needed once more: to go back to before it had joined would
-undo all that was done since, and nobody asked for that. Where its programs do not fit, nothing older would, or would
-undo what was released; its process says so, and all is stopped.
+A snapshot requested by name must also fit the current system: its topology (E9) and its programs (R3). The newest is
+not checked for that. A process that is in it and has left since is needed again: going back to before it joined would
+undo everything since, which nobody requested. If its programs do not fit, an older one would not fit either, or would
+undo released output. The process then reports that, and the system is stopped.
 
-Restoring below released output is refused (R2): what sinks have handed out since would be handed out again. Only a fork
-may, whose output goes elsewhere.
+Restoring below released output is refused (R2): sinks would release the same output again. Only a fork may do that,
+since its output goes to another file.
 """
 
 import copy
@@ -35,9 +35,9 @@ from strobe.user_code import RAISED, is_failure
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """What can be run here: the processes and channels that the system describes or that have joined it.
+    """What can run here: the processes and channels that the system describes or that have joined it.
 
-    `lives` has the first view with each process that runs now, 0 where that was the first of all.
+    `lives` maps each running process to the view in which it joined; 0 for the very first view.
     """
 
     protocol: str
@@ -56,7 +56,7 @@ class Topology(msgspec.Struct, frozen=True):
         return cls(protocol, processes, channels, dict(lives or {}))
 
     def problem(self, manifest: Manifest, by_name: bool) -> str | None:
-        """Return why a snapshot is of another topology; None where it fits, and where nobody has asked for this one."""
+        """Return why a snapshot's topology does not fit; None if it fits, or if it was not requested by name."""
         if manifest.protocol != self.protocol:
             return f"was taken by {manifest.protocol}, and the system runs {self.protocol}"
         if not by_name:
@@ -71,14 +71,14 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What was chosen, and what was passed over on the way there, with the reasons."""
+    """The choice, and the reasons for passing over newer snapshots."""
 
     event: SnapshotChosen | RestoreRefused
     passed_over: tuple[str, ...] = ()
 
 
 def timeline(state: LogState) -> list[str]:
-    """Return the complete snapshots that lie behind the present, newest first."""
+    """Return the complete snapshots on the current timeline, newest first."""
     starts = state.starts
     by_epoch: dict[int, list[tuple[SnapshotId, str]]] = {}
     for name in reversed(state.committed):
@@ -94,7 +94,7 @@ def timeline(state: LogState) -> list[str]:
 
 
 def lineage(epoch: int, starts: Mapping[int, EpochStart]) -> list[int]:
-    """Return the epochs that lie behind the present one, and it itself, newest first."""
+    """Return the current epoch and those it descends from, newest first."""
     found = [epoch]
     while (start := starts.get(found[-1])) is not None and start.restored is not None:
         found.append(SnapshotId.parse(start.restored).epoch)
@@ -113,7 +113,7 @@ def choose(
     starts = state.starts
     candidates = timeline(state)
     if wanted == LATEST and candidates:
-        wanted = candidates[0]  # and not one that a rollback has abandoned since
+        wanted = candidates[0]  # never one that a rollback has abandoned
     if wanted is not None:
         try:
             wanted = store.resolve(wanted)
@@ -140,15 +140,15 @@ def choose(
 
 
 def _below_later(state: LogState, candidates: list[str], name: str) -> str | None:
-    """Return why, after all that later snapshots have let out, this one cannot be gone back to (R2).
+    """Return why this snapshot cannot be restored, given the output that later ones released (R2).
 
-    The newest does not know of all of it: who left and joined again has output of an earlier life, too. So each is also
-    compared with the one before it. One that a rollback has abandoned had let out no more than what that went back to.
+    The newest does not cover all of it: a process that left and joined again also has output from before. So each is
+    compared with its predecessor too. A snapshot abandoned by a rollback had released no more than the restored one.
     """
     this = state.committed[name]
     behind = [state.committed[one] for one in candidates]  # newest first
     later = [one for one in behind if one.position > this.position]
-    # Read one after the other: there may be many, and each may be long.
+    # Read one by one: there may be many, and each may be large.
     pairs = chain(
         pairwise(one.manifest for one in (this, *reversed(later))),
         ((this.manifest, newest.manifest) for newest in later[:1]),
@@ -158,7 +158,7 @@ def _below_later(state: LogState, candidates: list[str], name: str) -> str | Non
 
 
 class MembershipInterval(NamedTuple):
-    """How far the output of a process goes in a snapshot, and by which view it had joined: which of its lives it is."""
+    """The sink positions of a process in a snapshot, and the view in which it had joined, to tell rejoins apart."""
 
     joined: int
     sinks: Mapping[str, int]
@@ -172,7 +172,7 @@ class MembershipInterval(NamedTuple):
 
 
 def below_released(manifest: Manifest, newest: Manifest) -> str | None:
-    """Return why, after all that `newest` has let out, the snapshot cannot be gone back to (R2); None where it can."""
+    """Return why the snapshot cannot be restored, given the output that `newest` has released (R2), or None."""
     for process in newest.departed | newest.processes:
         life, later = MembershipInterval.of(process, manifest), MembershipInterval.of(process, newest)
         assert later is not None, "it is in the newest"
@@ -189,9 +189,9 @@ def below_released(manifest: Manifest, newest: Manifest) -> str | None:
 
 
 def _of_earlier_life(manifest: Manifest, lives: Mapping[str, int]) -> str | None:
-    """Return why output could not go on from the snapshot: its process has left since and joined again.
+    """Return why output cannot continue from the snapshot: its process has left since and joined again.
 
-    Who joins has let out nothing, and so has another file than the one in which its output of before lies.
+    A joining process has released nothing, so its output file is not the one with its earlier output.
     """
     for process, record in manifest.processes.items():
         joined = manifest.joined.get(process, 0)
@@ -204,7 +204,7 @@ def _of_earlier_life(manifest: Manifest, lives: Mapping[str, int]) -> str | None
 
 
 def _beside_fork(epoch: int, manifest: Manifest, behind: list[int], starts: Mapping[int, EpochStart]) -> str | None:
-    """Return why output could not go on from a snapshot that a fork has left behind: it goes on in the fork's file."""
+    """Return why output cannot continue from a snapshot that a fork abandoned: it continues in the fork's file."""
     forks = [one for one in behind if one > epoch and one in starts and starts[one].fork]
     sinks = sorted(f"{sink} of process {name}" for name, record in manifest.processes.items() for sink in record.sinks)
     if not forks or not sinks:
@@ -228,7 +228,7 @@ def _unverified(store: Store, name: str, manifest: Manifest) -> str | None:
 
 
 def _misfit(store: Store, name: str, system: System) -> str | None:
-    """Return why the programs of `system` cannot go on from the snapshot (R3)."""
+    """Return why the programs of `system` cannot continue from the snapshot (R3)."""
     try:
         for process, fragment in store.load(name, checksums=False).fragments.items():
             fit_in_flight(name, process, fragment, system.decode_recorded)
@@ -240,13 +240,13 @@ def _misfit(store: Store, name: str, system: System) -> str | None:
                     return f"is refused by process {process}: {problem}"
     except Unrestorable as error:
         return f"is of another schema: {error.problem}"
-    except (StoreCorrupt, SnapshotError) as error:  # somebody has removed it since it was verified
+    except (StoreCorrupt, SnapshotError) as error:  # it was removed after it was verified
         return f"cannot be read any more: {error.problem}"
     return None
 
 
 def _refusal(name: str, process: Process, local: LocalState, state: object) -> str | None:
-    """Return why a copy of `process` does not become `state`, decoded from `local`; None also if it has no copy."""
+    """Return why a copy of `process` cannot restore `state`, decoded from `local`; None also if it cannot be copied."""
     try:
         twin = copy.deepcopy(process)
     except RAISED as error:  # the user's own objects
@@ -257,10 +257,10 @@ def _refusal(name: str, process: Process, local: LocalState, state: object) -> s
 
 
 def _example(process: Process | None) -> object | None:
-    """Return such a state as `process` captures; None where only its own program can tell."""
+    """Return a state as `process` captures it; None if only its own program can capture one."""
     try:
         return process.capture() if process is not None else None
-    except RAISED as error:  # the user's own code; the node that runs it says what is wrong
+    except RAISED as error:  # the user's own code; the node that runs it reports the error
         if not is_failure(error):
             raise
         return None

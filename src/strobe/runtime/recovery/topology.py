@@ -1,4 +1,4 @@
-"""Whether a store belongs to a system: nothing in the store of another could ever be restored (E9)."""
+"""Checks that a store belongs to a system: another system's snapshots could never be restored (E9)."""
 
 from strobe.errors import UsageError
 from strobe.protocol import View
@@ -7,7 +7,7 @@ _OTHER = "give another directory with --store"
 
 
 def check_store(url: str, epoch: int, view: View, first_view: View, logged_first: View) -> None:
-    """Raise UsageError where the store at `url`, now in `view`, is not of the system that starts with `first_view`.
+    """Raise UsageError if the store at `url`, now in `view`, is not of the system that starts with `first_view`.
 
     `logged_first` is the view that the store's system started with.
     """
@@ -27,9 +27,9 @@ def check_store(url: str, epoch: int, view: View, first_view: View, logged_first
 
 
 def _check_processes(url: str, view: View, first_view: View, logged_first: View) -> None:
-    """Refuse a system that has lost a process: nobody would start it, and no snapshot would complete without it.
+    """Refuse a system that lacks a process: nothing would start it, and no snapshot would complete without it.
 
-    Others may have joined from elsewhere, and are in no description that a coordinator had; the first view is one.
+    Processes that joined later are in no coordinator's description; those of the first view are.
     """
     known = set(first_view.processes)
     lost = [name for name in view.processes if name in logged_first.processes and name not in known]
@@ -43,12 +43,12 @@ def _check_processes(url: str, view: View, first_view: View, logged_first: View)
 def _check_channels_of_store(url: str, view: View, first_view: View) -> None:
     known = {channel.id: channel for channel in first_view.channels}
     for channel in view.channels:
-        # Between processes that others have brought along, channels may be that the system does not know of.
+        # Between processes that joined later, there may be channels that the system does not know.
         both = {channel.source, channel.target} <= set(first_view.processes)
         if both and channel.id not in known:
             problem = f"store {url} has the channel {channel.id!r}, which the system does not have"
             raise UsageError(f"{problem}; give it that channel, or {_OTHER}")
-        # It would go on with the hash it has, and nobody would notice that it is not the one asked for.
+        # It would keep its old hash, and nobody would notice that the requested one is not used.
         if (asked := known.get(channel.id, channel).hash) != channel.hash:
             problem = f"channel {channel.id!r} is hashed by {channel.hash} in the store {url}"
             raise UsageError(f"{problem}, and cannot change to {asked}; give it hash='{channel.hash}', or {_OTHER}")

@@ -1,10 +1,10 @@
 """The levels of verification that need the system itself: invariants and trial restore (S4, E9).
 
-A trial restore does to a throwaway copy of the system all that a restore does short of running it: topology and
-protocol must be the snapshot's, every state must decode into what the process's `capture()` returns, every message in
-flight must be one of the system's, `restore()` is called, and `capture()` must then give back what was restored.
+A trial restore performs all of a restore, short of running, on a throwaway copy of the system: topology and protocol
+must be the snapshot's, every state must decode into the type that `capture()` returns, every message in flight must be
+one of the system's, `restore()` is called, and `capture()` must then return what was restored.
 
-An invariant is what the system's `conserved` returns: it must be what it was in the oldest snapshot that verifies.
+The invariant is the value of the system's `conserved`: it must equal that of the oldest snapshot that verifies.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,11 +26,11 @@ from strobe.storage.inspection.verification import HOLDS, VIOLATED, Check, Level
 from strobe.user_code import RAISED, explain, is_failure
 
 LoadSystem = Callable[[], System]
-"""Returns the system with processes newly made: a trial changes them."""
+"""Returns the system with newly made processes, since a trial changes them."""
 
 
 class DecodedSnapshot(msgspec.Struct):
-    """A snapshot as its system sees it, with what could not be made sense of."""
+    """A decoded snapshot, with the findings about what could not be decoded."""
 
     states: dict[str, Any]
     messages: list[Any]
@@ -47,7 +47,7 @@ class TrialLevels:
         self._oldest: tuple[str, Any] | None = None
 
     def verify(self, snapshot_id: str, level: Level) -> Verified:
-        """Return what `level` and those before it find in a complete snapshot."""
+        """Return the findings of `level` and all levels before it on a complete snapshot."""
         verified = self._levels.verify(snapshot_id, level)
         if Level.INVARIANTS in level.included and verified.holds:
             verified = verified.with_check(self._invariants(verified.id))
@@ -70,7 +70,7 @@ class TrialLevels:
         return Check(Level.INVARIANTS, HOLDS, f"conserved: {value!r} ({compared})")
 
     def _oldest_value(self) -> tuple[str, Any] | None:
-        """Return the oldest snapshot that verifies, and its value of what is conserved."""
+        """Return the oldest snapshot that verifies, and its conserved value."""
         if self._oldest is None:
             self._oldest = next(self._values(), None)
         return self._oldest
@@ -98,7 +98,7 @@ class TrialLevels:
 
 
 def conserved_value(system: System, snapshot: Snapshot) -> tuple[Any, list[Finding]]:
-    """Return what the system's `conserved` makes of `snapshot`, or why it makes nothing of it."""
+    """Return the value of the system's `conserved` on `snapshot`, or why it has none."""
     decoded = decode(system, snapshot)
     if decoded.findings:
         return None, decoded.findings
@@ -111,7 +111,7 @@ def conserved_value(system: System, snapshot: Snapshot) -> tuple[Any, list[Findi
 
 
 def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
-    """Restore `snapshot` into the processes of `system`, which are of no other use afterwards; yield what is wrong."""
+    """Restore `snapshot` into the processes of `system`, which are unusable afterwards; yield what is wrong."""
     yield from _topology(system, snapshot)
     decoded = decode(system, snapshot)
     yield from decoded.findings
@@ -155,7 +155,7 @@ def _decode_state(name: str, process: Process, local: LocalState) -> Any:
 
 
 def _topology(system: System, snapshot: Snapshot) -> Iterator[Finding]:
-    """Name what the system lacks or has otherwise, and channels that the processes of the snapshot do not know."""
+    """Report processes and channels that are missing or different, and channels unknown to the snapshot's processes."""
     if snapshot.protocol != system.protocol:
         problem = f"the snapshot was taken by {snapshot.protocol}, the system runs {system.protocol}"
         yield Finding("protocol", snapshot.protocol, problem)
