@@ -1,1 +1,1 @@
-"""Checkpoints of the log: what its entries add up to at a position, so that no reader starts at entry 0 (S1)."""
+"""Checkpoints: the state of the log at a position, so that readers need not start at entry 0 (S1)."""

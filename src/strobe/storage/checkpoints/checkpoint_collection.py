@@ -1,8 +1,8 @@
-"""What checkpoints make superfluous: older checkpoints, and segments that have become part of longer ones (S2).
+"""Finds obsolete files: older checkpoints, and segments that were merged into longer ones (S2).
 
-Only with more than two checkpoints. The newest two that are whole in every file are kept, with their segments. What may
-go lies below the older one of the two, and no later checkpoint will name it, whoever writes that: the places of
-segments are fixed. So a reader finds all files of either of the two, or of a later one, whatever was removed so far.
+It finds files only if there are more than two checkpoints. The newest two that are complete in every file are kept,
+with their segments. Obsolete files are below the older of the two. No later checkpoint will refer to them, because the
+ranges of segments are fixed. So a reader finds all files of these two checkpoints or of a later one at any time.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ KEPT = 2
 
 
 def kept(backend: StorageBackend, header: str) -> list[Loaded]:
-    """Return the newest two checkpoints that are whole in every file, newest first; fewer: there are no more."""
+    """Return the newest two checkpoints that are complete in every file, newest first, or fewer."""
     found: list[Loaded] = []
     for loaded in usable(backend, header, partial(manifest_at, backend), []):
         is_another = not found or loaded.checkpoint.position < found[0].checkpoint.position
@@ -37,7 +37,7 @@ def kept(backend: StorageBackend, header: str) -> list[Loaded]:
 
 
 def superfluous(backend: StorageBackend, header: str) -> list[str]:
-    """Return the names of checkpoints and segments that nobody needs any more."""
+    """Return the names of the obsolete checkpoints and segments."""
     if len(newest_first(backend)) <= KEPT:
         return []
     found = kept(backend, header)
@@ -48,7 +48,7 @@ def superfluous(backend: StorageBackend, header: str) -> list[str]:
 
 
 def _is_whole(backend: StorageBackend, checkpoint: Checkpoint) -> bool:
-    """Tell whether also the segments are whole that only say what was removed."""
+    """Return whether the segments that contain only removed commits are valid too."""
     try:
         for ref in checkpoint.segments:
             if not ref.live:

@@ -1,11 +1,11 @@
-"""Checkpoints: what the log comes to at a position, so that nobody need read it from its beginning (S1).
+"""Reads checkpoints: the state of the log at a position, so that it need not be read from the beginning (S1).
 
-A checkpoint at n is a sealed document `checkpoints/<n>-<its checksum>.json`: the fold of the entries before n, what a
-coordinator keeps of them, the segments with the commits, and the checksum of entry n-1, from which the chain goes on.
-It says nothing that the entries do not say: whoever has them all can make it again, byte for byte.
+A checkpoint at n is a checksummed file `checkpoints/<n>-<its checksum>.json`. It has the state after the entries before
+n, the coordinator's memory of them, references to the segments with the commits, and the checksum of entry n-1, from
+which the chain continues. It is derived from the entries alone: from all of them, it can be made again byte for byte.
 
-The newest checkpoint that is whole and fits the log is used. Anything wrong with one is reported, and an older one is
-used, or the entries; where these were removed, the log cannot be read.
+The newest checkpoint that is complete and fits the log is used. If one is damaged, that is reported, and an older one
+or the entries are used. If those entries were removed, the log cannot be read.
 """
 
 import re
@@ -31,9 +31,9 @@ _NAME = re.compile(r"(\d{20})-([0-9a-f]{64})\.json")
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an epoch starts from: where it was committed, and how many events of each process lie before it.
+    """The snapshot that an epoch starts from: its commit, and the number of events of each process before it.
 
-    `departed` are the processes that had left by then with output, `joined` says which life of each process it has.
+    `departed` are the processes that had left with output. `joined` has the first view with each later process.
     """
 
     commit: EntryRef
@@ -43,9 +43,9 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The document. `header` is the checksum of strobe.json; `every` says where checkpoints and segments end.
+    """The content of a checkpoint. `header` is the checksum of strobe.json.
 
-    `term` is the highest of the entries before it.
+    `every` is the interval of checkpoints and segments. `term` is the highest term of the entries before it.
     """
 
     blake3: Digest
@@ -60,7 +60,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
     def check(self) -> None:
-        """Raise ValueError or UsageError if it is none of any log, as far as its values tell."""
+        """Raise ValueError or UsageError if its values cannot come from any log."""
         check_stretches([(ref.start, ref.end) for ref in self.segments], self.position, self.every)
         self.fold.check(self.position)
         check_memory(self.memory, self.position)
@@ -73,7 +73,7 @@ _decoder = msgspec.json.Decoder(Checkpoint)
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A checkpoint that is whole, with the segments that have commits which are not removed."""
+    """A complete checkpoint, with the segments that contain commits not yet removed."""
 
     checkpoint: Checkpoint
     segments: list[CommitSegment]
@@ -85,7 +85,7 @@ def checkpoint_name(position: int, digest: str) -> str:
 
 
 def checkpoint_position(name: str) -> int | None:
-    """Return the position of the checkpoint in the file `name` of its directory; None: it is none."""
+    """Return the position of the checkpoint in the file `name`, or None if it is not a checkpoint."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -93,13 +93,13 @@ def checkpoint_position(name: str) -> int | None:
 def encode_checkpoint(checkpoint: Checkpoint) -> tuple[str, bytes]:
     """Return the name and the bytes of a checkpoint."""
     unsealed = msgspec.structs.replace(checkpoint, blake3=UNSEALED)
-    # Sets and maps in one order: whoever makes it makes the same bytes.
+    # Sets and maps in a fixed order, so that every writer makes the same bytes.
     raw, digest = seal(msgspec.json.encode(unsealed, order="deterministic") + b"\n")
     return checkpoint_name(checkpoint.position, digest), raw
 
 
 def read_checkpoint(backend: StorageBackend, name: str, header: str) -> Checkpoint:
-    """Return the checkpoint `name`; raise StoreCorrupt if it is damaged, or of another store."""
+    """Return the checkpoint `name`; raise StoreCorrupt if it is damaged or belongs to another store."""
     raw = backend.read(name)
     if raw is None:
         raise StoreCorrupt(backend.url, name, "is missing")
@@ -117,7 +117,7 @@ def read_checkpoint(backend: StorageBackend, name: str, header: str) -> Checkpoi
 
 
 def read_commit(backend: StorageBackend, position: int) -> tuple[Commit, str]:
-    """Return the commit at `position`, verified by itself, and its checksum."""
+    """Return the commit at `position`, verified on its own, and its checksum."""
     name = entry_name(position)
     raw = backend.read(name)
     if raw is None:
@@ -129,21 +129,21 @@ def read_commit(backend: StorageBackend, position: int) -> tuple[Commit, str]:
 
 
 def manifest_at(backend: StorageBackend, position: int) -> Manifest:
-    """Return what the commit at `position` says."""
+    """Return the manifest of the commit at `position`."""
     return read_commit(backend, position)[0].manifest
 
 
 def newest_first(backend: StorageBackend) -> list[str]:
-    """Return the names of the checkpoints that are there."""
+    """Return the names of the existing checkpoints, newest first."""
     names = backend.names(CHECKPOINTS)
     return [f"{CHECKPOINTS}/{name}" for name in reversed(names) if checkpoint_position(name) is not None]
 
 
 def usable(backend: StorageBackend, header: str, read_manifest: ReadManifest, problems: list[str]) -> Iterator[Loaded]:
-    """Yield the checkpoints that are whole and fit the log, newest first; `problems` gets why others do not.
+    """Yield the checkpoints that are complete and fit the log, newest first; errors are added to `problems`.
 
-    A collector may remove those that were listed, after newer ones were written. So the names are listed again until
-    there are no others.
+    Garbage collection may remove listed checkpoints after newer ones were written. So the names are listed again until
+    there are no new ones.
     """
     seen: set[str] = set()
     while names := [name for name in newest_first(backend) if name not in seen]:
@@ -153,14 +153,14 @@ def usable(backend: StorageBackend, header: str, read_manifest: ReadManifest, pr
                 loaded = load(backend, read_checkpoint(backend, name, header), name, read_manifest)
             except StoreCorrupt as error:
                 problems.append(error.problem)
-                if backend.size(name) is not None:  # else a collector has removed it since it was listed
+                if backend.size(name) is not None:  # otherwise garbage collection has removed it since
                     logger.warning("store %s: a checkpoint cannot be used: %s", backend.url, error.problem)
             else:
                 yield loaded
 
 
 def load(backend: StorageBackend, checkpoint: Checkpoint, name: str, read_manifest: ReadManifest) -> Loaded:
-    """Return the checkpoint with its segments; raise StoreCorrupt if one is damaged, or the log is another."""
+    """Return the checkpoint with its segments; raise StoreCorrupt if one is damaged or the log does not match."""
     _check_fit(backend, checkpoint, name)
     removed = checkpoint.fold.removed_ids()
     committed: set[str] = set()

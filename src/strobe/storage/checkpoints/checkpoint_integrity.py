@@ -1,4 +1,4 @@
-"""Every byte of the checkpoints of a store, checked (S2): by their seals, and against the entries they stand for."""
+"""Verifies every byte of the checkpoints: by their checksums and against the entries they cover (S2)."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,13 +20,13 @@ from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import CHECKPOINTS
 
 Found = Callable[[str, StoreError], None]
-"""Takes the name of a file, and what is wrong with it."""
+"""Receives the name of a file and the error found in it."""
 
 
 class Recomputed:
-    """Makes again what checkpoints there are from the entries, one after the other, and compares them.
+    """Makes each existing checkpoint again from the entries, and compares the two.
 
-    Entries that were removed are not needed if it begins with a checkpoint that stands for them, `start`.
+    If it begins with the checkpoint `start`, the entries before that are not needed and may have been removed.
     """
 
     def __init__(self, backend: StorageBackend, header: str, found: Found, start: Loaded | None = None) -> None:
@@ -48,7 +48,7 @@ class Recomputed:
                 self._makers[every].begin(start, 0)
 
     def take(self, position: int, entry: ReadEntry, taken: LogPosition, state: LogState) -> None:
-        """Have `state` take in the next entry, and look at the checkpoints after it."""
+        """Apply the next entry to `state`, and compare the checkpoints after it."""
         if isinstance(entry, Commit) and self._makers:
             self._commits[position] = taken.checksum
         coming = [maker.coming(entry, state) for maker in self._makers.values()]
@@ -66,7 +66,7 @@ class Recomputed:
 
 
 def _sound(backend: StorageBackend, header: str, found: Found) -> Iterator[tuple[str, Checkpoint]]:
-    """Yield the checkpoints that are whole; report what is wrong with others, unless they have just been removed."""
+    """Yield the valid checkpoints, and report the damaged ones unless they have just been removed."""
     for name in newest_first(backend):
         try:
             checkpoint = read_checkpoint(backend, name, header)
@@ -80,7 +80,7 @@ def _sound(backend: StorageBackend, header: str, found: Found) -> Iterator[tuple
 
 
 def unreferenced_damage(backend: StorageBackend, found: Found) -> None:
-    """Report the segments whose bytes are not as they were written, whether or not a checkpoint names them."""
+    """Report the segments whose bytes do not match their checksum, whether or not a checkpoint refers to them."""
     for name in backend.names(CHECKPOINTS):
         digest = segment_digest(name)
         raw = backend.read(f"{CHECKPOINTS}/{name}") if digest is not None else None
@@ -90,7 +90,7 @@ def unreferenced_damage(backend: StorageBackend, found: Found) -> None:
 
 
 def unknown_names(backend: StorageBackend) -> Iterator[str]:
-    """Yield what lies among the checkpoints and is none of their files."""
+    """Yield the names of foreign files in the directory of checkpoints."""
     for name in backend.names(CHECKPOINTS):
         if checkpoint_position(name) is None and segment_digest(name) is None:
             yield f"{CHECKPOINTS}/{name}"

@@ -1,11 +1,11 @@
-"""Makes checkpoints: takes in the entries of a log one by one, and writes what they come to at every so many (S1).
+"""Makes checkpoints: applies the entries of a log one by one, and writes their state at regular intervals (S1).
 
-Everything written depends on the entries alone, so that any number of writers make the same files: a checkpoint at n
-for each multiple n of `every`, and segments of `every` entries, which become one when there are 16 of them. The
-cost of a checkpoint does not grow with the number of commits, but for a few bytes for each segment.
+All files depend only on the entries, so any number of writers make the same files: a checkpoint at each multiple of
+`every`, and segments of `every` entries, of which 16 are merged into one. The cost of a checkpoint does not grow with
+the number of commits, except for a few bytes per segment.
 
-Order of writing, so that a checkpoint that is there has all its segments, also after a power cut: the segments; fsync
-of the directory; the checkpoint; fsync of the directory.
+A checkpoint that exists has all its segments, even after a power cut, because of the order of writes: the segments;
+fsync of the directory; the checkpoint; fsync of the directory.
 """
 
 from bisect import bisect_left
@@ -29,13 +29,13 @@ from strobe.storage.files.commit_steps import CHECKPOINT_STEPS, CommitStep
 from strobe.storage.files.layout import CHECKPOINTS
 
 Reference = Callable[[int], EntryRef]
-"""Returns what the commit at a position is known by."""
+"""Returns the reference to the commit at a position."""
 
 EVERY = 1024
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """The next entry, and what has to be known of it before it takes effect."""
+    """The next entry, with the facts that must be read from the state before it is applied."""
 
     entry: ReadEntry
     origin: Origin | None
@@ -43,14 +43,14 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """What the log has after an entry: the checksum of that, and the term."""
+    """The checksum of an entry, and the term of the log after it."""
 
     checksum: str
     term: int
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A checkpoint that is to be written: what the entries before `position` come to."""
+    """A checkpoint to be written: the state after the entries before `position`."""
 
     position: int
     previous: LogPosition
@@ -62,7 +62,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The files of a checkpoint: the segments that are not there yet, by name, and the checkpoint itself."""
+    """The files of a checkpoint: the new segments by name, and the checkpoint itself."""
 
     segments: dict[str, bytes]
     name: str
@@ -71,7 +71,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Checkpointer:
-    """What checkpoints of the log at `place` are made of. `header` is the checksum of strobe.json."""
+    """Collects the data for checkpoints of the log at `backend`. `header` is the checksum of strobe.json."""
 
     def __init__(
         self, backend: StorageBackend, header: str, read_manifest: ReadManifest, ref: Reference, every: int = EVERY
@@ -85,14 +85,14 @@ class Checkpointer:
         self._ref = ref
         self._brain = reading_brain()
         self._origin: Origin | None = None
-        # The segments that are written, by their ends; the commits after them; and what was removed since.
+        # The segments written, by their ranges; the commits after them; and the removals since.
         self._segments: dict[tuple[int, int], SegmentRef] = {}
         self._rows: list[CommitRow] = []
         self._removed_at: dict[str, int] = {}
 
     def begin(self, loaded: Loaded | None, end: int) -> None:
-        """Go on from a checkpoint, if there is one, in a log that goes to `end` or beyond."""
-        # What is written there stands for all that could be written before.
+        """Continue from a checkpoint, if there is one, in a log that reaches at least to `end`."""
+        # One checkpoint there replaces all earlier ones.
         self._not_before = end // self.every * self.every
         if loaded is not None:
             checkpoint = loaded.checkpoint
@@ -101,12 +101,12 @@ class Checkpointer:
             self._segments = {(ref.start, ref.end): ref for ref in checkpoint.segments}
 
     def coming(self, entry: ReadEntry, state: LogState) -> Coming:
-        """Look at the next entry, before `state` takes it in. StoreError: what it needs cannot be read now."""
+        """Examine the next entry before `state` applies it. StoreError: required data cannot be read now."""
         removes = isinstance(entry, Remove) and entry.snapshot in state.committed and entry.snapshot not in state.pinned
         return Coming(entry, origin_of(entry, state, self._ref), removes)
 
     def take(self, position: int, coming: Coming, taken: LogPosition, state: LogState) -> None:
-        """The entry at `position` was taken in by `state`."""
+        """Record the entry at `position`, after `state` has applied it."""
         entry, origin = coming.entry, coming.origin
         if isinstance(entry, EpochStart) and entry.epoch > self._brain.epoch:
             self._origin = origin
@@ -118,15 +118,15 @@ class Checkpointer:
                 self._rows.append(CommitRow.of(position, entry.snapshot, taken.checksum, entry.at_us, entry.manifest))
         elif isinstance(entry, Remove) and coming.removes:
             self._removed_at[entry.snapshot] = position
-        # After an entry that was fenced off, the chain begins again: there is nothing to begin with.
+        # After an entry that was fenced off, there is no checksum to continue the chain from.
         is_due = (position + 1) % self.every == 0 and position + 1 >= self._not_before
         if is_due and taken.checksum != UNSEALED:
             self.pending = self.freeze(position + 1, taken, state)
 
     def write(self) -> str | None:
-        """Write the checkpoint that is pending, if one is, and return its name. StoreError: it could not be written."""
+        """Write the pending checkpoint, if any, and return its name. StoreError: it could not be written."""
         if self.pending is not None and is_superseded(self._backend, self.pending.position):
-            self.pending = None  # newer ones are there, and this one might be removed with the entries before it
+            self.pending = None  # newer ones exist, and this one might be removed with the entries before it
         if self.pending is None:
             return None
         made = self.make(self.pending)
@@ -141,7 +141,7 @@ class Checkpointer:
         return made.name
 
     def make(self, pending: Pending) -> Made:
-        """Return the files of a checkpoint. StoreError: a segment that is to become part of a longer one is damaged."""
+        """Return the files of a checkpoint. StoreError: a segment to be merged into a longer one is damaged."""
         segments: dict[str, bytes] = {}
         refs: list[SegmentRef] = []
         for start, end in stretches(pending.position, self.every):
@@ -167,7 +167,7 @@ class Checkpointer:
         return Made(segments, *encode_checkpoint(checkpoint), tuple(refs))
 
     def freeze(self, position: int, previous: LogPosition, state: LogState) -> Pending:
-        """Return what a checkpoint at `position` is made of, now that the entry before it was taken in."""
+        """Return the data for a checkpoint at `position`, after the entry before it was applied."""
         return Pending(
             position,
             previous,
@@ -185,7 +185,7 @@ class Checkpointer:
         self._removed_at = {name: at for name, at in self._removed_at.items() if at >= position}
 
     def _gather(self, start: int, end: int, pending: Pending) -> Iterator[CommitRow]:
-        """Yield the commits of a stretch, in order, as they are to be kept after it."""
+        """Yield the commits of a range, in order, in the form to be stored."""
         for ref in sorted(self._segments.values(), key=lambda ref: ref.start):
             if start <= ref.start and ref.end <= end:
                 for row in CommitSegment(self._backend, ref, self._read_manifest).rows():
@@ -200,7 +200,7 @@ class Checkpointer:
 
 
 def origin_of(entry: ReadEntry, state: LogState, ref: Reference) -> Origin | None:
-    """Return the snapshot that `entry` starts an epoch from, if it does. StoreError: it cannot be read now."""
+    """Return the snapshot from which `entry` starts an epoch, if any. StoreError: it cannot be read now."""
     restored = entry.restored if isinstance(entry, EpochStart) else None
     complete = state.committed.get(restored) if restored is not None else None
     if complete is None:

@@ -1,12 +1,11 @@
-"""The log, read on by one who follows it for days: which entries are commits that took effect, and which are damaged.
+"""Follows a growing log: finds the commits that took effect and the entries that are damaged.
 
-A `Follower` keeps little: it folds outlines of the entries (log_state.py has the rules) and remembers positions, not
-manifests. Whoever works on a snapshot reads the entry at its position again (`CommitReader`), in any process, without
-folding the log.
+A `Follower` uses little memory: it applies outlines of the entries (rules: log_state.py) and keeps positions, not
+manifests. To process a snapshot, any process can read the entry at its position again (`CommitReader`), without reading
+the rest of the log.
 
-A damaged entry does not end the reading, and is not passed over in silence either: it is `Followed` with a problem. The
-entries after it count as if it had not been there, but for one: a commit whose blobs say that its begin was the damaged
-entry counts, because then that is what the damaged entry was.
+A damaged entry does not stop the reading, but is reported: as `Followed` with a problem. Later entries are handled as
+if it did not exist, with one exception: a commit counts if its blobs show that the damaged entry was its begin.
 """
 
 import re
@@ -44,31 +43,31 @@ _ANOTHER = "is another store than before; bring that one back, or begin anew"
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """An entry of the log that a follower has to know of: the commit of `snapshot_id`, or one with a `problem`."""
+    """A log entry that matters to a follower: the commit of `snapshot_id`, or an entry with a `problem`."""
 
     position: int
     snapshot_id: str | None = None
     problem: str | None = None
     bytes: int = 0
-    """The size of the entry and of its blobs, which tells how much there is to do for it."""
+    """The size of the entry and its blobs: an estimate of the work for it."""
 
     @property
     def name(self) -> str:
-        """The file of the entry, within the store."""
+        """The name of the entry's file within the store."""
         return entry_name(self.position)
 
 
 def _bytes_of(raw: bytes) -> int:
-    """Return how much there is to read for a commit. A long entry says enough by its own length."""
+    """Return the number of bytes to read for a commit. For a long entry, its own length is a good enough estimate."""
     if len(raw) > _WEIGHED_BYTES_MAX:
         return len(raw)
     return len(raw) + sum(map(int, _BLOB_BYTES.findall(raw)))
 
 
 class CommitReader:
-    """Reads commits by position, and their blobs: for workers, which are told by a follower where commits are.
+    """Reads commits by position, and their blobs, for workers that get the positions from a follower.
 
-    `encoded_ends` is as for a CommitDecoder.
+    `encoded_ends` is passed to the `CommitDecoder`.
     """
 
     def __init__(self, url: str | Path, *, encoded_ends: bool = False) -> None:
@@ -77,7 +76,7 @@ class CommitReader:
         self._decoder = CommitDecoder(encoded_ends=encoded_ends)
 
     def read_raw(self, position: int) -> bytes:
-        """Return the bytes of the entry at `position` as they are; raise StoreError where it is missing."""
+        """Return the unchecked bytes of the entry at `position`; raise StoreError if it is missing."""
         raw = self.backend.read(entry_name(position))
         if raw is None:
             raise StoreCorrupt(
@@ -86,15 +85,15 @@ class CommitReader:
         return raw
 
     def read_commit(self, position: int) -> Commit:
-        """Return the commit at `position`, verified by itself; raise StoreError where there is none.
+        """Return the commit at `position`, verified on its own; raise StoreError if there is none.
 
-        It shares what it has in common with others that were read before, and is not to be changed.
+        It may share objects with commits read before, and must not be modified.
         """
         raw = self.read_raw(position)
         return self._decoder.decode(raw, self.backend.url, position)
 
     def read_commit_of(self, snapshot_id: str, position: int) -> Commit:
-        """Return the commit of `snapshot_id` at `position`, as `read_commit` does; raise StoreError for another's."""
+        """Return the commit at `position` like `read_commit`; raise StoreError if it is not of `snapshot_id`."""
         commit = self.read_commit(position)
         if commit.snapshot != snapshot_id:
             raise StoreCorrupt(
@@ -110,10 +109,9 @@ class CommitReader:
 
 
 class Follower:
-    """What the log of the store at `url` has said so far. It is for one thread.
+    """Follows the log of the store at `url`. It must be used in one thread.
 
-    Where `store_id` is given, the store must be the one whose header says so. Without `checkpoints`, every entry is
-    read.
+    With `store_id`, the header of the store must have that identity. Without `checkpoints`, every entry is read.
     """
 
     def __init__(self, url: str | Path, store_id: str | None = None, *, checkpoints: bool = True) -> None:
@@ -130,7 +128,7 @@ class Follower:
         self._followed: list[Followed] = []
         self._damaged: set[int] = set()
         self._listed = False
-        # The checkpoint that this begins with, until somebody asks for what lies before it.
+        # The checkpoint this follower started from, until the commits before it are needed.
         self._unread: Checkpoint | None = None
         self._base = 0
         self._may_skip = checkpoints
@@ -140,7 +138,7 @@ class Follower:
                 self._begin(loaded)
 
     def _begin(self, loaded: Loaded) -> None:
-        """Begin with a checkpoint, whatever was read before."""
+        """Start from a checkpoint and discard the state so far."""
         self._state = LogState()
         self._followed, self._damaged = [], set()
         checkpoint = loaded.checkpoint
@@ -151,16 +149,16 @@ class Follower:
 
     @property
     def end(self) -> int:
-        """The position after the last entry that was read."""
+        """The position after the last entry read."""
         return self._state.next_position
 
     @property
     def has_met_damage(self) -> bool:
-        """Whether an entry could not be read, and was passed over for good."""
+        """Whether an unreadable entry was skipped for good."""
         return bool(self._damaged)
 
     def advance(self) -> int:
-        """Read what is new, and return the position after it. After a StoreError it can be tried again."""
+        """Read new entries and return the position after them. After a StoreError the call can be retried."""
         start = self.end
         while True:
             try:
@@ -172,12 +170,12 @@ class Follower:
                 if not self._catch_up(start):
                     break
             start = self.end
-        # What was listed once is checked once; from here on, looking one entry ahead is enough.
+        # The listing is checked once. From here on, looking one entry ahead is enough.
         self._listed = True
         return self.end
 
     def _catch_up(self, start: int) -> bool:
-        """Begin with a later checkpoint if entries from `start` on may have been removed before they were read."""
+        """Start from a later checkpoint if entries from `start` on may have been removed before they were read."""
         loaded = fresher(self.backend, self._header, start) if self._may_skip else None
         if loaded is not None:
             self._begin(loaded)
@@ -191,7 +189,7 @@ class Follower:
             require_begun(self.backend)
 
     def _read_next(self) -> bool:
-        """Take in the next entry; return False if there is none."""
+        """Read and apply the next entry; return False if there is none."""
         name = entry_name(self.end)
         try:
             raw = self.backend.read(name)
@@ -205,7 +203,7 @@ class Follower:
         return raw is not None
 
     def _pass_gap(self) -> bool:
-        """Go on behind a run of missing entries, and tell whether there is one. StoreCorrupt: it is a long one."""
+        """Skip a gap and return whether there was one. Raises StoreCorrupt for a long gap."""
         if not self._is_hole(self.end):
             return False
         gap = gap_at(self.backend, self.end) or Gap(self.end, self.end + 1)
@@ -219,16 +217,16 @@ class Follower:
         return True
 
     def between(self, start: int, end: int) -> list[Followed]:
-        """Return the commits that took effect, and the damaged entries, from `start` up to and without `end`.
+        """Return the commits that took effect, and the damaged entries, from `start` up to but excluding `end`.
 
-        What a checkpoint stands for was good when it was written; whether it still is, is seen when it is read.
+        Commits covered by a checkpoint were valid when it was written. Reading them shows whether they still are.
         """
         if start < self._base:
             self._read_below()
         return self._followed[self._index_of(start) : self._index_of(end)]
 
     def _read_below(self) -> None:
-        """Take in the commits that a checkpoint stands for, also those that were removed since."""
+        """Load the commits covered by the checkpoint, including those removed since."""
         if self._unread is None:
             return
         try:
@@ -244,7 +242,7 @@ class Follower:
         self._followed = sorted(below, key=lambda followed: followed.position) + self._followed
 
     def _stored(self, checkpoint: Checkpoint) -> list[Followed]:
-        """Return the commits that a checkpoint stands for."""
+        """Return the commits covered by a checkpoint."""
         below: list[Followed] = []
         for ref in checkpoint.segments:
             segment = CommitSegment(self.backend, ref, partial(manifest_at, self.backend))
@@ -255,16 +253,16 @@ class Follower:
         return below
 
     def checksum_before(self, position: int) -> str | None:
-        """Return the checksum of the entry before `position`, which was read, or None where that is damaged.
+        """Return the checksum of the entry before `position`, which was read, or None if it is damaged.
 
-        Before the first entry, that is the one of the header.
+        Before the first entry, it is the checksum of the header.
         """
         if position == self.end:
             return self._before
         if position == 0:
             return self._header
         if is_superseded(self.backend, position - 1) and not is_untouched(self.backend):
-            return None  # what lies there may be of a writer that did not know that it was removed
+            return None  # a stale writer may have created this file after the entry was removed
         name = entry_name(position - 1)
         raw = self.backend.read(name)
         self._require_same_store()
@@ -273,13 +271,13 @@ class Follower:
         return None
 
     def is_removed(self, snapshot_id: str) -> bool:
-        """Tell whether the snapshot was complete and is no longer: its blobs may be gone."""
+        """Return whether the snapshot was complete and has been removed: its blobs may be gone."""
         return snapshot_id in self._state.removed
 
     def require_commit(self, snapshot_id: str, position: int) -> None:
-        """Raise StoreError where the commit of `snapshot_id` is not at `position`, unless that is because of damage.
+        """Raise StoreError if the commit of `snapshot_id` is not at `position`, unless the entry is damaged.
 
-        For who was told that it is: the log was another one then.
+        Callers that read the commit there before use this to detect that the log was replaced.
         """
         found = self.between(position, position + 1)
         if not any(one.snapshot_id == snapshot_id or one.problem is not None for one in found):
@@ -296,7 +294,7 @@ class Follower:
             self._terms.require(position, decoded, self.url)
         except (StoreCorrupt, StoreFormatError) as error:
             if self._before is not None and self._take_back(position - 1):
-                self._before = None  # whoever has written this one did not take the one before for an entry
+                self._before = None  # the writer of this entry had skipped the one before
                 self._take(raw)
             else:
                 self._pass_over(raw, error.problem.removeprefix(f"{entry_name(position)}: "))
@@ -311,9 +309,9 @@ class Follower:
         self._state.apply(position, entry)
 
     def _take_back(self, position: int) -> bool:
-        """Forget a commit that was fenced off, and tell whether there was one.
+        """Forget a commit that was fenced off, and return whether there was one.
 
-        Its outline was good, and the rest of it cannot be read.
+        Its outline was valid, but the rest of it cannot be read.
         """
         place = self._index_of(position)
         found = self._followed[place] if place < len(self._followed) else None
@@ -339,7 +337,7 @@ class Follower:
             self._followed.append(Followed(position, entry.snapshot, bytes=_bytes_of(raw)))
 
     def _pass_over(self, raw: bytes | None, problem: str) -> None:
-        """Go on behind an entry that is no good. If somebody has fenced it off, that is no problem any more."""
+        """Skip an unreadable entry, and report it unless it was fenced off."""
         position = self.end
         if not self._fences.covers(position, raw):
             self._followed.append(Followed(position, problem=f"{entry_name(position)}: {problem}"))
@@ -347,7 +345,7 @@ class Follower:
         self._go_to(position + 1)
 
     def _go_to(self, position: int) -> None:
-        """Go on at `position`. What is there is checked by itself: it is not to blame for what it follows."""
+        """Continue at `position`. The entry there is checked on its own, because its predecessor is not known."""
         self._state.next_position = position
         self._before = None
 
@@ -363,7 +361,7 @@ class Follower:
         return isinstance(entry, Commit) and any(ref.begin in self._damaged for ref in blobs_of(entry.manifest))
 
     def _is_hole(self, position: int) -> bool:
-        """Tell whether an entry is missing while later ones exist, and were not just created after we looked."""
+        """Return whether an entry is missing while later ones exist; entries created meanwhile are not missing."""
         if not self._reaches_beyond(position) or self.backend.size(entry_name(position)) is not None:
             return False
         self._require_same_store()
@@ -378,7 +376,7 @@ class Follower:
         return end > position + 1
 
     def _require_same_store(self) -> None:
-        """Raise where the store has vanished or is another one: an absent log looks like one that has ended."""
+        """Raise StoreError if the store is missing or was replaced: a missing log looks like the end of one."""
         if self.backend.size(HEADER) is None:
             raise StoreError(self.url, "has gone; bring it back, and reading goes on where it was")
         if read_header(self.backend).blake3 != self._header:

@@ -1,14 +1,14 @@
-"""The log: entry n is created only if absent, by a writer that has read 0..n-1 (S1).
+"""`Log`: entry n is created only if absent, by a writer that has read entries 0..n-1 (S1).
 
-Whoever creates entry n has decided what n is; nobody can decide it again. A writer that finds its place taken reads
-what was written there, and decides anew. Checksums of entries once read are remembered (32 bytes each), so reading on
-costs only what is new, and an entry replaced behind our back is noticed.
+The writer that creates entry n decides it for good. A writer that finds its position taken reads the entry there and
+decides again. The checksums of read entries are kept (32 bytes each), so only new entries are read later, and an entry
+that is replaced afterwards is detected.
 
-A coordinator leads in a term of its own. Once it has read that another one has started since, nothing can be read or
-appended here any more: every attempt raises TakenOver.
+A coordinator leads in its own term. After it has read that another coordinator has started, every read or append here
+raises TakenOver.
 
-Old entries are removed (removed_entries.py). Whoever has read up to p and finds that entries from p on may have been
-removed is left behind: LeftBehind, or TakenOver if it is a coordinator, and another one has started since.
+Old entries are removed (removed_entries.py). A reader at position p that finds that entries from p on may have been
+removed gets LeftBehind; a coordinator gets TakenOver if another one has started since.
 """
 
 import time
@@ -44,10 +44,10 @@ _BYTES = DIGITS // 2
 
 
 class Log:
-    """The log of one store, for one thread. `header_checksum` is what entry 0 follows.
+    """The log of one store, for one thread. Entry 0 refers to `header_checksum`.
 
-    `lenient`: what is no good is passed over, and found in `invalid`; a long gap ends the log, and is found in `gap`.
-    Only repairs read a log like that.
+    `lenient`: unreadable entries are skipped and recorded in `invalid`; a long gap ends the log and is recorded in
+    `gap`. Only repairs read a log this way.
     """
 
     def __init__(self, backend: StorageBackend, header_checksum: str, *, lenient: bool = False) -> None:
@@ -58,7 +58,7 @@ class Log:
         self._fences = Fences(backend)
         self._lenient = lenient
         self.invalid: dict[int, StoreError] = {}
-        # The last run of missing entries that was met.
+        # The last gap found.
         self.gap: Gap | None = None
         self._led: int | None = None
         self._durable = 0
@@ -68,31 +68,31 @@ class Log:
 
     @property
     def term(self) -> int:
-        """The highest term of what was read: the one that the next entry is written in."""
+        """The highest term read: the term of the next entry written."""
         return self._terms.current
 
     def lead(self, term: int) -> None:
-        """Work for the coordinator of `term`."""
+        """Append as the coordinator of `term`."""
         self._led = term
 
     def require_lead(self) -> None:
-        """Raise TakenOver if this is the log of a coordinator, and a higher term than its own was read."""
+        """Raise TakenOver if this is the log of a coordinator, and a term higher than its own was read."""
         if self._led is not None and self.term > self._led:
             raise TakenOver(self._backend.url, self._led, self.term, self._terms.coordinator)
 
     @property
     def is_led(self) -> bool:
-        """Whether this works for a coordinator."""
+        """Whether a coordinator uses this log."""
         return self._led is not None
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._checksums = _Checksums(checkpoint.position, checkpoint.previous)
         self._terms = Terms.after(checkpoint)
 
     @property
     def base(self) -> int:
-        """The position from which on the log is read; what lies before is known from a checkpoint."""
+        """The position at which reading starts. A checkpoint covers the entries before it."""
         return self._checksums.base
 
     def read(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
@@ -111,11 +111,11 @@ class Log:
             position += 1
         if position == 0 and not self._lenient:
             require_begun(self._backend)
-        # What was looked for once is checked once; from here on, looking one entry ahead is enough.
+        # The end was searched once. From here on, looking one entry ahead is enough.
         self._is_read = True
 
     def _next(self, position: int, new: int) -> DecodedEntry | None:
-        """Return what is at `position`, or None at the end of the log; nothing from `new` on was read before."""
+        """Return the entry at `position`, or None at the end of the log. Entries from `new` on were not read before."""
         try:
             decoded = self._decoded(position)
         except StoreCorrupt:
@@ -127,17 +127,17 @@ class Log:
         return decoded
 
     def _is_to_look(self) -> bool:
-        """Tell whether to look at the checkpoints though nothing new was read: in an object store, not each time."""
+        """Return whether to check for newer checkpoints without new entries: for an object store, not each time."""
         return time.monotonic() - self._looked_s >= self._backend.guarded_s
 
     def _require_current(self, position: int) -> None:
-        """Raise LeftBehind or TakenOver if what lies from `position` on may not be the log any more."""
+        """Raise LeftBehind or TakenOver if entries from `position` on may have been removed."""
         self._looked_s = time.monotonic()
         if fresher(self._backend, self._header_checksum, position) is not None:
             raise self._left_behind(position)
 
     def _require_same(self, position: int) -> None:
-        """Raise LogReplaced if a coordinator finds entry `position`, and another one before it than it has read."""
+        """Raise LogReplaced if a coordinator finds entry `position` after an entry other than the one it read."""
         if self._led is None or not position or position != len(self._checksums) or self._previous(position) is None:
             return
         name, url = entry_name(position - 1), self._backend.url
@@ -145,7 +145,7 @@ class Log:
         with suppress(StoreCorrupt, StoreFormatError):
             if raw is None or following is None:
                 return
-            # Only what is sound by itself: else the entry is damaged, and may be put back.
+            # Only if both entries are valid: otherwise the entry is damaged, and may be restored.
             there = decode_entry(raw, url, position - 1, None).checksum
             decode_entry(following, url, position, there)
             if there != self._previous(position):
@@ -160,7 +160,7 @@ class Log:
         return LeftBehind(self._backend.url, position)
 
     def _from_newest(self) -> "Log":
-        """Return the log as it is for one that begins now."""
+        """Return the log as a new reader sees it."""
         log = Log(self._backend, self._header_checksum)
         loaded = fresher(self._backend, self._header_checksum, 0)
         if loaded is not None:
@@ -170,7 +170,7 @@ class Log:
         return log
 
     def _decoded(self, position: int) -> DecodedEntry | None:
-        """Return what is at `position`, or None at the end of the log. An entry that was fenced off is a `Void`."""
+        """Return the entry at `position`, or None at the end of the log. An entry that was fenced off is a `Void`."""
         raw: bytes | None = None
         try:
             raw = self._present(position)
@@ -181,17 +181,17 @@ class Log:
             return decoded
         except (StoreCorrupt, StoreFormatError) as error:
             if isinstance(error, StoreCorrupt) and error.place != entry_name(position):
-                raise  # the log's directory itself: no position has anything that could be passed over
+                raise  # the log directory itself: no single entry can be skipped
             if not (self._lenient or self._fences.covers(position, raw)):
                 raise with_way_out(error) from error
             self.invalid[position] = error
             return DecodedEntry(Void(f"it was fenced off: {error.problem}"), UNSEALED, self.term)
 
     def append(self, entry: Entry, position: int) -> None:
-        """Create entry `position`, or raise LogConflict. After a StoreError it may exist or not: read on to know."""
+        """Create entry `position`, or raise LogConflict. After a StoreError, read the log to see whether it exists."""
         self.require_lead()
         if position > len(self._checksums):
-            list(self.read(position))  # whatever lies before has to be read, and remembered, first
+            list(self.read(position))  # all earlier entries must be read first
         self._require_end(position)
         self._sync_predecessors(position)
         raw, checksum = encode_entry(entry, position, self._before(position), self.term)
@@ -202,7 +202,7 @@ class Log:
             raise LogConflict(self._backend.url, position)
         self._backend.sync_directory(LOG)
         self._backend.step(CommitStep.ENTRY_DURABLE, entry_name(position))
-        # Only now: looked at before, it could be removed between the look and the creation (removed_entries.py).
+        # Only now: after an earlier check, the entry could be removed before its creation (removed_entries.py).
         if is_superseded(self._backend, position):
             raise self._left_behind(position)
         self._checksums.append(checksum)
@@ -210,7 +210,7 @@ class Log:
         self._durable = len(self._checksums)
 
     def _require_end(self, position: int) -> None:
-        """Raise unless `position` is where the log ends, as far as that is known."""
+        """Raise unless `position` is the end of the log, as far as that is known."""
         try:
             self._list_once()
             if position != len(self._checksums):
@@ -221,15 +221,15 @@ class Log:
             raise
 
     def ref(self, position: int) -> EntryRef:
-        """Return what an entry that was read is known by."""
+        """Return the reference to an entry that was read."""
         return EntryRef(position, self._checksums[position])
 
     def taken(self, position: int) -> LogPosition:
-        """Return what a checkpoint begins with that comes after an entry that was read."""
+        """Return the log position after an entry that was read, for a checkpoint there."""
         return LogPosition(self._checksums[position], self._terms.before(position + 1))
 
     def _read_below(self, start: int) -> Iterator[tuple[int, ReadEntry]]:
-        """Yield the entries that a checkpoint stands for; raise StoreCorrupt at one that was removed since."""
+        """Yield the entries covered by the checkpoint; raise StoreCorrupt at an entry that was removed."""
         previous = self._header_checksum if start == 0 else None
         terms = Terms()
         for position in range(start, self.base):
@@ -248,7 +248,7 @@ class Log:
         return self._checksums[position - 1] if position else self._header_checksum
 
     def _previous(self, position: int) -> str | None:
-        """Return the checksum that the entry must follow; None after one that is no good: its own is not known."""
+        """Return the checksum that the entry must refer to; None if the entry before it is unreadable."""
         before = self._before(position)
         return before if before != UNSEALED else None
 
@@ -259,10 +259,10 @@ class Log:
             raise StoreCorrupt(self._backend.url, entry_name(position), "was replaced after it had been read")
 
     def _present(self, position: int) -> bytes | None:
-        """Return the bytes of an entry, or None at the end of the log; a hole in it is not its end."""
+        """Return the bytes of an entry, or None at the end of the log. Raises StoreCorrupt for a gap."""
         raw = self._backend.read(entry_name(position))
         if raw is None and self._reaches_beyond(position):
-            # Another writer may have created both meanwhile: a hole is one that is still there at the second look.
+            # Another writer may have created both meanwhile. It is a gap only if the entry is still missing.
             raw = self._backend.read(entry_name(position))
             if raw is None:
                 self.gap = self._gap_at(position)
@@ -271,7 +271,7 @@ class Log:
         return raw
 
     def _gap_at(self, position: int) -> Gap:
-        """Return the run of missing entries that `position` is in. A run is listed once."""
+        """Return the gap that contains `position`. Names are listed once per gap."""
         if self.gap is not None and position in range(self.gap.first, self.gap.end):
             return Gap(position, self.gap.end)
         return gap_at(self._backend, position) or Gap(position, position + 1)
@@ -287,7 +287,7 @@ class Log:
         return end > position + 1
 
     def _list_once(self) -> None:
-        """Before anything is written, make sure that the log goes no further than it seems to, and never did."""
+        """Before the first write, check that no entries exist or existed beyond the end of the log."""
         if not self._is_listed:
             end = len(self._checksums)
             require_newest(self._backend, end)
@@ -296,7 +296,7 @@ class Log:
             self._is_listed = True
 
     def _check_predecessor(self, position: int) -> None:
-        """Chain only to what is there: a log cut short behind our back must not be continued as if it were whole."""
+        """Check that the previous entry still exists, so that a truncated log is never continued."""
         if position and self._previous(position) is not None:
             raw = self._backend.read(entry_name(position - 1))
             if raw is None or stated_checksum(raw) != self._before(position):
@@ -305,7 +305,7 @@ class Log:
                 raise StoreCorrupt(self._backend.url, entry_name(position - 1), problem)
 
     def _sync_predecessors(self, position: int) -> None:
-        """Make durable what others wrote: their entries must not reach the disk after ours."""
+        """Make entries of other writers durable: they must not reach the disk after ours."""
         if position > self._durable:
             self._backend.sync_directory(LOG)
         elif position == 0:
@@ -320,9 +320,9 @@ class Log:
 
 
 class _Checksums:
-    """Checksums by position, as bytes one after the other: a log has millions of entries.
+    """Checksums by position, in one compact byte array, because a log has millions of entries.
 
-    The first is that of the entry before `base`, if the log is known from a checkpoint there.
+    If the log starts from a checkpoint, the first checksum is that of the entry before `base`.
     """
 
     def __init__(self, base: int = 0, previous: str = "") -> None:

@@ -1,9 +1,9 @@
-"""Where a log ends: by the names of its entries, and by what was written only after entries that may be gone by now.
+"""Finds the end of a log, and detects lost entries at the end.
 
-The newest entries can be lost without a hole: deleted, or left out of a copy. Two kinds of files give that away. Blobs
-are written only when the begin of their snapshot is durable, into a directory named after its position. A checkpoint
-at n is written only when entry n-1 is durable. Nobody removes entries from the end of a log, so a blob directory or a
-checkpoint from beyond the end means that entries are missing. A log that is continued there would use ids again.
+The newest entries can be lost without a gap: deleted, or left out of a copy. Two kinds of files reveal that. Blobs are
+written only after the begin of their snapshot is durable, into a directory named after its position. A checkpoint at n
+is written only after entry n-1 is durable. Entries are never removed from the end of a log, so a blob directory or a
+checkpoint beyond the end means that entries are missing. Continuing the log there would reuse ids.
 """
 
 from collections.abc import Iterator
@@ -27,32 +27,32 @@ _NAMED_MAX = 3
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A blob directory or a checkpoint, `place`, which was written after entry `position`. That entry is missing."""
+    """A blob directory or a checkpoint, `place`, that was written after the missing entry `position`."""
 
     position: int
     place: str
 
 
 def last_position(backend: StorageBackend) -> int:
-    """Return the highest position of an entry that is there, by the names alone; -1: there is none."""
+    """Return the highest position of an existing entry, from the names; -1 if there is none."""
     return max(positions(backend), default=-1)
 
 
 def probed_end(backend: StorageBackend, start: int) -> int:
-    """Return a position after an entry beyond `start`, found without listing all names; `start`: none was found.
+    """Return the position after some entry beyond `start`, without listing all names; `start` if none was found.
 
-    Entries are looked for twice as far away each time. So a log without a gap is found to go at least half as far from
-    there as it does, and a gap is noticed unless it is longer than all that follows it.
+    The probed distance doubles each time. So in a log without gaps, the result is at least half of the way to the end,
+    and a gap is noticed unless it is longer than everything after it.
     """
     steps = (start + (1 << step) for step in range(_PROBES))
     return max((position + 1 for position in steps if backend.size(entry_name(position)) is not None), default=start)
 
 
 def leftovers(backend: StorageBackend, end: int) -> list[Leftover]:
-    """Return what shows that a log which was read up to `end` has lost its newest entries, oldest first; none: nothing.
+    """Return the files that prove that a log read up to `end` has lost its newest entries, oldest first.
 
-    Another writer may have appended since the log was read. So the names of the entries are listed again, after those
-    of blobs and checkpoints: whatever is listed there had its entry by then. A file beyond a long gap is no entry.
+    Another writer may have appended since the log was read. So the entries are listed again, after the blobs and
+    checkpoints: every file listed there had its entry by then. A file beyond a long gap is not an entry.
     """
     found = [one for one in _written_after_entries(backend) if one.position >= end]
     if found:
@@ -68,16 +68,16 @@ def require_newest(backend: StorageBackend, end: int) -> None:
 
 
 def require_entry(backend: StorageBackend, identity: str, entry: EntryRef) -> None:
-    """Raise StoreAway if the log lacks this entry, which it had before: an older copy of the store is in its place.
+    """Raise StoreAway if the log lacks this entry, which it had before: the store was replaced by an older copy.
 
-    Blobs and checkpoints show nothing here: nodes may have written to the copy by now.
+    Blobs and checkpoints prove nothing here, because nodes may have written to the copy since.
     """
     name = entry_name(entry.position)
     raw = backend.read(name)
     if raw is None and not is_superseded(backend, entry.position):
         found = f"holds an older copy of that store, or has lost entries of its log: {name} was there before"
         raise StoreAway(backend.url, identity, found)
-    with suppress(StoreCorrupt):  # a damaged one is reported when the log is read
+    with suppress(StoreCorrupt):  # a damaged entry is reported when the log is read
         if raw is not None and check_seal(raw, backend.url, name) != entry.blake3:
             raise StoreAway(
                 backend.url, identity, f"holds another copy of that store, in which {name} is another entry"
@@ -85,9 +85,9 @@ def require_entry(backend: StorageBackend, identity: str, entry: EntryRef) -> No
 
 
 def require_begun(backend: StorageBackend) -> None:
-    """Raise StoreCorrupt if a log without entries has had some, or if its directory is missing.
+    """Raise StoreCorrupt if an empty log once had entries, or if its directory is missing.
 
-    A copy of a new store may have none of its directories: some tools copy files only.
+    A copy of a new store may lack all its directories: some tools copy only files.
     """
     require_newest(backend, 0)
     if backend.lacks_directory(LOG) and not all(map(backend.lacks_directory, DIRECTORIES)):

@@ -1,12 +1,12 @@
-"""What only grows along a log: its term, its epoch and the number of its view (S1).
+"""Checks the numbers that only increase along a log: term, epoch and view (S1).
 
-A document carries the highest term that its writer had read. Since entry n is created only if absent, by a writer that
-has read 0..n-1, that is the term the log is in; a lower one comes from a writer that broke this rule, and its entry has
-no effect. A reader does not take the rule for granted: it compares.
+An entry's file has the highest term that its writer had read. Since entry n is created only if absent, by a writer that
+has read 0..n-1, that is the current term of the log. A lower term comes from a writer that broke this rule, and its
+entry has no effect. Readers check this.
 
-Coordinators count terms, epochs and views up by one. An entry that leaps far ahead was crafted or damaged: it would use
-up the numbers, and no coordinator could write the next one. Such an entry is not valid. A leap of up to `LEAP_MAX` is:
-entries that were fenced off may have counted on meanwhile.
+Coordinators increase terms, epochs and views by one. An entry that jumps far ahead was forged or damaged: it would use
+up the numbers, and no coordinator could write the next one. Such an entry is invalid. A jump of up to `LEAP_MAX` is
+valid, because entries that were fenced off may have increased the numbers.
 """
 
 from bisect import bisect_left
@@ -20,18 +20,18 @@ LEAP_MAX = 1000
 
 
 class Terms:
-    """The terms, epochs and views of a log as far as it was read; at the beginning it is in those given."""
+    """The terms, epochs and views of a log up to the last entry read, starting with the given values."""
 
     def __init__(self, term: int = 0, coordinator: str = "", epoch: int = 0, view: int = 0) -> None:
         self._terms = _Ascent(term)
         self._epochs = _Ascent(epoch)
         self._views = _Ascent(view)
-        # Where the coordinator of the current term runs, for people.
+        # The address of the current term's coordinator, for error messages.
         self.coordinator = coordinator
 
     @classmethod
     def after(cls, checkpoint: Checkpoint) -> "Terms":
-        """Return those of a log that is read from a checkpoint on."""
+        """Return the terms of a log that is read from a checkpoint on."""
         fold = checkpoint.fold
         known = fold.term is not None and fold.term.term == checkpoint.term
         coordinator = fold.term.coordinator if known and fold.term is not None else "unknown"
@@ -43,13 +43,13 @@ class Terms:
         return self._terms.current
 
     def require(self, position: int, decoded: DecodedEntry, url: str) -> None:
-        """Raise EntryUnreadable if the entry at `position` counts further than a writer of it would."""
+        """Raise EntryUnreadable if a number in the entry at `position` is out of range."""
         problem = self.problem(position, decoded)
         if problem is not None:
             raise EntryUnreadable(url, f"{entry_name(position)}: its checksum holds, but {problem}")
 
     def problem(self, position: int, decoded: DecodedEntry) -> str | None:
-        """Return which number of the entry that comes at `position` cannot be, if one cannot."""
+        """Return which number of the entry at `position` is out of range, or None."""
         entry, before = decoded.entry, self.before(position)
         if decoded.term < before:
             return None  # it has no effect
@@ -65,13 +65,13 @@ class Terms:
         return None
 
     def take(self, position: int, decoded: DecodedEntry) -> ReadEntry:
-        """Return the entry at `position`, which was read for the first time or again, or that it has no effect."""
+        """Return the entry at `position`, or a `Void` if it has no effect. An entry may be read more than once."""
         before = self.before(position)
         entry = decoded.entry
         if decoded.term < before:
             return Void(f"it was written in term {decoded.term}, after term {before} had begun")
         if self._terms.raise_to(position, decoded.term):
-            self.coordinator = "unknown"  # the entry that began it could not be read
+            self.coordinator = "unknown"  # the entry that began the term could not be read
         if isinstance(entry, Term) and self._terms.raise_to(position, entry.term):
             self.coordinator = entry.coordinator
         epoch, view = _numbers(entry)
@@ -80,12 +80,12 @@ class Terms:
         return entry
 
     def before(self, position: int) -> int:
-        """Return the term that the log is in before the entry at `position`."""
+        """Return the term of the log before the entry at `position`."""
         return self._terms.before(position)
 
 
 class _Ascent:
-    """A number that only grows: the positions of the entries that have raised it, and what each has raised it to."""
+    """A number that only increases: the positions of the entries that raised it, and the new values."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -101,7 +101,7 @@ class _Ascent:
         return self._values[index - 1] if index else self._first
 
     def raise_to(self, position: int, value: int) -> bool:
-        """Tell whether `value` is a new height, and take it."""
+        """Store `value` if it is higher than the current one, and return whether it is."""
         if value <= self.current:
             return False
         self._positions.append(position)
@@ -110,7 +110,7 @@ class _Ascent:
 
 
 def _numbers(entry: ReadEntry) -> tuple[int, int]:
-    """Return the epoch that an entry starts and the number of the view that it has; 0 for none."""
+    """Return the epoch that an entry starts and the number of its view; 0 for none."""
     match entry:
         case EpochStart():
             return entry.epoch, entry.view.number if entry.view is not None else 0
