@@ -1,4 +1,4 @@
-"""The streaming query of the pipeline (D2), with retries: it judges each snapshot, and writes each verdict once.
+"""The streaming query of the pipeline (D2), with retries: it judges each snapshot, and writes verdicts exactly once.
 
 One Structured Streaming query follows the commits (commit_source.py), and judges them batch by batch (batch.py). If the
 store is unreachable, or the disk with the output is full, the query ends with the reason and is restarted. Spark then

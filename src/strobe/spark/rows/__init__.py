@@ -1,1 +1,1 @@
-"""From one committed snapshot to the rows of each table, as Arrow batches. No Spark session is needed here."""
+"""From one committed snapshot to the rows of each table, as Arrow batches. Needs no Spark session."""

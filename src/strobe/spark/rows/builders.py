@@ -1,7 +1,7 @@
-"""The rows of each table that one snapshot gives, column by column.
+"""The rows of each table for one snapshot, column by column.
 
-Rows come as chunks, one for each column, with the bytes they take; `process` narrows them to one process where the
-table has it.
+Rows are yielded as one chunk for each column, with their size in bytes. `process` selects the rows of one process, if
+the table has that column.
 """
 
 from collections.abc import Callable
@@ -81,14 +81,14 @@ def view_channels(snapshot: CommittedSnapshot) -> Rows:
 
 
 def fragments(snapshot: CommittedSnapshot, process: str | None) -> Rows:
-    """`process` is where the snapshot has the fragment, `recorded_by` whose it says it is; a proof compares them."""
+    """`process` is the key of the fragment in the snapshot, `recorded_by` its own label; a proof compares them."""
     for name, part in snapshot.recorded.items():
         if process in (None, name):
             yield [[snapshot.id], [name], [part.by], [part.snapshot], [part.view]], 0
 
 
 def channel_ends(snapshot: CommittedSnapshot, process: str | None) -> Rows:
-    """What a process recorded of each channel; NULL where it has not."""
+    """The two ends of each channel as a process recorded them; NULL for an end that it did not record."""
     for name, part in snapshot.recorded.items():
         channels = list(dict.fromkeys((*part.sent, *part.received, *part.in_flight)))
         if channels and process in (None, name):
@@ -110,7 +110,7 @@ def channel_ends(snapshot: CommittedSnapshot, process: str | None) -> Rows:
 
 
 def rows_of(table: str, snapshot: CommittedSnapshot, process: str | None) -> Rows:
-    """Yield the rows of `table` that `snapshot` gives; those of one process, where the table has processes."""
+    """Yield the rows of `table` for `snapshot`; those of one process, if the table has processes."""
     return ROWS_OF_PROCESSES[table](snapshot, process) if table in ROWS_OF_PROCESSES else ROWS[table](snapshot)
 
 
@@ -131,4 +131,4 @@ ROWS_OF_PROCESSES: dict[str, Callable[[CommittedSnapshot, str | None], Rows]] = 
     "declared_waits": declared_waits,
     "declared_references": declared_references,
 }
-"""What gives the rows of the tables that have a column `process`."""
+"""The functions for the tables that have a column `process`."""

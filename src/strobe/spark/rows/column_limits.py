@@ -1,4 +1,4 @@
-"""Whether a snapshot can be said in columns at all: all of its bytes are right, and its numbers fit."""
+"""Whether a snapshot can be stored in columns: all of its bytes are valid, and its numbers fit."""
 
 from collections.abc import Iterator
 
@@ -8,28 +8,28 @@ from strobe.spark.rows.committed_snapshot import CommittedSnapshot, epoch_of
 from strobe.storage.entries.commit_decoder import OncePerObject
 
 COUNT_MAX = 1 << 62
-"""Ordinals and counts fit a `bigint`, and so do their sums; nothing real comes near."""
+"""Ordinals, counts and their sums fit a `bigint`; real values are far smaller."""
 MESSAGES_MAX = (1 << 31) - 1
 """Messages of one frame: an `int`."""
 
 
 def examine(snapshot: CommittedSnapshot) -> None:
-    """Read all of `snapshot`; raise SnapshotError or StoreError where a byte is wrong, or a number fits no column."""
+    """Read all of `snapshot`; raise SnapshotError or StoreError for a wrong byte or a number that fits no column."""
     snapshot.verify_states()
     require_fit(snapshot)
 
 
 def require_fit(snapshot: CommittedSnapshot) -> None:
-    """Raise SnapshotError where a number fits no column; the frames are read for it."""
+    """Raise SnapshotError if a number fits no column; this reads the frames."""
     for what, value, value_max in _numbers(snapshot):
         if not 0 <= value <= value_max:
             raise SnapshotError(snapshot.id, f"{what} is {value}, and its column holds 0 to {value_max}")
 
 
 def _numbers(snapshot: CommittedSnapshot) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, value, largest value that fits) of the numbers whose size the format does not bound.
+    """Yield (name, value, largest value that fits) of the numbers that the format does not limit.
 
-    Of the counts, which can be thousands, none is yielded where the smallest and the largest fit.
+    There can be thousands of counts: they are skipped if the smallest and the largest fit.
     """
     yield "the number of the view", snapshot.view.number, COUNT_MAX
     yield "the epoch", epoch_of(snapshot), COUNT_MAX

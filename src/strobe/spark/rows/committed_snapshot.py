@@ -1,4 +1,4 @@
-"""One committed snapshot as the tables need it, whether its parts come from a store or are in memory."""
+"""One committed snapshot in the form that the tables need, from a store or from memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
@@ -31,13 +31,13 @@ def _unpack_nothing(sections: Sections) -> InFlightFrames:
     return unpack_frames(memoryview(b""), sections)
 
 
-# Most processes have nothing in flight, and say so in the same words each time.
+# Most processes have nothing in flight, and their manifests encode that in the same way each time.
 _frame_counts = OncePerObject(_count_frames)
 _no_frames = OncePerObject(_unpack_nothing)
 
 
 class ProcessPart:
-    """What one process has recorded, and what it says of itself; `in_flight` counts frames."""
+    """The recorded frontiers of one process, and the labels of its fragment; `in_flight` counts frames."""
 
     __slots__ = ("by", "in_flight", "received", "sent", "snapshot", "view")
 
@@ -72,18 +72,18 @@ class CommittedSnapshot(Protocol):
     def in_flight_bytes(self) -> int: ...
     @property
     def sent(self) -> FrontierArrays:
-        """What the senders of the channels recorded."""
+        """The ends recorded by the senders of the channels."""
 
     @property
     def received(self) -> FrontierArrays:
-        """What the receivers of the channels recorded."""
+        """The ends recorded by the receivers of the channels."""
 
     @property
     def recorded(self) -> dict[str, ProcessPart]:
-        """What each process recorded, by the process that the snapshot says it is of."""
+        """The part of each process, by its key in the snapshot."""
 
     def positions(self) -> Iterator[tuple[str, int]]:
-        """Yield how many events each process that has a state had behind it."""
+        """Yield the event count of each process that has a state."""
 
     def frames(self) -> Iterator[tuple[str, InFlightFrames]]:
         """Yield the frames in flight that each process recorded."""
@@ -92,14 +92,14 @@ class CommittedSnapshot(Protocol):
         """Yield the state of each process that has one, or of one `process`."""
 
     def picture(self) -> Picture:
-        """Return who does what at the cut, and what the messages in flight will do."""
+        """Return what each process declares at the cut, and what the messages in flight carry."""
 
     def verify_states(self) -> None:
-        """Read every byte of the states; raise StoreError where one is wrong."""
+        """Read every byte of the states; raise StoreError if one is wrong."""
 
 
 class _WithEnds:
-    """A snapshot whose ends are taken together once."""
+    """A snapshot that collects its channel ends once."""
 
     view: View
 
@@ -120,7 +120,7 @@ class _WithEnds:
 
 
 class StoredSnapshot(_WithEnds):
-    """A snapshot of a store: its manifest, and its blobs when they are asked for, verified."""
+    """A snapshot of a store: its manifest, and its blobs, read on demand and verified."""
 
     def __init__(
         self, snapshot_id: str, log_position: int, manifest: Manifest, read: Callable[[BlobRef], memoryview]
@@ -129,7 +129,7 @@ class StoredSnapshot(_WithEnds):
         self.protocol, self.initiators, self.view = manifest.protocol, manifest.initiators, manifest.view
         self.started_us, self.completed_us = manifest.started_us, manifest.completed_us
         self.manifest = manifest
-        # What was read to be verified is read no second time for its rows.
+        # A blob that was read for verification is not read again for its rows.
         self._read = cache(read)
 
     @property
@@ -189,7 +189,7 @@ class StoredSnapshot(_WithEnds):
 
 
 class SnapshotInMemory(_WithEnds):
-    """A snapshot that is in no store; its position in the log is made up."""
+    """A snapshot that is in no store; its log position is invented."""
 
     def __init__(self, snapshot: Snapshot, log_position: int) -> None:
         self.id, self.log_position = str(snapshot.id), log_position

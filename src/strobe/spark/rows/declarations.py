@@ -1,4 +1,4 @@
-"""The rows of `activity`, `declared_waits` and `declared_references`: what stable predicates go by (G2)."""
+"""The rows of `activity`, `declared_waits` and `declared_references`: the input of stable predicates (G2)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from strobe.spark.rows.committed_snapshot import CommittedSnapshot
 from strobe.spark.schema.arrow import Rows
 
 Member = tuple[int, bool, bool, str | None, int | None]
-"""The number of a term, whether any of its members suffices and whether it times out; the member, or its term."""
+"""Term number, whether any member suffices, whether it times out, and the member: a process or a nested term."""
 
 
 def activity(snapshot: CommittedSnapshot, process: str | None) -> Rows:
@@ -39,7 +39,7 @@ def declared_waits(snapshot: CommittedSnapshot, process: str | None) -> Rows:
 
 
 def declared_references(snapshot: CommittedSnapshot, process: str | None) -> Rows:
-    """A row for each reference, and for each holder that has none."""
+    """A row for each reference, and for each holder without references."""
     picture = snapshot.picture()
     rows: list[tuple[Any, ...]] = [
         (snapshot.id, keeper, holder, name)
@@ -54,14 +54,14 @@ def declared_references(snapshot: CommittedSnapshot, process: str | None) -> Row
 
 
 def terms(waits: Waits) -> Iterator[Member]:
-    """Yield the members of a wait and of those within, which are numbered from 0; what has none is left out."""
+    """Yield the members of a wait and of its nested terms, which are numbered from 0; skip terms without members."""
     numbered = [waits]
     for number, term in enumerate(numbered):
         for member in term.processes:
             if isinstance(member, str):
                 yield number, term.any_suffices, term.times_out, member, None
             else:
-                # One without members gets no row, and is met by that.
+                # A nested term without members gets no row, and counts as met.
                 yield number, term.any_suffices, term.times_out, None, len(numbered)
                 numbered.append(member)
 

@@ -1,13 +1,12 @@
-"""Frontiers taken from the bytes of a manifest, all at once, where they are written as they were in an earlier one.
+"""Frontiers parsed from the bytes of a manifest, all at once, if their layout is that of an earlier manifest.
 
-The frontiers of a process are one JSON object, in which only the counts and the hashes change from a snapshot to the
+The frontiers of a process are one JSON object, in which only the counts and the hashes change from one snapshot to the
 next:
 
     {"a->b":{"count":17,"hash":"0c1f..."},"a->c":{"count":3,"hash":"77b2..."}}
 
-A `Layout` knows the names in their order. It goes by the closing brackets, and then holds every other byte against what
-must be there: what it reads is what a decoder would read. Wherever something is otherwise, it reads nothing, and the
-caller decodes.
+A `Layout` knows the names in their order. It finds the closing brackets, and then compares every other byte with the
+expected one, so its result is that of a decoder. If anything differs, it returns None, and the caller decodes.
 """
 
 from binascii import unhexlify
@@ -26,11 +25,11 @@ Bytes = npt.NDArray[np.uint8]
 _COUNT, _HASH = b':{"count":', b',"hash":"'
 _OPEN, _CLOSE, _COMMA, _QUOTE, _ZERO = b'{},"0'
 _DIGITS_MAX = 18
-"""So many fit an int64, whatever they are."""
+"""Any number of this many digits fits an int64."""
 
 
 class Layout:
-    """How the frontiers of some processes are written, each process's in a part of its own."""
+    """The layout of the frontiers of some processes, one part for each process."""
 
     def __init__(self, parts: Sequence[Mapping[str, FrontierRecord]]) -> None:
         prefixes = [msgspec.json.encode(name) + _COUNT for name in chain.from_iterable(parts)]
@@ -39,7 +38,7 @@ class Layout:
         padded = b"".join(prefix.ljust(self._longest, b"\0") for prefix in prefixes)
         self._prefixes: Bytes = np.frombuffer(padded, np.uint8).reshape(len(prefixes), self._longest)
         self._is_padding = np.arange(self._longest) >= self._lengths[:, None]
-        # A frontier has one closing bracket, and a part one more.
+        # Each frontier has one closing bracket, and each part has one more.
         self._sizes = [len(part) for part in parts]
         sizes = np.array([size for size in self._sizes if size], np.int64)
         self._part_closes: Numbers = np.cumsum(sizes + 1) - 1
@@ -49,7 +48,7 @@ class Layout:
         self._after[self._first + sizes - 1] = _CLOSE
 
     def read(self, parts: Sequence[bytes]) -> tuple[Numbers, Bytes] | None:
-        """Return the counts and the hashes, or None where `parts` are not written like that."""
+        """Return the counts and the hashes, or None if `parts` do not have this layout."""
         if len(parts) != len(self._sizes) or not len(self._prefixes):
             return None
         if any(part != b"{}" for part, size in zip(parts, self._sizes, strict=True) if not size):
@@ -64,18 +63,18 @@ class Layout:
         return self._take(raw, begins, closes[self._closes])
 
     def _take(self, raw: Bytes, begins: Numbers, ends: Numbers) -> tuple[Numbers, Bytes] | None:
-        """Read what lies before each of `ends`, the closing brackets; `begins` are the opening ones of the parts."""
+        """Read the frontiers before `ends`, their closing brackets; `begins` are the opening brackets of the parts."""
         starts = np.empty_like(ends)
         starts[1:] = ends[:-1] + len(b"},")
         starts[self._first] = begins + len(b"{")
         counts = starts + self._lengths
-        # All hashes are as long as the first.
+        # All hashes must be as long as the first.
         hash_length = _length_of_string(raw[: ends[0] - len(b'"')].tobytes())
         if not hash_length:
             return None
         hashes = ends - len(b'"') - hash_length
         counts_end = hashes - len(_HASH)
-        # Far too short or too long a count is a name that is another: nothing beyond it is looked at.
+        # A count of impossible length means a different name: stop before reading beyond it.
         if (counts_end <= counts).any() or (counts_end - counts > _DIGITS_MAX).any():
             return None
         written_so = (
@@ -96,18 +95,18 @@ class Layout:
 
 
 def _pieces(raw: Bytes, begins: Numbers, length: int) -> Bytes:
-    """Return so many bytes from each of `begins` on, a row each; moved piece by piece and not byte by byte."""
+    """Return `length` bytes from each of `begins`, one row each, copied in pieces instead of byte by byte."""
     everywhere: npt.NDArray[np.void] = np.ndarray((len(raw) - length + 1,), f"V{length}", raw, strides=(1,))
     return everywhere[begins].view(np.uint8).reshape(len(begins), length)
 
 
 def _length_of_string(text: bytes) -> int:
-    """Return the length of the string that `text` ends with, but for its closing quotation mark."""
+    """Return the length of the string at the end of `text`, which lacks its closing quotation mark."""
     return len(text) - 1 - text.rfind(b'"')
 
 
 def _numbers(raw: Bytes, begins: Numbers, ends: Numbers) -> Numbers | None:
-    """Return the whole numbers that are written between `begins` and `ends`; None where something else is."""
+    """Return the whole numbers between `begins` and `ends`, or None if anything else is there."""
     lengths = ends - begins
     numbers = np.zeros(len(begins), np.int64)
     for place in range(int(lengths.max())):

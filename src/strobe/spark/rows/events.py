@@ -1,7 +1,7 @@
 """The rows of `events`: the lines of traces, each with the vector clock of its event (M3), as Arrow columns.
 
-A trace is a file of JSON lines, or the directory of an epoch in which live processes left theirs (docs/trace.md). Where
-a store is asked for its events, these are the traces of all its epochs.
+A trace is a file of JSON lines, or the directory of an epoch with the files of live processes (docs/trace.md). For a
+store, the traces of all its epochs are read.
 """
 
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ Integers = npt.NDArray[np.int64]
 
 
 def traces_at(url: str | Path) -> list[Path]:
-    """Return the traces that `url` stands for: its own, or those of all epochs of a store, which may have none.
+    """Return the traces at `url`: a single one, or those of all epochs of a store, which may have none.
 
-    An object store has none in it: those of the programs that use it are on their machines, and are given by path.
+    An object store has none: its programs write their traces on their own machines, and these are read by path.
     """
     if is_object_url(url):
-        read_header(backend_at(url))  # it says so where there is no store
+        read_header(backend_at(url))  # raises if there is no store
         return []
     path = Path(url)
     of_store = (path / HEADER).exists()
@@ -50,7 +50,7 @@ def traces_at(url: str | Path) -> list[Path]:
 
 
 def read_events(path: Path, process: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield the events of the trace at `path`; clocks are NULL where its events do not fit together."""
+    """Yield the events of the trace at `path`; clocks are NULL if its events are inconsistent."""
     trace = _read(path)
     try:
         clocks: _Clocks | None = _Clocks(trace)
@@ -99,14 +99,14 @@ def _batch(trace_id: str, trace: Trace, clocks: "_Clocks | None", lines: Integer
 def _named(
     names: "list[str] | tuple[str, ...]", numbers: Integers, mask: "npt.NDArray[np.bool_] | None" = None
 ) -> pa.Array:
-    """Return the names of `numbers`; NULL where `mask` says so."""
+    """Return the names of `numbers`; NULL for masked ones."""
     if mask is not None and mask.all():
         return pa.nulls(len(numbers), pa.string())
     return pa.array(names, pa.string()).take(pa.array(numbers, mask=mask))
 
 
 class _Clocks:
-    """The vector clocks of all events of a trace, one below the other."""
+    """The vector clocks of all events of a trace, as rows of one array."""
 
     def __init__(self, trace: Trace) -> None:
         clocks = vector_clocks(trace)
@@ -115,13 +115,13 @@ class _Clocks:
         parts = [np.array(clocks.rows(process), np.int64).reshape(-1, width) for process in trace.processes]
         ends = np.cumsum([len(part) for part in parts])
         self._rows = np.concatenate(parts)
-        # Where the clock of a process's event number 0 would lie: an event lies so many further on.
+        # The row that event number 0 of each process would have: event n is n rows further on.
         base = np.array([trace.first_count(process) for process in trace.processes])
         self._first = np.concatenate(([0], ends[:-1])) - base - 1
         self._known = base
 
     def column(self, process: Integers, position: Integers) -> pa.Array:
-        """Return the clocks of these events; NULL at a cut that has no event of the trace behind it."""
+        """Return the clocks of these events; NULL at a cut before the first event of the trace."""
         absent = position <= self._known[process]
         places = np.where(absent, 0, self._first[process] + position)
         rows = self._rows[places] if len(self._rows) else np.zeros((len(places), len(self._processes)), np.int64)

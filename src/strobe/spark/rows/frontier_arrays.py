@@ -1,8 +1,8 @@
-"""What all processes of a snapshot recorded at one side of their channels, taken together.
+"""The frontiers that all processes of a snapshot recorded at one side of their channels, as arrays.
 
-There are thousands of such ends in a snapshot, and tables are made of thousands of snapshots: they are gone through as
-seldom as can be, and by what goes through all of them in one call. What they are called, and where each channel of the
-view lies among them, is nearly always what it was in an earlier snapshot of the view, and is found once.
+A snapshot has thousands of them, and tables have thousands of snapshots. So there are few passes over them, and each is
+one vectorized call. The names, and the index of each channel of the view, are nearly always those of an earlier
+snapshot of the view, and are computed once.
 """
 
 from binascii import unhexlify
@@ -23,7 +23,7 @@ _hash = attrgetter("hash")
 
 
 class End(Protocol):
-    """A frontier; its hash is bytes, or hexadecimal as manifests have it."""
+    """A frontier; its hash is bytes, or hexadecimal as in manifests."""
 
     @property
     def count(self) -> int: ...
@@ -32,13 +32,13 @@ class End(Protocol):
 
 
 Parts = Mapping[str, Mapping[str, Any]]
-"""What each process recorded of each channel."""
+"""The recorded channel ends of each process."""
 Wanted = list[tuple[str, str]]
 """The channels of a view, each with the process at one side of it."""
 
 
 class RecordedChannels:
-    """Which processes recorded which channels, and where those lie that are `wanted`: -1 where they do not."""
+    """The channels that each process recorded, and the indexes of the `wanted` ones: -1 if not recorded."""
 
     def __init__(self, parts: Parts, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -52,7 +52,7 @@ class RecordedChannels:
         self._layout = Layout(list(parts.values())) if encoded else None
 
     def are_of(self, parts: Parts) -> bool:
-        """Tell whether `parts` has these names, in this order."""
+        """Return whether `parts` has these names, in this order."""
         return (
             self._processes == list(parts)
             and self._sizes == [len(part) for part in parts.values()]
@@ -60,7 +60,7 @@ class RecordedChannels:
         )
 
     def read(self, parts: Parts) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]] | None:
-        """Return counts and hashes from the bytes of `parts`; None where they have other names, or are no bytes."""
+        """Return counts and hashes from the bytes of `parts`; None if the names differ or it is already decoded."""
         if self._layout is None or self._processes != list(parts):
             return None
         encoded = [part.raw for part in parts.values() if isinstance(part, EncodedEnds)]
@@ -83,13 +83,13 @@ class FrontierArrays:
         self.counts = _as_array(list(map(_count, self._values)))
 
     def hash_table(self) -> npt.NDArray[np.uint8] | None:
-        """The hashes as rows of bytes; None where they are not all of one length."""
+        """The hashes as rows of bytes; None if their lengths differ."""
         if self._table is None:
             self._table = _table(list(map(_hash, self._values)))
         return self._table
 
     def hashes(self) -> list[bytes]:
-        """The hashes one by one."""
+        """The hashes as a list."""
         return [*map(hash_bytes, self._values)] if self._values else [row.tobytes() for row in self._rows()]
 
     def _rows(self) -> Sequence[npt.NDArray[np.uint8]]:
@@ -122,7 +122,7 @@ def _table(hashes: list[Any]) -> npt.NDArray[np.uint8] | None:
         return None
     try:
         joined = unhexlify("".join(hashes)) if isinstance(hashes[0], str) else b"".join(hashes)
-    except ValueError:  # a digit that is none: whose, is found one by one
+    except ValueError:  # an invalid digit: decoding one by one finds which hash has it
         return None
     return np.frombuffer(joined, np.uint8).reshape(len(hashes), -1)
 

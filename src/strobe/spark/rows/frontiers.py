@@ -1,7 +1,7 @@
-"""The rows of `frontiers`, the table with the most of them: made without a step of Python for each, as far as can be.
+"""The rows of `frontiers`, the largest table: built with as little Python per row as possible.
 
-What a view says is made once for all its snapshots (view_columns.py). What the processes recorded comes process by
-process (frontier_arrays.py), and is put into the order of the view's channels.
+The view's columns are built once for all its snapshots (view_columns.py). The recorded ends come process by process
+(frontier_arrays.py), and are put into the order of the view's channels.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from strobe.spark.schema.arrow import Chunks, Rows
 
 
 def frontiers(snapshot: CommittedSnapshot) -> Rows:
-    """One row for each channel of the view; NULL where its sender or its receiver has not recorded it."""
+    """One row for each channel of the view; NULL if its sender or its receiver has not recorded it."""
     view = view_columns[snapshot.view]
     if view.senders:
         yield _frontiers(snapshot, view), 0
 
 
 def frontier_details(snapshot: CommittedSnapshot) -> Rows:
-    """The same, with what the view says of each channel."""
+    """The same, with the view's columns for each channel."""
     view = view_columns[snapshot.view]
     if view.senders:
         in_flight = {name: part.in_flight for name, part in snapshot.recorded.items()}

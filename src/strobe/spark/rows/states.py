@@ -1,4 +1,4 @@
-"""The rows of `process_states` and `channel_messages`: what users' programs encoded, by field where that can be."""
+"""The rows of `process_states` and `channel_messages`: encoded user data, by field if possible."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ _values_of = msgspec.msgpack.Decoder(list[Any])
 
 
 def process_states(snapshot: CommittedSnapshot, process: str | None) -> Rows:
-    """A state is one row; a keyed one is a row for each key."""
+    """One row for a state, or one row for each key of a keyed state."""
     for name, state in snapshot.states(process):
         for keys, values in _values(state):
             plain = state.encoding == MSGPACK or keys is not None
@@ -28,16 +28,16 @@ def process_states(snapshot: CommittedSnapshot, process: str | None) -> Rows:
 
 
 def key_text(key: Key) -> str:
-    """Return a key as people ask for it: text as it is, a number in decimal, bytes in hexadecimal."""
+    """Return a key as text: strings unchanged, numbers in decimal, bytes in hexadecimal."""
     if type(key) is str:
         return key
     return key.hex() if isinstance(key, bytes) else str(key)
 
 
 def _values(state: LocalState) -> Iterator[tuple[list[str] | None, list[bytes]]]:
-    """Yield the values of a state with their keys, some at a time.
+    """Yield the values of a state with their keys, in parts.
 
-    A keyed state that is not what it says is one more value, without a key.
+    If a keyed state is malformed, the whole state follows as one value without a key.
     """
     if state.encoding != KEYED:
         yield None, [state.data]
@@ -69,7 +69,7 @@ def _state_rows(
 
 
 def channel_messages(snapshot: CommittedSnapshot) -> Rows:
-    """Every message in flight on a channel of the view, as its receiver recorded it."""
+    """Every message in flight on a channel of the view, as recorded by its receiver."""
     ends = {channel.id: (channel.source, channel.target) for channel in snapshot.view.channels}
     for receiver, channels in snapshot.frames():
         for channel, items in channels.items():
@@ -80,7 +80,7 @@ def channel_messages(snapshot: CommittedSnapshot) -> Rows:
 
 
 def _message_rows(snapshot_id: str, channel: str, source: str, target: str, item: InFlight) -> tuple[list[Any], int]:
-    """A body that cannot be split is one row that has all of it, so that it is seen and not dropped."""
+    """Return one row for each message. A body that cannot be split becomes one row, so that it is not lost."""
     body = item.frame.body
     first = item.frame.first_ordinal + item.consumed
     try:
@@ -102,7 +102,7 @@ def _message_rows(snapshot_id: str, channel: str, source: str, target: str, item
 
 
 def _decoded(body: bytes, consumed: int) -> list[Any] | None:
-    """Return the messages of a body, all at once; None where one of them is broken, and each is to be tried."""
+    """Return the messages of a body, decoded at once; None if one is malformed and each must be tried alone."""
     try:
         messages: list[Any] = _values_of.decode(body)
         return messages[consumed:]

@@ -1,4 +1,4 @@
-"""The columns that every snapshot of a view has in common: made once, and used for all of them."""
+"""The columns that all snapshots of a view share, built once."""
 
 import pyarrow as pa
 
@@ -7,7 +7,7 @@ from strobe.protocol.values.view import ChannelSpec, View
 from strobe.storage.entries.commit_decoder import OncePerObject
 
 VIEWS_KEPT = 16
-"""How many views a worker remembers: a system changes its view seldom, and no two stores share one."""
+"""How many views a worker caches: a system rarely changes its view, and stores do not share views."""
 
 
 class ViewColumns:

@@ -1,1 +1,1 @@
-"""The tables' names, columns and types, for Spark and for Arrow. Everything else in this package builds on these."""
+"""The tables' names, columns and types, for Spark and for Arrow. All of `strobe.spark` builds on these."""

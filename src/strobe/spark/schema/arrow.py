@@ -1,4 +1,4 @@
-"""The types of tables, for Spark and for Arrow, and the gathering of columns into batches."""
+"""The types of tables for Spark and for Arrow, and the collection of columns into batches."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -26,7 +26,7 @@ from strobe.spark.schema.variant_encoding import variant_array
 
 BATCH_ROWS_MAX = 20_000
 BATCH_BYTES_MAX = 8 << 20
-"""A batch is handed over when it has grown past one of these; one snapshot is never split for want of rows."""
+"""A batch is yielded when it reaches either limit; chunks are never split."""
 
 _TYPES: dict[str, DataType] = {
     "string": StringType(),
@@ -41,11 +41,11 @@ _TYPES: dict[str, DataType] = {
 }
 
 Chunk = Any  # list or pa.Array
-"""Some consecutive values of a column."""
+"""Consecutive values of a column."""
 Chunks = list[Chunk]
-"""Some consecutive rows: a chunk for each column, all of the same length."""
+"""Consecutive rows: one chunk for each column, all of the same length."""
 Rows = Iterator[tuple[Chunks, int]]
-"""Rows, with the bytes that they take."""
+"""Rows, with their size in bytes."""
 
 
 def spark_type(columns: c.Columns) -> StructType:
@@ -54,12 +54,12 @@ def spark_type(columns: c.Columns) -> StructType:
 
 
 def arrow_schema(columns: c.Columns) -> pa.Schema:
-    """Return the Arrow schema that Spark asks for where a table has these columns."""
+    """Return the Arrow schema that Spark requires for a table with these columns."""
     return to_arrow_schema(spark_type(columns), timezone="UTC")
 
 
 def batches(schema: pa.Schema, rows: Iterable[tuple[Chunks, int]]) -> Iterator[pa.RecordBatch]:
-    """Gather rows, which come with the bytes that they take, into batches of bounded size."""
+    """Collect rows, given with their size in bytes, into batches of limited size."""
     waiting: list[Chunks] = []
     count = size = 0
     for chunks, size_bytes in rows:

@@ -1,8 +1,7 @@
-"""The names of tables and columns, and their types, in one place.
+"""The names of tables and columns, and their types.
 
-`snapshots` to `frontiers` are the tables that people query, and `verdicts` and `violations` what checking them gives;
-the rest is what a proof needs beside those: the view, so that what was forgotten is missed and not skipped (P1), and
-who recorded what.
+Users query the tables `snapshots` to `frontiers`; checks produce `verdicts` and `violations`. The other tables are
+input of the proof: the view, so that missing parts are found (P1), and which process recorded what.
 """
 
 from typing import Final
@@ -17,9 +16,9 @@ TARGET: Final = "target"
 KIND: Final = "kind"
 INCARNATION: Final = "incarnation"
 HASH: Final = "hash"
-"""What the frames of a channel are hashed by."""
+"""The hash algorithm for the frames of a channel."""
 UNUSED_HASH: Final = "unused_hash"
-"""The hash of a channel on which nothing was sent yet: h(0) of `values/frames.py`. NULL: `hash` cannot be its."""
+"""The hash of an unused channel: h(0) of `values/frames.py`. NULL: `hash` is not valid for this kind of channel."""
 SENT_COUNT: Final = "sent_count"
 SENT_HASH: Final = "sent_hash"
 RECEIVED_COUNT: Final = "received_count"
@@ -72,7 +71,7 @@ VIOLATED: Final = "violated"
 UNDECIDED: Final = "undecided"
 ERROR: Final = "error"
 PROOF: Final = "proof"
-"""The value of `check` in the verdicts that dataframe_proof.py gives."""
+"""The value of `check` in the verdicts of dataframe_proof.py."""
 
 Columns = dict[str, str]
 
@@ -136,7 +135,7 @@ FRONTIER_DETAILS: Columns = {
     HASH: "string",
     UNUSED_HASH: "binary",
 }
-"""The frontiers with what the view says of each channel: what a proof goes by."""
+"""The frontiers with the view's columns for each channel: the input of the proof."""
 
 EVENTS: Columns = {
     TRACE_ID: "string",
@@ -184,7 +183,7 @@ ACTIVITY: Columns = {
     TIMERS: "bigint",
     IN_FLIGHT: "bigint",
 }
-"""Whether a process is active, and how many timers it has pending and messages in flight to it."""
+"""Whether a process is active, its number of pending timers, and the number of messages in flight to it."""
 DECLARED_WAITS: Columns = {
     SNAPSHOT_ID: "string",
     PROCESS: "string",
@@ -195,15 +194,15 @@ DECLARED_WAITS: Columns = {
     MEMBER_TERM: "bigint",
     MET: "boolean",
 }
-"""What a process waits for: its term 0, and the terms within. A row for each member: a process, or another term.
+"""The waits of a process: term 0 and its nested terms. One row for each member, a process or another term.
 
-`met`: the wait for this process need not count, because a grant or the request is in flight, or it is not in the view.
+`met`: the wait for this process is ignored, because a grant or the request is in flight, or it is not in the view.
 """
 DECLARED_REFERENCES: Columns = {SNAPSHOT_ID: "string", PROCESS: "string", HOLDER: "string", NAME: "string"}
-"""What a holder refers to (NULL: to nothing), and the process that keeps it; without a holder, what messages do."""
+"""The references of a holder (NULL: none) and its process; without a holder, the references in messages."""
 READING_ERRORS: Columns = {SNAPSHOT_ID: "string", LOG_POSITION: "bigint", URI: "string", REASON: "string"}
 COMMITS: Columns = {LOG_POSITION: "bigint", SNAPSHOT_ID: "string", URI: "string", REASON: "string"}
-"""What a follower of the log is told: an entry that commits a snapshot, or (`reason`) one that cannot be read."""
+"""The output of a log follower: an entry that commits a snapshot, or an unreadable entry (`reason`)."""
 
 TABLES: dict[str, Columns] = {
     "snapshots": SNAPSHOTS,
@@ -222,17 +221,17 @@ TABLES: dict[str, Columns] = {
     "declared_references": DECLARED_REFERENCES,
     "reading_errors": READING_ERRORS,
 }
-"""Every table of a store, in the order of its columns; also the names of the views for SQL."""
+"""Every table of a store, with its columns in order; also the names of the SQL views."""
 
 READABLE: dict[str, Columns] = {**TABLES, "commits": COMMITS}
-"""What `format("strobe")` reads."""
+"""The tables that `format("strobe")` reads."""
 
 VERDICTS: Columns = {SNAPSHOT_ID: "string", CHECK: "string", VERDICT: "string", REASON: "string"}
 VIOLATIONS: Columns = {SNAPSHOT_ID: "string", CHECK: "string", SUBJECT: "string", DETAIL: "variant"}
 QUARANTINE: Columns = {URI: "string", SNAPSHOT_ID: "string", REASON: "string", FIRST_SEEN: "timestamp"}
 
 OUTPUTS: dict[str, Columns] = {
-    # A check by itself says nothing of when it was made, and by which batch.
+    # A check itself has no time and no batch number.
     "verdicts": {**VERDICTS, CHECKED_AT: "timestamp", BATCH_ID: "bigint"},
     "violations": VIOLATIONS,
     "quarantine": QUARANTINE,

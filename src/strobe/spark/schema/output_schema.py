@@ -1,4 +1,4 @@
-"""The rows of the output tables as Arrow, with what Spark wants to know of their types (D2)."""
+"""The rows of the output tables as Arrow, with their Spark types in the metadata (D2)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ _SPARK_NAMES = {"bigint": "long"}
 
 
 def to_arrow(table: str, rows: list[Row]) -> pa.Table:
-    """Return rows of an output table as Arrow, with the Spark types in its metadata, by which Spark knows a VARIANT."""
+    """Return rows of an output table as Arrow. Its metadata has the Spark types, so that Spark recognizes a VARIANT."""
     columns = c.OUTPUTS[table]
     schema = pa.schema(
         [pa.field(name, _TYPES[kind]) for name, kind in columns.items()], {SPARK_SCHEMA: spark_schema_json(columns)}
@@ -41,12 +41,12 @@ def spark_schema_json(columns: Mapping[str, str]) -> bytes:
 
 
 def variant(json: str) -> dict[str, bytes]:
-    """Return a JSON text as the bytes of a VARIANT; of one that cannot be kept, its size, and the stream goes on."""
+    """Return a JSON text as the bytes of a VARIANT; if that is impossible, its size, so that the stream continues."""
     from pyspark.sql.types import VariantVal
 
     try:
         parsed = VariantVal.parseJson(json)
-    except Exception:  # noqa: BLE001 -- what is too large or nested too deep is refused in several ways
+    except Exception:  # noqa: BLE001 -- too large or too deeply nested texts are refused in several ways
         problem = TOO_LARGE % len(json.encode())
         parsed = VariantVal.parseJson(msgspec.json.encode({"problem": problem}).decode())
     return {"value": parsed.value, "metadata": parsed.metadata}

@@ -1,11 +1,11 @@
-"""From MessagePack to VARIANT (S3): values become what SQL can ask about by field, without JSON in between.
+"""From MessagePack to VARIANT (S3), without JSON in between, so that SQL can query values by field.
 
-Spark's binary form of a variant is two strings of bytes: `metadata` has the names of all fields that occur, `value` the
-value, in which objects name their fields by number. Integers, floats, text, byte strings and times keep their types; an
-integer beyond 64 bits is a decimal. Keys of maps become text: an integer is printed in decimal.
+Spark's binary form of a variant is two byte strings. `metadata` has the names of all fields; `value` has the value, in
+which objects refer to their fields by number. Integers, floats, text, byte strings and times keep their types. An
+integer beyond 64 bits becomes a decimal. Keys of maps become text: an integer is printed in decimal.
 
-What a variant cannot say is left as bytes, never guessed at: extension types, keys that are neither text nor numbers,
-two keys that print the same, what is nested deeper or is larger than Spark allows, and broken encodings.
+A value that a variant cannot express stays as bytes: extension types, keys that are neither text nor numbers, two keys
+with the same text, values that are larger or nested deeper than Spark allows, and malformed encodings.
 """
 
 import struct
@@ -18,9 +18,9 @@ import msgspec
 import pyarrow as pa
 
 DEPTH_MAX = 200
-"""Spark goes through a variant by recursion; deeper ones could overflow its stack."""
+"""Spark processes a variant recursively; deeper ones could overflow its stack."""
 SIZE_MAX = (1 << 24) - 1
-"""Spark refuses larger ones."""
+"""Spark refuses larger variants."""
 
 _NULL, _TRUE, _FALSE = b"\x00", b"\x04", b"\x08"
 _INT1, _INT2, _INT4, _INT8 = (struct.Struct(f"<B{kind}") for kind in "bhiq")
@@ -41,11 +41,11 @@ Variant = tuple[bytes, bytes]
 
 
 class CannotSay(Exception):
-    """A variant cannot say this value."""
+    """A variant cannot express this value."""
 
 
 def to_variant(data: bytes | memoryview) -> Variant | None:
-    """Return one MessagePack value as a variant, or None where it is no such value or a variant cannot say it."""
+    """Return one MessagePack value as a variant, or None if it is malformed or a variant cannot express it."""
     try:
         return variant_of(_decode(data))
     except (msgspec.MsgspecError, CannotSay, TypeError, ValueError, RecursionError):
@@ -53,7 +53,7 @@ def to_variant(data: bytes | memoryview) -> Variant | None:
 
 
 def variant_of(value: Any) -> Variant:
-    """Return a decoded value as a variant; raise CannotSay where there is none."""
+    """Return a decoded value as a variant; raise CannotSay if there is none."""
     if type(value) is dict:
         record = _record(value)
         if record is not None:
@@ -73,7 +73,7 @@ def variant_of(value: Any) -> Variant:
 
 
 def variant_array(kind: pa.DataType, variants: Sequence[Variant | None]) -> pa.Array:
-    """Return variants as Spark takes them in Arrow: a struct of two columns, of the type `kind`."""
+    """Return variants in Spark's Arrow form: a struct of two columns, of the type `kind`."""
     mask = None
     if None in variants:
         mask = pa.array([variant is None for variant in variants])
@@ -84,7 +84,7 @@ def variant_array(kind: pa.DataType, variants: Sequence[Variant | None]) -> pa.A
 
 
 def to_variants(values: Sequence[bytes], decoded: Sequence[Any] | None = None) -> list[Variant | None]:
-    """Return each of some MessagePack values as a variant, or None; what they come to, if that is known, saves time."""
+    """Return each MessagePack value as a variant, or None; `decoded` values, if known, save time."""
     if decoded is None:
         return [to_variant(value) for value in values]
     variants: list[Variant | None] = []
@@ -97,7 +97,7 @@ def to_variants(values: Sequence[bytes], decoded: Sequence[Any] | None = None) -
 
 
 class _Plan:
-    """What all small records with the same names have in common: the order of their fields, and how they begin."""
+    """The common part of all small records with the same names: the order of their fields, and their first bytes."""
 
     __slots__ = ("begin", "metadata", "names")
 
@@ -112,7 +112,7 @@ _plans: dict[tuple[Any, ...], _Plan | None] = {}
 
 
 def _record(value: dict[Any, Any]) -> Variant | None:
-    """Return a small record without nested values in one go: most states and messages are such. None: it is none."""
+    """Return a small flat record in one step, as most states and messages are. None if it is not one."""
     keys = tuple(value)
     plan = _plans.get(keys)
     if plan is None:
@@ -129,7 +129,7 @@ def _record(value: dict[Any, Any]) -> Variant | None:
     try:
         offsets = bytes(accumulate(map(len, encoded), initial=0))
     except ValueError:
-        return None  # more than an offset of one byte can say
+        return None  # too large for one-byte offsets
     return b"".join((plan.begin, offsets, *encoded)), plan.metadata
 
 
@@ -181,7 +181,7 @@ def _integer(value: int) -> bytes:
         return _INT4.pack(5 << 2, value)
     if -(1 << 63) <= value < 1 << 63:
         return _INT8.pack(6 << 2, value)
-    # A decimal of 16 bytes with no digits behind the point; MessagePack has no integer that it does not hold.
+    # A 16-byte decimal without fraction digits; it holds every MessagePack integer.
     return bytes((10 << 2, 0)) + value.to_bytes(16, "little", signed=True)
 
 
@@ -194,7 +194,7 @@ def _object(value: dict[Any, Any], names: dict[str, int], depth: int) -> bytes:
         raise CannotSay
     fields = value if all(type(key) is str for key in value) else _printed(value)
     ids, encoded = [], []
-    # Spark looks fields up by bisection, in the order that Java gives to strings.
+    # Spark searches fields by bisection, in Java's order of strings.
     order = sorted(fields) if all(map(str.isascii, fields)) else sorted(fields, key=_java_order)
     for name in order:
         ids.append(names.setdefault(name, len(names)))
@@ -209,7 +209,7 @@ def _array(value: list[Any], names: dict[str, int], depth: int) -> bytes:
 
 
 def _composed(basic: int, large_bit: int, ids: list[int] | None, encoded: list[bytes]) -> bytes:
-    """Return an object or an array: header, count, the numbers of the fields, where each value begins, the values."""
+    """Return an object or an array: header, count, field numbers, offsets of the values, the values."""
     count = len(encoded)
     body = b"".join(encoded)
     offsets = [0]
@@ -254,7 +254,7 @@ _metadata: dict[tuple[str, ...], bytes] = {(): _NO_NAMES}
 
 
 def _known_metadata(names: tuple[str, ...]) -> bytes:
-    """Return the metadata of these names: most values of a system have the same few sets of names."""
+    """Return the metadata of these names, cached: most values of a system use a few sets of names."""
     known = _metadata.get(names)
     if known is None:
         if len(_metadata) >= _METADATA_KEPT:

@@ -1,1 +1,1 @@
-"""A Spark to work with: the embedded session, the Java it needs, and this package for a cluster's executors."""
+"""Spark sessions: the embedded one, the Java it needs, and shipping this package to a cluster's executors."""

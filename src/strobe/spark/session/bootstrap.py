@@ -1,21 +1,21 @@
-"""Functions that bring the packages they need with them, for the places that Spark sends nothing to.
+"""Functions that bring along the packages they need, for processes that do not get the session's archives.
 
-Two processes beside the driver unpickle what is ours before anything that was added to the session can be imported: the
-one that plans a stream, and, behind a Spark Connect server, the one that runs the function of `foreachBatch`. So what
-is pickled is the code of this module itself (shipping.py tells cloudpickle to), and it may use the standard library
-and Spark only, imported inside.
+Two processes beside the driver unpickle our objects before the session's archives can be imported: the stream planner
+and, behind a Spark Connect server, the process that runs the function of `foreachBatch`. So the code of this module is
+itself pickled (shipping.py registers it with cloudpickle). It may use only the standard library and Spark, imported
+inside the functions.
 """
 
 from typing import Any
 
 
 def call(archive: bytes, function: bytes, *arguments: Any) -> Any:
-    """Unpickle `function` and call it, with the packages of the zip file `archive` at hand."""
+    """Unpickle `function` and call it, with the packages of the zip file `archive`."""
     return load(archive, function)(*arguments)
 
 
 def load(archive: bytes, pickled: bytes) -> Any:
-    """Unpickle an object, with the packages of the zip file `archive` at hand where there are none."""
+    """Unpickle an object, with the packages of the zip file `archive` if Strobe is not installed."""
     import atexit
     import importlib.util
     import io
@@ -27,7 +27,7 @@ def load(archive: bytes, pickled: bytes) -> Any:
     from pyspark import cloudpickle
 
     if importlib.util.find_spec("strobe") is None:
-        # A directory of this process's own: whatever lay in a known place could have been put there by anybody.
+        # A private directory: others could have put files into one with a known name.
         directory = tempfile.mkdtemp(prefix="strobe-packages-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
         zipfile.ZipFile(io.BytesIO(archive)).extractall(directory)
@@ -36,7 +36,7 @@ def load(archive: bytes, pickled: bytes) -> Any:
 
 
 def rebuild(archive: bytes, pickled: bytes) -> Any:
-    """Return an object of the class, and with the attributes, that are pickled."""
+    """Return an object with the pickled class and attributes."""
     kind, attributes = load(archive, pickled)
     instance = object.__new__(kind)
     instance.__dict__.update(attributes)

@@ -1,6 +1,6 @@
-"""The embedded Spark session: one for each Python process, started when first asked for, silent, and gone at exit.
+"""The embedded Spark session: one for each Python process, started on first use, silent, and stopped at exit.
 
-Everything else in `strobe.spark` takes a session as it comes, so it runs on a cluster as well.
+Everything else in `strobe.spark` works with any session, so it also runs on a cluster.
 """
 
 import atexit
@@ -31,46 +31,46 @@ _EXIT_TIMEOUT_S = 20
 _JAVA = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
-    # Spark asks whether a value is there before it reads it; Arrow would check that, and bounds, for every value again.
+    # Spark checks for NULL before it reads a value; Arrow would check that, and bounds, again for every value.
     "-Darrow.enable_unsafe_memory_access=true",
     "-Darrow.enable_null_check_for_get=false",
 )
 
 STREAMING = {
-    # Streams ask what is new 100 times a second by default, of a log that is looked at 10 times a second.
+    # By default, streams poll 100 times a second; the log is polled 10 times a second.
     "spark.sql.streaming.pollingDelay": "100ms",
-    # Who stops a stream waits for its batch, and by default for ever. Alerts may take 30 s.
+    # Stopping a stream waits for its batch, by default without limit. Alerts may take 30 s.
     "spark.sql.streaming.stopTimeout": "40s",
-    # Off by default, and then even one who asks format("strobe") for it by its option is refused.
+    # Off by default; then Spark also refuses format("strobe") with the option pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
 }
-"""What every session wants that follows a store, wherever it runs."""
+"""Settings of every session that follows a store."""
 
 _scratch: Path | None = None
 
 
 def local_session(app_name: str = "strobe", *, long_running: bool = False) -> SparkSession:
-    """Return the session in use, or start an embedded one; raise MissingComponent where that cannot be.
+    """Return the session in use, or start an embedded one; raise MissingComponent if that is impossible.
 
-    One that is `long_running` takes longer to warm up, and then goes through rows about twice as fast.
+    A `long_running` session takes longer to warm up, and then processes rows about twice as fast.
     """
     if SparkContext._active_spark_context is None:
         require_java()
-        # Workers must be this interpreter, with these packages; the one on the PATH may be another.
+        # Workers must use this interpreter and its packages; the one on the PATH may be another.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        # Spark would look up the name of the host, and warn where it means a loopback address.
+        # Otherwise Spark looks up the host name, and warns if it resolves to a loopback address.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         start(lambda scratch: _configured(settings(app_name, scratch, long_running)), own_packages=True)
     return SparkSession.builder.getOrCreate()
 
 
 def stop_local_session() -> None:
-    """End the embedded session and its Java process, and remove its scratch directory. Safe to call twice."""
+    """Stop the embedded session and its Java process, and remove its scratch directory. Safe to call twice."""
     global _scratch
     if _scratch is None:
         return
     atexit.unregister(stop_local_session)
-    # Java may be gone before us, for want of memory, say: then there is nothing left to stop.
+    # Java may have ended already, for example out of memory: then there is nothing to stop.
     with suppress(Py4JError, OSError):
         if SparkContext._active_spark_context is not None:
             SparkSession.builder.getOrCreate().stop()
@@ -86,17 +86,17 @@ def settings(app_name: str, scratch: Path, long_running: bool = False) -> dict[s
     return {
         "spark.app.name": app_name,
         "spark.master": f"local[{cores}]",
-        # A frame or a state is one value, copied a few times on its way; 1 GB, the default, is little for large ones.
+        # A frame or a state is one value, copied a few times; the default of 1 GB is too small for large ones.
         "spark.driver.memory": "2g",
-        # Snapshots on one machine are small data: more partitions than cores would only be more tasks.
+        # Snapshots on one machine are small: more partitions than cores would only add tasks.
         "spark.sql.shuffle.partitions": str(cores),
-        # No page, no port, no bar that draws over what the command line prints.
+        # No web UI, no port, and no progress bar over the output of the command line.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Nobody else on the network has business with it.
+        # Not reachable from the network.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Nothing is left in the directory that the user happens to be in.
+        # Leave no files in the current directory.
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
@@ -104,8 +104,8 @@ def settings(app_name: str, scratch: Path, long_running: bool = False) -> dict[s
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         **STREAMING,
-        # Queries here take seconds, and most of the Java side of that is warming up: the quick compiler halves it.
-        # What is heavy (reading, hashing) runs in the Python workers. Work of hours is worth the thorough one.
+        # Queries take seconds, and Java spends most of them on warming up: the quick compiler halves that time. Heavy
+        # work (reading, hashing) runs in the Python workers. A long-running session gains from the full compiler.
         "spark.driver.extraJavaOptions": " ".join((*_JAVA, *(() if long_running else ("-XX:TieredStopAtLevel=1",)))),
     }
 
@@ -115,9 +115,9 @@ def _configured(chosen: dict[str, str]) -> SparkConf:
 
 
 def start(configured: Callable[[Path], SparkConf], *, own_packages: bool = False) -> None:
-    """Start Java and Spark as `configured` for a scratch directory, which goes when they end.
+    """Start Java and Spark as `configured` for a scratch directory, which is removed when they end.
 
-    With `own_packages`, workers import Spark where this program does.
+    With `own_packages`, workers import the same Spark package as this program.
     """
     scratch = Path(tempfile.mkdtemp(prefix="strobe-spark-"))
     interrupt = signal.getsignal(signal.SIGINT)
@@ -127,7 +127,7 @@ def start(configured: Callable[[Path], SparkConf], *, own_packages: bool = False
             gateway = _gateway(conf, scratch / "spark.log")
         SparkContext(conf=conf, gateway=gateway)
         if threading.current_thread() is threading.main_thread():
-            # Spark's own handler talks to Java in the middle of another call, and fails with a traceback.
+            # Spark's own handler calls Java in the middle of another call, and fails with a traceback.
             signal.signal(signal.SIGINT, interrupt)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -139,13 +139,13 @@ def start(configured: Callable[[Path], SparkConf], *, own_packages: bool = False
 
 @contextmanager
 def _home_without_archives(home: Path) -> Iterator[None]:
-    """Let Java find Spark in `home`, which has all of it but the archives of its Python packages.
+    """Let Java find Spark in `home`, which has all of Spark except the archives of its Python packages.
 
-    Spark puts those before the packages that are installed, which are the same. What is imported from an archive is
-    compiled by each process anew, and a query starts several: that would be half of what they do.
+    Spark puts the archives before the installed packages, which are the same. Each process would compile again whatever
+    it imports from an archive. A query starts several processes, and that would be half of their work.
     """
     if "SPARK_HOME" in os.environ:
-        yield  # a Spark of the user's choice, whose archives may be all that there is
+        yield  # the user's own Spark, which may have only the archives
         return
     home.mkdir()
     for part in Path(pyspark.__file__).parent.iterdir():
@@ -159,7 +159,7 @@ def _home_without_archives(home: Path) -> Iterator[None]:
 
 
 def _gateway(conf: SparkConf, log: Path) -> Any:
-    """Start the Java side with its output in a file: it warns there before its logging can be told not to."""
+    """Start the Java side with its output in a file: it prints warnings before its logging can be configured."""
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     with log.open("wb") as output:
@@ -179,7 +179,7 @@ def _end_java() -> None:
     SparkContext._gateway = SparkContext._jvm = None
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
-        return  # somebody else's, who ends it
+        return  # not started here
     with suppress(Py4JError, OSError):
         gateway.shutdown()
     process.stdin.close()

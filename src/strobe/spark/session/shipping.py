@@ -1,9 +1,9 @@
-"""The package itself, sent to the executors of a cluster that do not have it installed (D6).
+"""Shipping of this package to the executors of a cluster that do not have it installed (D6).
 
-Spark unpacks an archive into the working directory of each executor, under the name given behind a `#`, and has that
-directory on the path of its Python workers. So every package is an archive under its own name, and can be imported,
-compiled parts too, which no zip file on the path can offer. Workers need Spark, pyarrow and numpy of their own, as for
-any Arrow function; and the same Python and platform as here, because compiled parts fit no other.
+Spark unpacks an archive into the working directory of each executor, under the name after a `#`. That directory is on
+the path of its Python workers. So each package is an archive with its own name, and can be imported. Unlike a zip file
+on the path, this also works for compiled modules. Workers need their own Spark, pyarrow and numpy, as for any Arrow
+function, and the same Python version and platform as here, because of the compiled modules.
 """
 
 import atexit
@@ -27,24 +27,24 @@ _NEEDED = ("strobe", "pyspark_strobe", "msgspec", "xxhash", "blake3")
 _OPTIONAL = ("obstore",)
 """For stores in an object store."""
 PACKAGES = (*_NEEDED, *(name for name in _OPTIONAL if find_spec(name) is not None))
-"""Strobe, and what it is made of wherever it reads a store."""
+"""Strobe and the packages that it needs to read a store."""
 
 _SHIPPED = "strobe.shipped"
-"""A setting of the session that says that it has them."""
+"""A setting of the session that marks the packages as shipped."""
 
 cloudpickle.register_pickle_by_value(bootstrap)  # type: ignore[no-untyped-call]
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Tell whether the session is one on a Spark Connect server."""
+    """Return whether the session is on a Spark Connect server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def ship(spark: SparkSession) -> None:
-    """Send the packages to every executor of `spark`, now and those to come; once for a session."""
+    """Send the packages to all executors of `spark`, including later ones; once per session."""
     if is_shipped(spark):
         return
-    # Executors that start later fetch the files then, so they stay until this process ends.
+    # Executors that start later fetch the files then, so they are kept until this process ends.
     directory = Path(tempfile.mkdtemp(prefix="strobe-shipping-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     for package in PACKAGES:
@@ -55,12 +55,12 @@ def ship(spark: SparkSession) -> None:
 
 
 def is_shipped(spark: SparkSession) -> bool:
-    """Tell whether the session has the packages from here."""
+    """Return whether the packages were shipped to the session."""
     return spark.conf.get(_SHIPPED, None) is not None
 
 
 def require_on_workers(spark: SparkSession, package: str, purpose: str) -> None:
-    """Raise MissingComponent where the workers lack a package that is not sent to them: here it is told in a line."""
+    """Raise MissingComponent if the workers lack a package that is not shipped, for an error of one line."""
     if not is_shipped(spark):
         return
 
@@ -77,7 +77,7 @@ def require_on_workers(spark: SparkSession, package: str, purpose: str) -> None:
 
 
 class ShipsPackages:
-    """What makes a data source bring its packages along: the process that plans a stream is not given them."""
+    """Makes a data source bring its packages along: the stream planner does not get the session's archives."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         pickled = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ class ShipsPackages:
 
 
 def carried(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with all it needs to run in a process that knows nothing of Strobe."""
+    """Return `function` with everything that it needs in a process without Strobe."""
     pickled = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
     return functools.partial(bootstrap.call, packed(PACKAGES), pickled)
 
@@ -99,7 +99,7 @@ def _add_archive(spark: SparkSession, place: str) -> None:
 
 @functools.cache
 def packed(packages: tuple[str, ...], flat: bool = False) -> bytes:
-    """Return a zip file of the packages; `flat` leaves their names out of the paths in it."""
+    """Return a zip file of the packages; `flat` omits their names from its paths."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for package in packages:

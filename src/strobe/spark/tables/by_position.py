@@ -1,6 +1,6 @@
-"""The tables of some snapshots, read by their positions in the log: what an invariant is asked about (D1).
+"""The tables of some snapshots, read by their log positions: the input of invariants (D1).
 
-A table is made when it is first asked for. The workers read entries and blobs by themselves; nobody reads the log.
+A table is created on first use. The workers read entries and blobs by position, without reading the whole log.
 """
 
 import re
@@ -15,13 +15,13 @@ from strobe.spark.schema.arrow import spark_type
 
 ENTRIES = pa.schema([(c.LOG_POSITION, pa.int64()), (c.SNAPSHOT_ID, pa.string())])
 TASK_SNAPSHOTS_MIN = 8
-"""Fewer snapshots than this are not worth a task of their own."""
+"""Fewer snapshots than this are not worth a separate task."""
 
 Batches = Iterator[pa.RecordBatch]
 
 
 NAMES = tuple(name for name in c.TABLES if name not in ("events", "reading_errors"))
-"""Events are of a run and not of a snapshot; what cannot be read is in quarantine."""
+"""Events belong to a run and not to a snapshot; unreadable files are in quarantine."""
 
 
 class SnapshotTables:
@@ -40,7 +40,7 @@ class SnapshotTables:
         return self._made[name]
 
     def register(self, sql: str) -> None:
-        """Make each table that `sql` mentions a temporary view, in place of an earlier one."""
+        """Make each table that `sql` mentions a temporary view, replacing an earlier one."""
         words = {word.lower() for word in re.findall(r"\w+", sql)}
         for name in NAMES:
             if name in words:
@@ -48,14 +48,14 @@ class SnapshotTables:
 
 
 def empty_tables(spark: SparkSession) -> SnapshotTables:
-    """Return tables with their columns and no row."""
+    """Return the tables without rows."""
     return SnapshotTables(spark, lambda name: spark.createDataFrame([], spark_type(c.TABLES[name])))
 
 
 def tables_of_snapshots(spark: SparkSession, url: str, snapshots: Mapping[str, int], marker: str) -> SnapshotTables:
-    """Return the tables of `snapshots`, which are given with their positions in the log.
+    """Return the tables of `snapshots`, which maps ids to log positions.
 
-    Where a query fails because something cannot be had now, `marker` is in the text of the error (`marked`).
+    If a query fails because something is unavailable now, `marker` is in the text of the error (`marked`).
     """
     rows = pa.table([list(snapshots.values()), list(snapshots)], schema=ENTRIES)
     entries = spark.createDataFrame(rows, from_arrow_schema(ENTRIES))
@@ -69,13 +69,13 @@ def tables_of_snapshots(spark: SparkSession, url: str, snapshots: Mapping[str, i
 
 
 def tasks_max(spark: SparkSession) -> int:
-    """Return how many tasks are worth while: two for each core, so that one that takes longer does not hold up all."""
+    """Return a useful number of tasks: two for each core, so that one slow task does not delay the whole job."""
     return 2 * int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def _reader(url: str, table: str, marker: str) -> Callable[[Batches], Batches]:
     def read(given: Batches) -> Batches:
-        # Imported in the worker, where the package may have come with the job.
+        # Imported in the worker, because the package may have been shipped with the job.
         from strobe.errors import StoreError
         from strobe.spark.log.snapshot_reader import marked
         from strobe.spark.rows.builders import rows_of
@@ -88,11 +88,11 @@ def _reader(url: str, table: str, marker: str) -> Callable[[Batches], Batches]:
 
         def read_one(position: int, snapshot_id: str) -> StoredSnapshot:
             commit = reader.read_commit(position)
-            if commit.snapshot != snapshot_id:  # it was, when it was examined
+            if commit.snapshot != snapshot_id:  # it was when the snapshot was examined
                 raise StoreError(url, f"{entry_name(position)} is no longer the commit of {snapshot_id}")
             return StoredSnapshot(snapshot_id, position, commit.manifest, reader.read_blob)
 
-        # A blob that was damaged since the snapshot was examined is raised: a table without it would look whole.
+        # A blob damaged since the examination is an error: a table without it would look complete.
         with marked(marker, damage_too=False):
             for batch in given:
                 entries = zip(*(batch.column(name).to_pylist() for name in ENTRIES.names), strict=True)

@@ -1,7 +1,7 @@
-"""Where Spark runs: embedded in this program, on a cluster, or behind a Spark Connect server (D6).
+"""Spark sessions: embedded in this program, on a cluster, or behind a Spark Connect server (D6).
 
-What runs is the same everywhere. On a cluster, and behind a server, the package goes along (shipping.py), so nothing of
-Strobe has to be installed there.
+The same code runs everywhere. For a cluster or a server the package is shipped (shipping.py), so Strobe need not be
+installed there.
 """
 
 import importlib.util
@@ -22,13 +22,13 @@ from strobe.spark.session.shipping import ShipsPackages, ship
 from strobe.spark.tables.data_source import StrobeSource
 
 MASTER_PORT, CONNECT_PORT = 7077, 15002
-"""Where Spark's own programs listen unless told otherwise."""
+"""The default ports of Spark's own programs."""
 REACH_TIMEOUT_S = 10.0
 SHUFFLE_PARTITIONS = 16
 
 
 class CarriedSource(ShipsPackages, StrobeSource):
-    """`format("strobe")` where nothing of Strobe is installed."""
+    """`format("strobe")`, for clusters on which Strobe is not installed."""
 
 
 def session_for(
@@ -39,7 +39,7 @@ def session_for(
 ) -> SparkSession:
     """Return a session on the cluster at `master`, behind the server at `remote`, or else the embedded one.
 
-    `conf` are settings of Spark's, for a cluster; a server has its own.
+    `conf` are Spark settings for a cluster; a server has its own.
     """
     if master and remote:
         raise UsageError("a session is on a cluster (master) or behind a Connect server (remote): give one of them")
@@ -57,31 +57,31 @@ def session_for(
 
 
 def cluster_session(master: str, conf: Mapping[str, str], app_name: str = "strobe") -> SparkSession:
-    """Return a session whose driver is this program and whose executors are those of the cluster at `master`."""
+    """Return a session with this program as its driver and the executors of the cluster at `master`."""
     if SparkContext._active_spark_context is None:
         require_java()
         if master.startswith("spark://"):
             _require_one_of(master, list(_addresses(master, MASTER_PORT)), "the Spark master")
-        # What only the driver runs is run by this interpreter; that of the executors is for PYSPARK_PYTHON to say.
+        # The driver's own Python workers use this interpreter; PYSPARK_PYTHON is for the executors.
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         start(lambda scratch: SparkConf().setAll(list(cluster_settings(master, conf, app_name, scratch).items())))
     return _equipped(SparkSession.builder.getOrCreate())
 
 
 def cluster_settings(master: str, conf: Mapping[str, str], app_name: str, scratch: Path) -> dict[str, str]:
-    """Every setting of a session on a cluster, with its reason; `conf` has the last word."""
+    """Every setting of a session on a cluster, with its reason; `conf` overrides them."""
     return {
         "spark.app.name": app_name,
         "spark.master": master,
-        # No bar that draws over what the command line prints.
+        # No progress bar over the output of the command line.
         "spark.ui.showConsoleProgress": "false",
-        # Nothing is left in the directory that the user happens to be in.
+        # Leave no files in the current directory.
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         # The same timestamps on every machine.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # 200 by default, and so many tasks for a handful of small snapshots; see Sizing in docs/spark.md.
+        # The default of 200 is too many tasks for a few small snapshots; see Sizing in docs/spark.md.
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         **STREAMING,
         **conf,
@@ -105,7 +105,7 @@ def remote_session(url: str) -> SparkSession:
 
 
 def _equipped(spark: SparkSession) -> SparkSession:
-    """Give the session what it needs of Strobe. Sources that Spark finds by itself run on the driver's Python only."""
+    """Give the session what it needs of Strobe. Data sources found by Spark itself run only on the driver's Python."""
     ship(spark)
     spark.dataSource.register(CarriedSource)
     return spark
@@ -114,12 +114,12 @@ def _equipped(spark: SparkSession) -> SparkSession:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that it would be in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def _addresses(url: str, port_default: int) -> Iterator[tuple[str, int]]:
-    """Yield the addresses of a URL; that of a master may have several, of which one is in charge."""
+    """Yield the addresses of a URL. That of a master may have several, of which one is the leader."""
     scheme, _, rest = url.partition("://")
     for address in rest.split("/")[0].split(";")[0].split(","):
         try:
@@ -133,7 +133,7 @@ def _addresses(url: str, port_default: int) -> Iterator[tuple[str, int]]:
 
 
 def _require_one_of(url: str, addresses: list[tuple[str, int]], who: str) -> None:
-    """Raise TransportError where nobody listens: Spark itself would go on trying for minutes."""
+    """Raise TransportError if nothing listens there: Spark itself would retry for minutes."""
     problem: OSError | None = None
     for address in addresses:
         try:
@@ -147,6 +147,6 @@ def _require_one_of(url: str, addresses: list[tuple[str, int]], who: str) -> Non
 
 
 def _shown(url: str) -> str:
-    """Return an address as it may be shown: a token comes after a semicolon, a password before an @."""
+    """Return an address without secrets: a token follows a semicolon, a password precedes an @."""
     scheme, mark, rest = url.partition(";")[0].rpartition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}"

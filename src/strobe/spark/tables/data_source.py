@@ -1,7 +1,7 @@
 """The data source `strobe`: `spark.read.format("strobe").option("table", "frontiers").load(URL)`, and readStream.
 
-The driver follows the log and says which positions are commits; the workers read entries and blobs by themselves. The
-offset of a stream is a position of the log (offsets.py). docs/spark.md has the options.
+The driver follows the log and finds the positions of commits; the workers read entries and blobs. The offset of a
+stream is a log position (offsets.py). The options are in docs/spark.md.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
@@ -34,7 +34,7 @@ from strobe.storage.log.follower import Followed, Follower
 FORMAT = "strobe"
 EVENTS = "events"
 FOLLOWERS_MAX = 8
-"""How many logs the planner remembers."""
+"""Maximum number of cached followers in the planner."""
 
 
 class Group(InputPartition):
@@ -75,7 +75,7 @@ class StrobeSource(DataSource):
 
 
 class StrobeReader(DataSourceReader):
-    """What is committed when a query is planned."""
+    """The snapshots that are committed when a query is planned."""
 
     def __init__(self, asked: SourceOptions) -> None:
         self.asked = asked
@@ -92,10 +92,10 @@ class StrobeReader(DataSourceReader):
 
 
 class FilteringReader(StrobeReader):
-    """Leaves out of the reading what the query's own filters on snapshots and processes leave out.
+    """Skips the snapshots and processes that the query's own filters exclude.
 
-    Only where that is asked for: Spark keeps the filtered plan with the loaded table, and a second query on the same
-    DataFrame would miss rows. (Spark also refuses a reader that has this method while push-down is switched off.)
+    Only on request: Spark keeps the filtered plan with the loaded table, and a second query on the same DataFrame would
+    miss rows. (Spark also refuses a reader that has this method while push-down is switched off.)
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
@@ -112,7 +112,7 @@ class FilteringReader(StrobeReader):
 
 
 class StrobeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What is committed, as it is. The offset is the position of the first entry that was not looked at."""
+    """Snapshots as they are committed. The offset is the position of the first entry not read yet."""
 
     def __init__(self, asked: SourceOptions) -> None:
         self.asked = asked
@@ -124,7 +124,7 @@ class StrobeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log.offset(self._log.advance()) if start == LATEST else {POSITION: int(start)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # Spark knows limits of rows, bytes and files, and no others; a commit is one file of the log.
+        # Spark has only limits of rows, bytes and files; a commit is one file of the log.
         return ReadMaxFiles(self.asked.snapshots_max) if self.asked.snapshots_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -157,15 +157,16 @@ _followers: dict[str, Follower] = {}
 
 
 def _follower_of(url: str) -> Follower:
-    """Return one who has read all of the log. Spark keeps the process that plans, for a while: then only what is new.
+    """Return a follower that has read the whole log.
 
-    One who has met damage is not kept: it may be mended by the next time.
+    Spark reuses the planner process for a while, so a cached follower reads only the new entries. A follower that has
+    met damage is not cached: the damage may be repaired by the next time.
     """
     follower = _followers.pop(url, None)
     try:
         if follower is not None:
             follower.advance()
-    except StoreError:  # it has gone, or is another one now; who opens it anew is told
+    except StoreError:  # the store is gone or was replaced; opening it again reports that
         follower = None
     if follower is None:
         follower = Follower(url)
@@ -178,7 +179,7 @@ def _follower_of(url: str) -> Follower:
 
 
 def partitions_of(asked: SourceOptions, follower: Follower, start: int, end: int) -> Iterator[Group]:
-    """Put what lies between two positions, and was not removed, into as many groups as are worth a task each."""
+    """Divide the entries between two positions, without removed snapshots, into groups that are worth a task each."""
     entries = [
         entry
         for entry in follower.between(start, end)
@@ -188,7 +189,7 @@ def partitions_of(asked: SourceOptions, follower: Follower, start: int, end: int
 
 
 def read_group(asked: SourceOptions, partition: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition; where there is none, Spark asks for the rows of nothing."""
+    """Yield the rows of a partition; if there are no partitions, Spark passes an empty one."""
     if isinstance(partition, TraceFile):
         return read_events(Path(partition.path), asked.request.process)
     return read_table(asked.request, partition.entries if isinstance(partition, Group) else [])

@@ -1,7 +1,7 @@
-"""Reading a table of some commits of a store, in a worker: entry by entry, blob by blob, verified.
+"""Reads a table of some commits of a store, in a worker: entry by entry, blob by blob, verified.
 
-A snapshot that cannot be read gives no row of any table but `reading_errors`, and does not keep the others from being
-read. One that was removed meanwhile gives no row at all.
+An unreadable snapshot has a row in `reading_errors` and in no other table, and does not affect other snapshots. A
+snapshot that was removed meanwhile has no row at all.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,10 +25,10 @@ READERS_MAX = 4
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Which table of which store; of one `process`, where that is given and the table has it.
+    """Which table of which store; of one `process`, if that is given and the table has that column.
 
-    `verify` says how much of a snapshot must be right for a row of it to be seen: all of it (`snapshot`), or only the
-    bytes that the table is made of (`read`).
+    `verify` is the part of a snapshot that must be valid: all of it (`snapshot`), or only the bytes that the table is
+    made of (`read`).
     """
 
     url: str
@@ -38,7 +38,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def read_table(request: Request, entries: Iterable[Followed]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table that the commits among `entries` give."""
+    """Yield the rows of a table for the commits among `entries`."""
     if request.table == "commits":
         rows = _commits(request.url, entries)
     else:
@@ -54,12 +54,12 @@ def _commits(url: str, entries: Iterable[Followed]) -> Rows:
 
 @lru_cache(READERS_MAX)
 def _reader(url: str) -> CommitReader:
-    """Return a reader, for all tasks of a worker: what it has learnt of the views is of use to the next."""
+    """Return a reader for all tasks of a worker, because it caches views."""
     return CommitReader(url, encoded_ends=True)
 
 
 class TableReading:
-    """One worker's reading of one table."""
+    """Reads one table in one worker."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -67,14 +67,14 @@ class TableReading:
         self._follower: Follower | None = None
 
     def rows(self, entry: Followed) -> list[tuple[Chunks, int]]:
-        """Return the rows that one entry of the log gives; none where its snapshot was removed meanwhile."""
+        """Return the rows of one log entry; none if its snapshot was removed meanwhile."""
         errors_wanted = self._request.table == "reading_errors"
         if entry.snapshot_id is None:
             return [self._error(entry, entry.name, entry.problem)] if errors_wanted else []
         try:
             return self._rows_of(entry.snapshot_id, entry.position)
         except Exception as error:
-            # Whatever a manifest says that none of us wrote, it fails its own snapshot alone.
+            # A malformed manifest fails only its own snapshot.
             if is_transient(error):
                 raise
             if self._is_removed(entry.snapshot_id, entry.position) or not errors_wanted:
@@ -94,9 +94,9 @@ class TableReading:
         return [[entry.snapshot_id], [entry.position], [f"{self._request.url}/{place}"], [problem]], 0
 
     def _is_removed(self, snapshot_id: str, position: int) -> bool:
-        """Tell whether a collector has removed the snapshot; raise where the whole store has gone, for another try.
+        """Return whether garbage collection has removed the snapshot.
 
-        Or is another one, where the snapshot is not committed at `position`.
+        Raise StoreError, for a retry, if the store is gone or does not have its commit at `position`.
         """
         if self._follower is None:
             self._follower = Follower(self._request.url)

@@ -1,4 +1,4 @@
-"""What one can ask of `format("strobe")`: its options, checked before anything is read."""
+"""The options of `format("strobe")`, checked before anything is read."""
 
 import os
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _KNOWN = (
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
-    """`start` and `until` are positions of the log, the first for streams and the second for tables at a moment."""
+    """`start` and `until` are log positions: `start` is for streams, `until` for tables at an earlier moment."""
 
     request: Request
     snapshots: frozenset[str] | None
@@ -42,7 +42,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
-        """Return what `options` ask for; raise UsageError where that cannot be."""
+        """Return the parsed `options`; raise UsageError if they are not valid."""
         _refuse_unknown(options)
         if "path" not in options:
             raise UsageError('format("strobe") needs the store: load("./snapshots"), or option("path", "./snapshots")')
@@ -68,7 +68,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
         )
 
     def narrowed(self, column: str, values: tuple[str, ...]) -> "SourceOptions | None":
-        """Return these options for rows with one of `values` in `column` alone, or None where they cannot say that."""
+        """Return these options limited to rows with one of `values` in `column`, or None if they cannot express it."""
         if column == c.SNAPSHOT_ID:
             found = frozenset(values) if self.snapshots is None else self.snapshots & set(values)
             return msgspec.structs.replace(self, snapshots=found)
@@ -77,7 +77,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
         return None
 
     def wants(self, snapshot_id: str) -> bool:
-        """Tell whether the snapshot is asked for."""
+        """Return whether the snapshot is selected."""
         return snapshot_id not in self.without and (self.snapshots is None or snapshot_id in self.snapshots)
 
 

@@ -20,7 +20,7 @@ from strobe.spark.tables.reader import VERIFY_READ
 from strobe.storage.log.follower import Follower
 
 _KEPT = ("snapshots", "frontier_details", "view_processes", "view_channels", "fragments", "channel_ends")
-"""What a proof goes through several times, and is small."""
+"""Small tables that a proof reads several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,21 @@ class Tables:
     reading_errors: DataFrame
 
     def register(self) -> None:
-        """Make each table a temporary view of its name, in place of an earlier one."""
+        """Make each table a temporary view of its name, replacing an earlier one."""
         for field in fields(self):
             getattr(self, field.name).createOrReplaceTempView(field.name)
 
     def unpersist(self) -> None:
-        """Free what Spark keeps of the store. The tables can still be used, and read it again."""
+        """Free what Spark caches of the store. The tables stay usable, and are then read again."""
         for name in _KEPT:
             getattr(self, name).unpersist()
 
 
 def tables(spark: SparkSession, url: str | Path) -> Tables:
-    """Return the tables of the snapshots that are committed in the store at `url` now, and register them as views.
+    """Return the tables of the snapshots now committed in the store at `url`, and register them as views.
 
-    All of the store is read once, to know which snapshots are damaged: these are among the `reading_errors`, and in no
-    other table. The tables themselves are read when they are asked for.
+    The whole store is read once to find damaged snapshots: these are in `reading_errors`, and in no other table. The
+    tables themselves are read on use.
     """
     follower = Follower(url)
     read = (
@@ -80,7 +80,7 @@ def tables(spark: SparkSession, url: str | Path) -> Tables:
 
 
 def tables_from_snapshots(spark: SparkSession, snapshots: Iterable[Snapshot]) -> Tables:
-    """Return the tables of snapshots in memory, whose ids must differ; positions in the log are made up, from 0."""
+    """Return the tables of snapshots in memory, whose ids must differ; log positions are invented, from 0."""
     readable: list[SnapshotInMemory] = []
     errors: list[tuple[Chunks, int]] = []
     seen: set[str] = set()
@@ -100,7 +100,7 @@ def tables_from_snapshots(spark: SparkSession, snapshots: Iterable[Snapshot]) ->
         columns = c.TABLES[name]
         schema = arrow_schema(columns)
         found = list(batches(schema, errors if name == "reading_errors" else rows))
-        # A table of no batches at all is more than Spark can take.
+        # Spark cannot load a table without batches.
         table = pa.Table.from_batches(found or [pa.RecordBatch.from_pylist([], schema)])
         return _kept(name, spark.createDataFrame(table, spark_type(columns)))
 
