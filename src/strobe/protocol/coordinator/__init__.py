@@ -1,4 +1,4 @@
 """The coordinator's decisions, as a pure state machine: when to snapshot, who is a member, when to roll back.
 
-`lifecycle` takes the events of `messages` and returns its effects.
+`Lifecycle` takes the events defined in `messages` and returns the effects defined there.
 """

@@ -1,4 +1,4 @@
-"""Snapshots that have begun and have no outcome yet, as the coordinator sees them: what has come, and what is late."""
+"""Snapshots that have begun and have no outcome yet: fragments received, deadlines, aborts."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ from strobe.protocol.values.view import View
 
 
 class Attempt(msgspec.Struct):
-    """The view it is of, whose fragments have come, how it is ending."""
+    """One snapshot under way: its view, the processes whose fragments have arrived, and whether it is ending."""
 
     begin: Begin
     view: View
@@ -37,26 +37,26 @@ class Attempt(msgspec.Struct):
 
 
 class Attempts:
-    """All that are under way, by id."""
+    """All snapshots under way, by id."""
 
     def __init__(self, timeout_us: int) -> None:
         self.timeout_us = timeout_us
         self.open: dict[SnapshotId, Attempt] = {}
 
     def begin(self, snapshot: SnapshotId, begin: Begin, view: View, now_us: int) -> Attempt:
-        """The log has its begin: from now on its time runs."""
+        """The log has its `Begin`: start its time-out."""
         attempt = self.open[snapshot] = Attempt(begin, view, now_us + self.timeout_us, set())
         return attempt
 
     def take_whole(self) -> list[SnapshotId]:
-        """Return what has all of its fragments now; it counts as being committed from here on."""
+        """Return the snapshots that now have all of their fragments, and mark them as committing."""
         whole = [snapshot for snapshot, attempt in self.open.items() if attempt.whole and not attempt.ending]
         for snapshot in whole:
             self.open[snapshot].committing = True
         return whole
 
     def not_committed(self, snapshot: SnapshotId) -> Attempt | None:
-        """Its commit is not on its way any more; return it, if it still has no outcome."""
+        """Its commit is no longer under way. Return the attempt if it still has no outcome."""
         attempt = self.open.get(snapshot)
         if attempt is not None:
             attempt.committing = False
@@ -66,7 +66,7 @@ class Attempts:
         return [attempt.deadline_us for attempt in self.open.values() if not attempt.ending]
 
     def relay(self, event: SentCountsArrived) -> list[CoordinatorEffect]:
-        """Tell the targets of a process's channels how much it has sent on them (V1)."""
+        """Send the targets of a process's channels the number of messages it has sent on them (V1)."""
         attempt = self.open.get(event.snapshot)
         if attempt is None:
             return []
@@ -77,7 +77,7 @@ class Attempts:
         ]
 
     def failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:
-        """Abort what can no longer complete: a fragment that has arrived is safe from its process's crash."""
+        """Abort snapshots that can no longer complete. A fragment that has arrived survives its process's crash."""
         doomed = [
             attempt
             for attempt in self.open.values()
@@ -86,17 +86,19 @@ class Attempts:
         return [effect for attempt in doomed for effect in self.end(attempt, f"process {process} failed", now_us)]
 
     def recording_failed(self, event: RecordingFailed, now_us: int) -> list[CoordinatorEffect]:
-        """A process cannot finish its part."""
+        """A process cannot finish its part: abort the snapshot."""
         attempt = self.open.get(event.snapshot)
         return self.end(attempt, f"{event.process}: {event.reason}", now_us) if attempt is not None else []
 
     def commit_failed(self, event: CommitFailed, now_us: int) -> list[CoordinatorEffect]:
-        """What was whole could not be committed."""
+        """A snapshot with all of its fragments could not be committed: abort it."""
         attempt = self.not_committed(event.snapshot)
         return self.end(attempt, event.reason, now_us) if attempt is not None else []
 
     def expire(self, now_us: int, held_by: Callable[[], str]) -> list[CoordinatorEffect]:
-        """Abort what has taken too long; `held_by` tells what those wait for that have all of their fragments."""
+        """Abort snapshots past their deadline. `held_by` returns what a snapshot with all of its fragments
+        waits for.
+        """
         effects: list[CoordinatorEffect] = []
         for attempt in self.open.values():
             if now_us >= attempt.deadline_us and not attempt.ending:
@@ -107,7 +109,7 @@ class Attempts:
         return effects
 
     def end(self, attempt: Attempt, reason: str, now_us: int) -> list[CoordinatorEffect]:
-        """Abort one for this reason, unless its end is on its way."""
+        """Abort one for this reason, unless it is already ending."""
         if attempt.ending:
             return []
         attempt.aborting = True

@@ -1,16 +1,17 @@
-"""The coordinator's brain: the life of snapshots, from the request to the outcome, and the views they belong to.
+"""The coordinator's state machine: snapshots from request to outcome, and the views they belong to.
 
     wanted ──Begin──► recording ──every fragment──► committing ──Commit──► complete
                           │                              │
                           └── time out, crash, view ─────┴──Abort──► aborted ──back-off──► wanted again, under a new id
 
-It keeps no truth of its own. Every step that must survive is an entry of the log, and takes effect here only when the
-log tells it back (`EntryLogged`), whoever wrote it. A restart is: a new `Lifecycle`, the whole log, then `Recovered`.
-It then asks every process of each snapshot still open to record; by C1 that is harmless to one that has, which sends
-its fragment or its counts again, so the snapshot completes, or times out and is aborted (E7).
+It has no durable state of its own. Every step that must survive is a log entry, and takes effect here only when the log
+returns it (`EntryLogged`), whichever coordinator wrote it. A restart is a new `Lifecycle`, the whole log, then
+`Recovered`. It then sends a request to record to every process of each open snapshot. By C1 that is harmless to a
+process that has recorded, which sends its fragment or its counts again. So the snapshot completes, or times out and is
+aborted (E7).
 
-One view at a time (E2): a view is settled when every process has installed it and received channels that ended to their
-end. Until then nothing begins; a change of view aborts what is open, and what is aborted is retried on the new view.
+One view at a time (E2): a view is settled when every process has installed it and received ended channels to their end.
+Until then no snapshot begins. A membership change aborts open snapshots, and they are retried on the new view.
 
 A rollback (R1, `rollback`) starts a new epoch, which fences off everything older.
 """
@@ -68,8 +69,8 @@ from strobe.protocol.values.view import View, initiators
 class Lifecycle:
     """Events in, effects out; `now_us` is the only clock.
 
-    A host whose processes start by themselves, before the coordinator, takes epoch 1 for given. One that starts them by
-    `TellRestore` says `epoch=0` and appends no `EpochStart` itself: where the log has none, the first one begins here.
+    With `epoch=1` the host starts its processes itself, before the coordinator. With `epoch=0` processes are started by
+    `TellRestore`. The host then appends no `EpochStart` itself: if the log has none, the first epoch begins here.
     `outputs` are the processes whose output is held back until a snapshot covers it (R2).
     """
 
@@ -91,7 +92,7 @@ class Lifecycle:
         self.outcomes = SnapshotOutcomes(epoch)
         self.rollback = Rollback(view, policy)
         self.schedule = Schedule(policy)
-        # Begins on their way to the log: one of the coordinator's own, and those that processes have initiated.
+        # `Begin` entries on their way to the log: one of the coordinator's own, and those initiated by processes.
         self.beginning: Begin | None = None
         self.adopting: dict[SnapshotId, Begin] = {}
         # While the log is read back after a restart, nothing is ordered.
@@ -173,17 +174,17 @@ class Lifecycle:
 
     @property
     def settled(self) -> bool:
-        """Whether every process has installed the view, and channels that ended were received to their end."""
+        """Whether every process has installed the view and received ended channels to their end."""
         return self.membership.settled
 
     @property
     def newest_complete(self) -> str | None:
-        """The newest complete snapshot of this timeline: what the next one may share blobs with (S2)."""
+        """The newest complete snapshot of this timeline, whose blobs the next one may share (S2)."""
         return self.rollback.newest
 
     @property
     def counter(self) -> int:
-        """The highest counter of this epoch that the log has, or will have."""
+        """The highest counter of this epoch in the log."""
         return self.outcomes.counter
 
     # Beginning
@@ -199,11 +200,11 @@ class Lifecycle:
         return [Append(self.beginning)]
 
     def _may_begin(self, now_us: int) -> bool:
-        """Tell whether the view and the policy allow one more, those on their way to the log counted (E10)."""
+        """Return whether the view and the policy allow one more, including those on their way to the log (E10)."""
         under_way = len(self.open) + len(self.adopting) + (self.beginning is not None)
         in_time = now_us >= self.schedule.earliest_us(overlapping=bool(self.open))
         may = under_way < self.policy.overlapping_max and in_time and not self.rollback.pending
-        return may and self.settled  # last: it goes through all processes
+        return may and self.settled  # last: it iterates over all processes
 
     def _name(self, want: PendingSnapshot, now_us: int) -> Begin:
         snapshot = SnapshotId(self.epoch, self.counter + 1, COORDINATOR)
@@ -213,13 +214,13 @@ class Lifecycle:
     def _begin_entry(
         self, snapshot: SnapshotId, asked: tuple[str, ...], now_us: int, attempt: int = 1, retries: str | None = None
     ) -> Begin:
-        """Return the entry that begins `snapshot` from those asked for, and from as many more as it takes (M1)."""
+        """Return the entry that begins `snapshot` from the requested initiators, and as many more as it takes (M1)."""
         everyone = initiators(self.view, asked)
         parent = self.newest_complete
         return Begin(str(snapshot), self.view.number, self.protocol, everyone, now_us, parent, retries, attempt)
 
     def _started(self, event: SnapshotStarted, now_us: int) -> list[CoordinatorEffect]:
-        """Adopt what a process initiated, or refuse it: a second view or a storm is not taken on."""
+        """Adopt a snapshot that a process initiated, or refuse it if the view or the policy does not allow it."""
         snapshot = event.snapshot
         if snapshot in self.open or snapshot in self.adopting or self._has_outcome(snapshot):
             return []
@@ -255,13 +256,14 @@ class Lifecycle:
         return self._commit_what_is_whole()
 
     def _commit_what_is_whole(self) -> list[CoordinatorEffect]:
-        """Commit what has all of its fragments, unless a rollback is to come: that waits for commits to end.
+        """Commit snapshots that have all of their fragments, unless a rollback is pending, which waits for commits to
+        end.
 
-        Nor where somebody leaves of whom a coordinator that has come back does not know how far its output goes.
+        Nor if a process is leaving and, after a restart, the coordinator does not know the end offsets of its output.
         """
         if self.rollback.pending or self.membership.unstaged:
             return []
-        # Asked with every fragment: what goes through all processes is for those that are whole only.
+        # This runs for every fragment, so the loops over all processes are only for complete snapshots.
         return [
             CommitSnapshot(snapshot, self.membership.covered(), self.membership.joined_later())
             for snapshot in self.attempts.take_whole()
@@ -294,7 +296,7 @@ class Lifecycle:
         return []
 
     def _epoch_logged(self, event: EntryLogged, entry: EpochStart, now_us: int) -> list[CoordinatorEffect]:
-        """Fence off everything older: what was open has its outcome by that, and is wanted again."""
+        """Fence off everything older: that ends the open snapshots, and they are requested again."""
         if entry.epoch <= self.epoch:
             return []
         self.epoch = entry.epoch
@@ -329,14 +331,14 @@ class Lifecycle:
         return self._ask(snapshot, begin) + self._claim(snapshot, now_us)
 
     def _obstacle(self, snapshot: SnapshotId, begin: Begin) -> str | None:
-        """Return why nobody is asked to record a snapshot that the log has."""
+        """Return why no process gets a request to record a snapshot that is in the log."""
         if begin.view != self.view.number:
             return "the view changed"
-        # Processes count on from the ids that they are given.
+        # Processes continue counting from the ids they receive.
         return None if self.outcomes.is_near(snapshot) else "its counter is far beyond those before it"
 
     def _ask(self, snapshot: SnapshotId, begin: Begin) -> list[CoordinatorEffect]:
-        # Markers carry Chandy-Lamport from its initiators; Lai-Yang has none, so every process is asked (L3).
+        # Markers spread Chandy-Lamport from its initiators. Lai-Yang has none, so every process gets a request (L3).
         asked = self.view.processes if self.protocol == LaiYang.name else begin.initiators
         return [AskToRecord(process, snapshot, begin.view) for process in asked]
 
@@ -351,7 +353,7 @@ class Lifecycle:
     def _ended(self, entry: Commit | Abort, now_us: int) -> list[CoordinatorEffect]:
         snapshot = SnapshotId.parse(entry.snapshot)
         if isinstance(entry, Commit) and entry.manifest.epoch != snapshot.epoch:
-            return []  # no snapshot of its epoch; the store ignores it too
+            return []  # not a snapshot of its epoch; the store ignores it too
         attempt = self.open.pop(snapshot, None)
         if attempt is None:
             return []
@@ -377,10 +379,10 @@ class Lifecycle:
         for process in told:
             effects += [TellOutcome(process, snapshot, committed, reason), TellSettled(process, settled)]
         effects += [self.dismissal(process) for process in free]
-        return effects + self._commit_what_is_whole()  # another writer's commit may be what others have waited for
+        return effects + self._commit_what_is_whole()  # other commits may have waited for this one
 
     def _want_again(self, begin: Begin, now_us: int) -> None:
-        """What `begin` began was aborted: retry it, or note that when the log is read back it has to be."""
+        """The snapshot of `begin` was aborted: retry it. While the log is read back, note that a retry is needed."""
         if self.recovering:
             self.schedule.note_aborted(begin)
         else:
@@ -390,12 +392,12 @@ class Lifecycle:
         return self.outcomes.has(snapshot, self.open)
 
     def _append_lost(self, entry: Entry, now_us: int) -> list[CoordinatorEffect]:
-        """Append again what is still wanted after what the other writer did."""
+        """Append again what is still needed, given the other writer's entries."""
         match entry:
             case Begin():
                 return self._begin_lost(entry)
             case Commit():
-                # What the other writer did may stand against it: it is looked at anew.
+                # The other writer's entries may prevent it: check again.
                 attempt = self.attempts.not_committed(SnapshotId.parse(entry.snapshot))
                 if attempt is not None and attempt.begin.view != self.view.number:
                     return self.attempts.end(attempt, "the view changed", now_us)
@@ -412,7 +414,7 @@ class Lifecycle:
 
     def _begin_lost(self, begin: Begin) -> list[CoordinatorEffect]:
         if self.beginning == begin:
-            # The id may be taken now; the want goes back and is named anew.
+            # The id may be taken now: queue the request again, for a new id.
             self.beginning = None
             self.schedule.give_back(begin)
             return []
@@ -425,7 +427,7 @@ class Lifecycle:
         return [Append(begin)]
 
     def _recover(self, now_us: int) -> list[CoordinatorEffect]:
-        """Take over: everything open is asked for again, of everybody."""
+        """Take over: request every open snapshot again, from all processes."""
         self.recovering = False
         self.membership.take_over()
         self.rollback.take_over(self.membership.everyone)
@@ -445,14 +447,14 @@ class Lifecycle:
         return effects
 
     def _catch_up(self, process: str) -> list[CoordinatorEffect]:
-        """Tell `process` again what it may have missed: the outcomes, and the view."""
+        """Send `process` everything it may have missed: the outcomes, and the view."""
         under_way = (*self.open, *self.adopting)
         floor = min((snapshot.counter for snapshot in under_way), default=self.counter + 1)
         reason = "it has ended meanwhile"
         missed = self.outcomes.missed_since(floor)
         outcomes = [TellOutcome(process, snapshot, done, "" if done else reason) for snapshot, done in missed.items()]
         newest = SnapshotId.parse(self.newest_complete) if self.newest_complete else None
-        # What the newest complete one covers is released by it (R2), and later ones are deltas on it (E5).
+        # The newest complete snapshot releases the output it covers (R2), and is the base of later deltas (E5).
         covering = [TellOutcome(process, newest, True, "")] if newest is not None and newest not in missed else []
         return [
             *covering,
@@ -471,14 +473,14 @@ class Lifecycle:
         if event.again:
             self.rollback.started.discard(event.process)
         if event.process in self.membership.staged and self.rollback.halt is None:
-            # All that it left behind is durable. It waits with it for a snapshot, or for a rollback to before it left.
+            # All of its output is durable. It waits for a snapshot that covers it, or for a rollback to before it left.
             self.rollback.present.add(event.process)
             return []
         effects = self.rollback.blank(event, self.membership.everyone, self.epoch, self.view, now_us)
         return effects + (self._begin_joiner(event.process) if self._waits_to_begin(event.process) else [])
 
     def _go_on(self, now_us: int) -> list[CoordinatorEffect]:
-        """Where there is no rollback to come any more, do what has waited for it."""
+        """If no rollback is pending any more, do what has waited for it."""
         effects: list[CoordinatorEffect] = []
         if not self.rollback.pending:
             for process in sorted(self.rollback.present.intersection(self.view.processes) - self.rollback.started):
@@ -486,7 +488,7 @@ class Lifecycle:
         return effects + self._commit_what_is_whole()
 
     def _waits_to_begin(self, process: str) -> bool:
-        """Tell whether it is in the view, was never told, and begins by that: it was away when it joined."""
+        """Return whether it is in the view, was never started, and starts with the view: it was away when it joined."""
         is_new = process in self.view.processes and process not in self.rollback.started
         return is_new and not self.rollback.restores(self.view)
 
@@ -498,7 +500,7 @@ class Lifecycle:
 
     @property
     def _calm(self) -> bool:
-        """Whether nothing is on its way that a rollback must wait for."""
+        """Whether nothing is under way that a rollback must wait for."""
         committing = any(attempt.committing for attempt in self.open.values())
         return not (committing or self.beginning or self.adopting or self.membership.changing)
 
@@ -511,23 +513,25 @@ class Lifecycle:
         return []
 
     def _drained(self, event: Drained) -> list[CoordinatorEffect]:
-        # One that was let go may have said so twice: it is not there any more.
+        # A dismissed process may have reported twice: it is not a member any more.
         if event.view == self.view.number and self.membership.includes(event.process):
             self.rollback.seen(event.process)
         waiting = event.process in self.membership.staged
         free = self.membership.note_drained(event)
         if not waiting and event.process in self.membership.staged:
-            self.schedule.want(())  # nobody else need ask for the snapshot that it waits for
+            self.schedule.want(())  # request the snapshot that it waits for
         self.rollback.present.difference_update(free)
         return [Dismiss(process) for process in free] + self._commit_what_is_whole()
 
     def dismissal(self, process: str) -> Dismiss:
-        """Return the word to one that has left with output that it has still to let out."""
+        """Return the `Dismiss` for a departed process that still has to release output."""
         gone = self.membership.departed[process]
         return Dismiss(process, gone.sinks, gone.view)
 
     def _released(self, event: Released, now_us: int) -> list[CoordinatorEffect]:
-        """One that has left has let out all of its output. It ends when the log has that: nobody else could say so."""
+        """A departed process has released all of its output. It exits once that is in the log: only it can
+        report this.
+        """
         gone = self.membership.departed.get(event.process)
         if gone is not None and gone.view == event.view and self.membership.unreleased(event.process):
             return [Append(Release(event.process, event.view, now_us))]
@@ -539,7 +543,7 @@ class Lifecycle:
 
     def _let_end(self, process: str) -> list[CoordinatorEffect]:
         if self.membership.includes(process):
-            return []  # all went back to before it left: it was told so
+            return []  # a rollback undid its leave, and it was informed
         self.rollback.present.discard(process)
         return [Dismiss(process)]
 
@@ -562,7 +566,7 @@ class Lifecycle:
             )
         joined = sorted(set(entry.view.processes) - set(before.processes))
         effects += [TellSettled(process, self.counter + 1) for process in joined]
-        # Who is there without state begins with the epoch that everybody goes back to, and not with this view.
+        # A process without state starts with the epoch of the rollback, not with this view.
         told = [process for process in self.membership.everyone if process not in self.rollback.blanks]
         effects += [TellView(process, entry.view) for process in told]
         return effects

@@ -1,16 +1,16 @@
-"""The coordinator's side of views: who is in, who wants in or out, and whether everybody knows (E2).
+"""The coordinator's side of views: members, requested joins and leaves, and whether all have installed the view (E2).
 
 Changes are made one at a time. A view is *settled* when every process in it has installed it, and has received channels
-that ended with it to their end; the next change, and the next snapshot, wait for that. A process that leaves is let go
-when the view without it is settled and it has reported itself: then its last messages were received. One that is gone
-by then has left as well: that it was let go is not in the log, so the next coordinator cannot know.
+that ended with it to their end. The next change, and the next snapshot, wait for that. A leaving process is dismissed
+when the view without it is settled and it has reported `Drained`: then its last messages were received. A leaving
+process that is gone by then has left as well. The dismissal is not in the log, so the next coordinator cannot know it.
 
-One that leaves with output (R2) makes it durable, and reports itself only then; no snapshot begins before. It is let go
-when a snapshot is complete that it is no part of: such a snapshot has all that the process ever caused, so it covers
-all of its output, and says in its manifest how far that goes. Whoever is lost before it has reported itself has lost
-output: a crash is not a leave. Whoever is lost after that is told when it comes back what it still has to let out. That
-all is out goes into the log, and only then does the process end: who starts it again has another life of it in mind,
-with output of its own, and that is not to be taken for the one before.
+A process that leaves with output (R2) first makes it durable, and reports only then; no snapshot begins before. It is
+dismissed when a snapshot without it is complete. Such a snapshot includes all effects of the process, so it covers all
+of its output, and its manifest has the end offsets. A process that is lost before it has reported has lost output: that
+is a crash, not a leave. A process that is lost later gets, when it comes back, the offsets up to which it still has to
+release. The log records that all output is released, and only then does the process exit: if it is started again, it is
+a new member with its own output, which must not be confused with the earlier one.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ Change = JoinWanted | LeaveWanted
 
 
 class Membered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the log says of who is in and who is out, while it is read back; the members are those of `Membership`."""
+    """The membership facts in the log so far, while it is read back; the fields are those of `Membership`."""
 
     leaving: dict[Name, ViewNumber] = {}
     unheard: frozenset[Name] = frozenset()
@@ -44,35 +44,35 @@ class Membered(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Membership:
-    """The current view, and the changes that shall be made to it. `outputs` are the processes that have sinks."""
+    """The current view, and the changes requested to it. `outputs` are the processes that have sinks."""
 
     def __init__(self, view: View, protocol: str, outputs: Collection[str] = ()) -> None:
         self.view = view
         self.protocol = protocol
         self.changes: deque[Change] = deque()
-        # The change that is on its way to the log, and the view that it makes.
+        # The change that is on its way to the log, and the view that results from it.
         self.changing: Change | None = None
         self.coming: View | None = None
         self.drained: set[str] = set(view.processes)
-        # Who is leaving, and the number of the first view without it.
+        # The leaving processes, with the number of the first view without each.
         self.leaving: dict[str, int] = {}
-        # Of those: who sent nothing to any who stay, so that none of these can know whether it has ended.
+        # Leaving processes without a channel to a remaining member: no member can know whether they have ended.
         self._unheard: set[str] = set()
         self.outputs = frozenset(outputs)
-        # Who may not leave, and why.
+        # The processes that may not leave, with the reason.
         self.staying: dict[str, str] = {}
-        # Of those who leave with output: how far it goes, once it is durable and waits for a snapshot that covers it.
+        # The end offsets of leaving processes whose output is durable and waits for a snapshot that covers it.
         self.staged: dict[str, Departure] = {}
-        # Those who have left with output, as the newest complete snapshot has it.
+        # The departed processes with output, as in the newest complete snapshot.
         self.departed: dict[str, Departure] = {}
-        # Of those who were not there from the beginning: the first view with them.
+        # The first view with each process that was not there from the beginning.
         self.joined: dict[str, int] = {}
-        # All output of lives that ended with such a view, or before, is out: whatever is gone back to, it stays so.
+        # All output of memberships that ended with this view or earlier is released. A rollback does not change that.
         self._out: dict[str, int] = {}
-        # Whom a view was without that the one before had: no rollback, but a leave.
+        # Processes removed by a membership change, not by a rollback.
         self._left: set[str] = set()
-        # While the log is read back: those of `leaving` that have left by now if they have no output, and if they have.
-        # Which of them have output is for `take_over` to decide: the log does not say so.
+        # While the log is read back: the processes of `leaving` that have left by now if they have no output, and if
+        # they have. `take_over` decides which of them have output: the log does not record it.
         self._ended: set[str] = set()
         self._covered: set[str] = set()
 
@@ -82,7 +82,7 @@ class Membership:
 
     @property
     def unstaged(self) -> list[str]:
-        """Who leaves with output that is not durable yet."""
+        """The leaving processes whose output is not durable yet."""
         return [process for process in self.leaving if process in self.outputs and process not in self.staged]
 
     @property
@@ -91,35 +91,37 @@ class Membership:
 
     @property
     def everyone(self) -> tuple[str, ...]:
-        """Everybody who must hear things: the view's processes, and those who have not been let go yet."""
+        """The processes that must be informed of changes: the view's, and the leaving ones that are not
+        dismissed yet.
+        """
         return (*self.view.processes, *sorted(self.leaving))
 
     def includes(self, process: str) -> bool:
-        """Tell whether `process` is one of `everyone`."""
+        """Return whether `process` is one of `everyone`."""
         return process in self.view.members or process in self.leaving
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Who has left, and has nothing more to do: nobody need start it."""
+        """The departed processes that have nothing more to do and need not be started."""
         return tuple(
             process for process in sorted(self._left) if process not in self.leaving and not self.unreleased(process)
         )
 
     def want(self, change: Change) -> None:
-        """Note a change; raise UsageError where it makes no sense after those noted before, or may not be."""
+        """Queue a change; raise UsageError if it is not allowed, or makes no sense after the queued ones."""
         if isinstance(change, LeaveWanted) and change.process in self.staying:
             raise UsageError(f"process {change.process} cannot leave: {self.staying[change.process]}")
         planned = self.view
         for earlier in (*([self.changing] if self.changing else []), *self.changes):
-            with suppress(UsageError):  # another writer's change may have made it senseless: it will not be made
+            with suppress(UsageError):  # another writer's change may have made it pointless: it will be skipped
                 planned = _changed(planned, earlier, self.protocol)
         _changed(planned, change, self.protocol)
         self.changes.append(change)
 
     def next_change(self, now_us: int, present: Collection[str]) -> ViewChange | None:
-        """Return the entry of the next change that changes something, if it is time for one.
+        """Return the entry of the next effective change, if one may be made now.
 
-        Who wanted to join and is not `present` any more does not: it asks again when it comes back.
+        A process that requested to join and is not `present` any more is skipped: it requests again when it comes back.
         """
         while self.changes and self.settled:
             change = self.changes.popleft()
@@ -129,30 +131,31 @@ class Membership:
             try:
                 view = _changed(self.view, change, self.protocol)
             except UsageError:
-                continue  # it made sense when it was asked for; another writer's change has made it senseless
+                continue  # it was valid when requested; another writer's change has made it pointless
             if view is not self.view:
                 self.changing, self.coming = change, view
                 return ViewChange(view, now_us)
         return None
 
     def _drop_channels_of(self, process: str) -> None:
-        """Others that join count on one that does not: where it does later, it brings these channels itself."""
+        """Remove channels to a skipped process from other joins. If it joins later, it brings these channels itself."""
         for at, change in enumerate(self.changes):
             if isinstance(change, JoinWanted):
                 kept = tuple(one for one in change.channels if process not in (one.source, one.target))
                 self.changes[at] = msgspec.structs.replace(change, channels=kept)
 
     def lost(self) -> None:
-        """The change under way lost its place in the log: make it again, on the view there is now."""
+        """Another entry took the log position of the change under way: make it again, on the current view."""
         if self.changing is not None:
             self.changes.appendleft(self.changing)
             self.changing = self.coming = None
 
     def logged(self, view: View, recovering: bool) -> View | None:
-        """Go over to `view`; return the one before, or None where the log has a newer one already.
+        """Switch to `view`; return the previous one, or None if the log already has a newer one.
 
-        Read back after a restart, only those matter that left with the newest view: the others had been drained by
-        then, as those that left before a snapshot began; and those with output that no complete snapshot covers yet.
+        While the log is read back, a leave still matters in two cases: it came with the newest view, or the process has
+        output that no complete snapshot covers yet. All others were drained by the next view, or before the next
+        snapshot began.
         """
         if view.number <= self.view.number:
             return None
@@ -182,17 +185,18 @@ class Membership:
         return before
 
     def read_begin(self, view: int) -> None:
-        """Read back after a restart, the log has a snapshot that began in `view`.
+        """While the log is read back: it has a snapshot that began in `view`.
 
-        All that leavers had sent was received by then, and with it that they had ended. Those with output still wait
-        for a complete one; of those who sent to nobody it is not known whether they have received all that was theirs.
+        By then all messages of leaving processes were received, including the end of their channels. Those with output
+        still wait for a complete snapshot. Those without a channel to a member may not have received all of their
+        messages.
         """
         self._note_ended(
             process for process, left in self.leaving.items() if process not in self._unheard and left <= view
         )
 
     def remember(self) -> Membered:
-        """Return what the log has said so far beside the view."""
+        """Return the membership facts in the log so far, except the view."""
         return Membered(
             leaving=dict(self.leaving),
             unheard=frozenset(self._unheard),
@@ -205,7 +209,7 @@ class Membership:
         )
 
     def recall(self, view: View, membered: Membered) -> None:
-        """Go on reading where another has got to, in `view`."""
+        """Continue reading from another reader's position, in `view`."""
         self.view = view
         self.leaving, self.joined = dict(membered.leaving), dict(membered.joined)
         self.departed, self._out = dict(membered.departed), dict(membered.out)
@@ -213,7 +217,7 @@ class Membership:
         self._ended, self._covered = set(membered.ended), set(membered.covered)
 
     def take_over(self) -> None:
-        """The whole log has been read back: only those leave that it does not show to have left."""
+        """The whole log has been read back: keep only those leaving processes that it does not show to have left."""
         over = self._over_by_now
         self.leaving = {process: left for process, left in self.leaving.items() if process not in over}
         self._ended, self._covered = set(), set()
@@ -228,7 +232,7 @@ class Membership:
         self._forget_ended()
 
     def _forget_ended(self) -> None:
-        """Those have left, whether or not they have output."""
+        """Remove processes that have left whether or not they have output."""
         for process in self._ended & self._covered:
             self.leaving.pop(process, None)
         self._ended.intersection_update(self.leaving)
@@ -237,10 +241,11 @@ class Membership:
     def rolled_back(
         self, view: View, still_leaving: Collection[str], departed: Mapping[str, Departure], joined: Mapping[str, int]
     ) -> None:
-        """Go over to the view of a snapshot that everybody is restored to (R1).
+        """Switch to the view of the snapshot that all processes are restored to (R1).
 
-        Joins that it does not have were undone: who joined will ask again. Those `still_leaving` that are in it again
-        leave once more. Those `departed` in it have left, also where all were in another timeline meanwhile.
+        Joins after the snapshot are undone: those processes request again. Processes `still_leaving` that are in the
+        view again leave once more. The processes `departed` in the snapshot have left, also if the system was on
+        another timeline meanwhile.
         """
         asked = [change for change in (self.changing, *self.changes) if isinstance(change, LeaveWanted)]
         undone = [LeaveWanted(process) for process in sorted(still_leaving)]
@@ -256,8 +261,8 @@ class Membership:
         self._depart({**self.departed, **departed})
 
     def note_drained(self, event: Drained) -> list[str]:
-        """A process has reported itself; return who may go now."""
-        # One that leaves reports the view it left with, which need not be the newest any more.
+        """A process has reported `Drained`; return the processes that may exit now."""
+        # A leaving process reports the view it left with, which need not be the newest any more.
         if self.leaving.get(event.process, self.view.number) <= event.view <= self.view.number:
             self.drained.add(event.process)
             if event.process in self.leaving and event.process in self.outputs:
@@ -266,7 +271,7 @@ class Membership:
         return self._let_go()
 
     def covered(self) -> dict[str, Departure]:
-        """Return whose output a snapshot of this view covers beside that of the view's own processes."""
+        """Return the departed processes whose output a snapshot of this view covers."""
         departed = {
             process: msgspec.structs.replace(gone, released=not self.unreleased(process))
             for process, gone in self.departed.items()
@@ -282,9 +287,10 @@ class Membership:
         return {process: self.joined.get(process, 0) for process in self.everyone}
 
     def committed(self, manifest: Manifest, recovering: bool) -> list[str]:
-        """A snapshot of this timeline is complete; return who waited for that, and may let out its output and go."""
+        """A snapshot of this timeline is complete; return the processes that may now release their output and exit."""
         self._depart(manifest.departed)
-        # Read back after a restart, what the epoch started from may be gone: then its first snapshot tells.
+        # After a restart, the snapshot that the epoch started from may be gone: then the first one of the epoch has
+        # this.
         self.joined.update(manifest.joined)
         covered = {process for process, left in self.leaving.items() if left <= manifest.view.number}
         if recovering:
@@ -299,7 +305,7 @@ class Membership:
         return free
 
     def _depart(self, departed: Mapping[str, Departure]) -> None:
-        """Those have left, but for who is in the view again."""
+        """These processes have left, except those that are in the view again."""
         for process, gone in departed.items():
             if gone.released:
                 self._note_out(process, gone.view)
@@ -309,25 +315,28 @@ class Membership:
         self._out[process] = max(view, self._out.get(process, view))
 
     def unreleased(self, process: str) -> dict[str, int]:
-        """Return how far a process that has left still has to let out its output; empty: it has nothing to do."""
+        """Return the offsets up to which a departed process still has to release output; empty: it has nothing
+        to do.
+        """
         gone = self.departed.get(process)
         return gone.sinks if gone is not None and gone.view > self._out.get(process, -1) else {}
 
     def released(self, process: str, view: int) -> bool:
-        """All output of one that left with `view` is out; tell whether it had to be waited for."""
+        """All output of the process that left with `view` is released; return whether this was awaited."""
         waiting = bool(self.unreleased(process))
         self._note_out(process, view)
         return waiting and not self.unreleased(process)
 
     def gone(self, process: str) -> bool:
-        """One that was leaving is not there any more; tell whether it has left by that: nobody needs its state."""
+        """A leaving process has disconnected. Return whether it has left by that, because its state is not needed."""
         if process not in self.leaving or process in self.outputs or not self._is_installed:
             return False
         del self.leaving[process]
         return True
 
     def _let_go(self) -> list[str]:
-        # A change is made only on a settled view: one left in an earlier view has had its last messages received.
+        # A change is made only on a settled view. So the last messages of a process that left in an earlier view were
+        # received.
         free = [
             process
             for process, number in sorted(self.leaving.items())
@@ -341,7 +350,7 @@ class Membership:
 
 
 def _changed(view: View, change: Change, protocol: str) -> View:
-    """Return `view` after `change`: the same where nothing changes."""
+    """Return `view` after `change`, or `view` itself if nothing changes."""
     if (change.process in view.processes) == isinstance(change, JoinWanted):
         return view  # it is in already, or out already
     if isinstance(change, LeaveWanted):

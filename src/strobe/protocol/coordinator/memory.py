@@ -1,9 +1,9 @@
-"""What the coordinator's brain has of the log, as a value: by it, a restart need not read the log from its beginning.
+"""The part of `Lifecycle` that comes from the log, as a value: a restart need not read the log from its beginning.
 
-`remember` takes it from a brain that reads a log back, `recall` gives it to a new one, which goes on reading from
-there. It depends on the entries alone. Which processes have output, how often one is retried and what the system starts
-with is for the brain that recalls it: these may have changed since. A brain with a memory recalled, and all entries
-after it read, equals one that has read the whole log; tests compare them field by field.
+`remember` takes it from a `Lifecycle` that is reading a log; `recall` puts it into a new one, which continues reading
+from there. It depends on the log entries alone. Settings that may have changed since come from the new `Lifecycle`:
+which processes have output, the number of attempts, the first view. A `Lifecycle` that recalls a memory and reads all
+later entries equals one that has read the whole log; tests compare them field by field.
 """
 
 import msgspec
@@ -20,7 +20,7 @@ from strobe.protocol.values.view import View
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that a brain keeps of the entries it has read. `views` are those of the snapshots that are `open`."""
+    """Everything that a `Lifecycle` keeps of the entries it has read. `views` are those of the `open` snapshots."""
 
     epoch: Count = 0
     view: View | None = None
@@ -40,7 +40,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def check_memory(memory: Memory, entries: int) -> None:
-    """Raise ValueError or UsageError if no brain has this after so many entries, as far as the values tell."""
+    """Raise ValueError or UsageError if these values are not possible after this number of entries."""
     for view in (memory.view, memory.first_view, memory.epoch_view, *memory.views):
         if view is not None:
             view.check()
@@ -58,12 +58,12 @@ _NO_VIEW = View(0, (), ())
 
 
 def reading_brain() -> Lifecycle:
-    """Return a brain that only reads a log, for `remember`."""
+    """Return a `Lifecycle` that only reads a log, for `remember`."""
     return Lifecycle(_NO_VIEW, Policy(), "", epoch=0, recovering=True)
 
 
 def remember(brain: Lifecycle) -> Memory:
-    """Return what `brain`, which reads a log back and was made by `reading_brain`, has of it."""
+    """Return the memory of a `Lifecycle` that was made by `reading_brain` and is still reading the log."""
     assert brain.recovering, "a brain that has taken over has more than the log"
     rollback, outcomes, schedule = brain.rollback, brain.outcomes, brain.schedule
     return Memory(
@@ -86,7 +86,7 @@ def remember(brain: Lifecycle) -> Memory:
 
 
 def recall(brain: Lifecycle, memory: Memory) -> None:
-    """Give `brain`, which has read nothing yet, what another had of the log; it goes on with the next entry."""
+    """Put `memory` into a `Lifecycle` that has read nothing yet; it continues with the next entry."""
     assert brain.recovering, "only a brain that reads the log back can go on from there"
     rollback, outcomes, schedule = brain.rollback, brain.outcomes, brain.schedule
     brain.epoch = outcomes.epoch = memory.epoch
@@ -97,7 +97,7 @@ def recall(brain: Lifecycle, memory: Memory) -> None:
     outcomes.counters = dict(memory.counters)
     outcomes.ended = {SnapshotId.parse(snapshot): committed for snapshot, committed in memory.ended}
     for begin, view in zip(memory.open, memory.views, strict=True):
-        # Its time runs from when the whole log has been read.
+        # Its time-out starts when the whole log has been read.
         brain.open[SnapshotId.parse(begin.snapshot)] = Attempt(begin, view, 0, set())
     schedule.unretried = {begin.snapshot: begin for begin in memory.unretried}
     schedule.retried = {SnapshotId.parse(snapshot) for snapshot in memory.retried}

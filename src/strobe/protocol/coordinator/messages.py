@@ -1,4 +1,4 @@
-"""What the coordinator's brain is told, and what it orders: the events and effects of `lifecycle`."""
+"""The events and effects of `Lifecycle`, the coordinator's state machine."""
 
 from typing import Annotated
 
@@ -16,14 +16,14 @@ Counts = Annotated[dict[Name, Count], msgspec.Meta(max_length=KEYS_MAX)]
 
 
 def shorten_reason(event: msgspec.Struct) -> None:
-    """Keep the beginning of a reason. It may be a text of any length, such as that of a user's error."""
+    """Truncate the reason of `event`. It may be a text of any length, such as the message of a user's error."""
     msgspec.structs.force_setattr(event, "reason", shortened(event.reason, TEXT_MAX))  # type: ignore[attr-defined]
 
 
 class SnapshotWanted(msgspec.Struct, frozen=True):
-    """Someone asks for a snapshot; `initiators` empty: as few processes as it takes (M1).
+    """A snapshot is requested. `initiators` empty: as few processes as it takes (M1).
 
-    `awaited`: whoever asks waits for it, and will say when that is over (`SnapshotUnwanted`).
+    `awaited`: the client waits for it; `SnapshotUnwanted` follows when it stops waiting.
     """
 
     initiators: Annotated[tuple[Name, ...], msgspec.Meta(max_length=KEYS_MAX)] = ()
@@ -31,7 +31,7 @@ class SnapshotWanted(msgspec.Struct, frozen=True):
 
 
 class SnapshotUnwanted(msgspec.Struct, frozen=True):
-    """Someone has waited for a snapshot in vain; those who wait still have asked for these `initiators`."""
+    """A client has stopped waiting for a snapshot. `waiting` has the initiators requested by each remaining client."""
 
     waiting: tuple[tuple[str, ...], ...] = ()
 
@@ -45,7 +45,7 @@ class SnapshotStarted(msgspec.Struct, frozen=True):
 
 
 class FragmentArrived(msgspec.Struct, frozen=True):
-    """A process's fragment is in the host's hands."""
+    """The host has received a process's fragment."""
 
     snapshot: SnapshotId
     process: Name
@@ -59,22 +59,22 @@ class SentCountsArrived(msgspec.Struct, frozen=True):
 
 
 class ProcessFailed(msgspec.Struct, frozen=True):
-    """A process has crashed, or came back from a crash that nobody saw: what it was recording is lost."""
+    """A process has crashed, or came back from an unnoticed crash: its recordings are lost."""
 
     process: str
 
 
 class ProcessReturned(msgspec.Struct, frozen=True):
-    """A process is reachable again with its state of this epoch, and may have missed what it was told meanwhile."""
+    """A process is reachable again with its state of this epoch. It may have missed messages meanwhile."""
 
     process: str
 
 
 class ProcessWithoutState(msgspec.Struct, frozen=True):
-    """A process is there that has no state: it was never started, or a crash took its state.
+    """A process is connected but has no state: it was never started, or lost its state in a crash.
 
-    Where it has the state of an older `epoch`, that is of no use either; but no crash took anything. `again`: the same
-    program was there before, and has not begun this epoch since; what it was told has not reached it.
+    With an `epoch`, it has the state of that older epoch, which is useless too, but it has not crashed. `again`: the
+    same program was connected before, and has not begun this epoch since; its orders have not reached it.
     """
 
     process: str
@@ -83,9 +83,9 @@ class ProcessWithoutState(msgspec.Struct, frozen=True):
 
 
 class RestoreWanted(msgspec.Struct, frozen=True):
-    """Someone asks for a rollback to `snapshot`; None: to the newest that can be restored (R1).
+    """A rollback to `snapshot` is requested; None: to the newest that can be restored (R1).
 
-    `fork`: also to one below released output; what follows is another history, whose output goes elsewhere (R2).
+    `fork`: allow a snapshot from before released output. A new history follows, whose output goes elsewhere (R2).
     """
 
     snapshot: str | None
@@ -94,7 +94,8 @@ class RestoreWanted(msgspec.Struct, frozen=True):
 
 
 class SnapshotChosen(msgspec.Struct, frozen=True):
-    """The answer to `ChooseSnapshot`: this one is complete and verified. None: there is none, start from the beginning.
+    """The response to `ChooseSnapshot`: this snapshot is complete and verified. None: there is none, start from the
+    beginning.
 
     `view` is the view of that snapshot.
     """
@@ -104,13 +105,13 @@ class SnapshotChosen(msgspec.Struct, frozen=True):
 
 
 class RestoreRefused(msgspec.Struct, frozen=True):
-    """The answer to `ChooseSnapshot` where what was asked for cannot be restored (E9): go on as before."""
+    """The response to `ChooseSnapshot` if the requested snapshot cannot be restored (E9): continue as before."""
 
     reason: str
 
 
 class CannotRestore(msgspec.Struct, frozen=True):
-    """A process cannot become what the snapshot of this epoch says it was, and never will: it is another program."""
+    """A process can never restore its state from the snapshot of this epoch: its program has changed."""
 
     process: Name
     epoch: Count
@@ -121,7 +122,7 @@ class CannotRestore(msgspec.Struct, frozen=True):
 
 
 class RecordingFailed(msgspec.Struct, frozen=True):
-    """A process cannot finish its part of `snapshot`: a bound was reached, or its disk is full (E3)."""
+    """A process cannot finish its part of `snapshot`: it reached a bound, or its disk is full (E3)."""
 
     snapshot: SnapshotId
     process: Name
@@ -141,9 +142,9 @@ class LeaveWanted(msgspec.Struct, frozen=True):
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """A process has installed `view`, and nothing is on the way to it on channels that ended.
+    """A process has installed `view`, and its ended channels are empty.
 
-    One that leaves says how far its output goes in its `sinks`, all of which is durable by then (R2).
+    A leaving process reports the end offsets of its output in `sinks`; all of that output is durable by then (R2).
     """
 
     process: Name
@@ -152,16 +153,16 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """All the output of a process that has left with `view` is out (R2); it waits for `Dismiss` once more."""
+    """A process that left with `view` has released all of its output (R2); it waits for another `Dismiss`."""
 
     process: Name
     view: ViewNumber
 
 
 class EntryLogged(msgspec.Struct, frozen=True):
-    """The log has this entry next, whoever wrote it.
+    """The next entry of the log, by any writer.
 
-    Where it starts an epoch from a snapshot, `departed` and `joined` are what the manifest of that says.
+    If it starts an epoch from a snapshot, `departed` and `joined` are those of that snapshot's manifest.
     """
 
     entry: ReadEntry
@@ -170,13 +171,15 @@ class EntryLogged(msgspec.Struct, frozen=True):
 
 
 class AppendLost(msgspec.Struct, frozen=True):
-    """Another writer took the place of `entry`; what that writer wrote has been told by `EntryLogged` before this."""
+    """Another writer took the log position of `entry`. `EntryLogged` events for that writer's entries came
+    before this.
+    """
 
     entry: Entry
 
 
 class CommitFailed(msgspec.Struct, frozen=True):
-    """What was ordered by `CommitSnapshot` cannot be done: the proof does not hold, or the store refuses."""
+    """A `CommitSnapshot` failed: the proof does not hold, or the store refuses."""
 
     snapshot: SnapshotId
     reason: str
@@ -186,7 +189,7 @@ class CommitFailed(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """The whole log has been told by `EntryLogged`: take over from here."""
+    """The whole log has been passed by `EntryLogged`: take over from here."""
 
 
 class TimePassed(msgspec.Struct, frozen=True):
@@ -220,15 +223,15 @@ CoordinatorEvent = (
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Append `entry` to the log; answer with `EntryLogged` or `AppendLost`."""
+    """Append `entry` to the log; respond with `EntryLogged` or `AppendLost`."""
 
     entry: Entry
 
 
 class CommitSnapshot(msgspec.Struct, frozen=True):
-    """Every fragment is there: verify their proof, store them, append the commit entry with the manifest.
+    """All fragments have arrived: verify their proof, store them, append the commit entry with the manifest.
 
-    Where that cannot be, answer with `CommitFailed`. `departed` and `joined` go into the manifest.
+    If that fails, respond with `CommitFailed`. `departed` and `joined` go into the manifest.
     """
 
     snapshot: SnapshotId
@@ -237,7 +240,7 @@ class CommitSnapshot(msgspec.Struct, frozen=True):
 
 
 class AskToRecord(msgspec.Struct, frozen=True):
-    """Ask `process` to record; one that has finished already sends its fragment again."""
+    """Request a recording from `process`. A process that has already finished sends its fragment again."""
 
     process: Name
     snapshot: SnapshotId
@@ -252,7 +255,7 @@ class RelaySentCount(msgspec.Struct, frozen=True):
 
 
 class TellOutcome(msgspec.Struct, frozen=True):
-    """Tell `process` how `snapshot` ended, so that it frees what it holds for it."""
+    """Send `process` the outcome of `snapshot`, so that it frees its buffers."""
 
     process: Name
     snapshot: SnapshotId
@@ -261,7 +264,7 @@ class TellOutcome(msgspec.Struct, frozen=True):
 
 
 class TellSettled(msgspec.Struct, frozen=True):
-    """Tell `process` that everything below `counter` has its outcome."""
+    """Inform `process` that every snapshot below `counter` has its outcome."""
 
     process: Name
     counter: Count
@@ -273,10 +276,10 @@ class TellView(msgspec.Struct, frozen=True):
 
 
 class ChooseSnapshot(msgspec.Struct, frozen=True):
-    """Verify `wanted`; where that is None, find the newest snapshot of this timeline that verifies. Answer once.
+    """Verify `wanted`; if it is None, find the newest snapshot of this timeline that verifies. Respond once.
 
-    The answer is `SnapshotChosen`, without a snapshot where the timeline has no complete one, or `RestoreRefused` where
-    none of what there is can be restored. What a rollback has abandoned is not on the timeline.
+    Respond with `SnapshotChosen`, without a snapshot if the timeline has no complete one. If no snapshot can be
+    restored, respond with `RestoreRefused`. Snapshots abandoned by a rollback are not on the timeline.
     """
 
     wanted: str | None
@@ -284,9 +287,10 @@ class ChooseSnapshot(msgspec.Struct, frozen=True):
 
 
 class TellRestore(msgspec.Struct, frozen=True):
-    """Tell `process` to become what `restored` says it was, in a new epoch; None: to start from the beginning (R1).
+    """Order `process` to restore its state from snapshot `restored`, in a new epoch; None: to start from the beginning
+    (R1).
 
-    `commit` is the entry of the log that has committed it; None: it is to be looked for.
+    `commit` is the log entry that committed it; None: it must be searched for.
     """
 
     process: Name
@@ -298,23 +302,27 @@ class TellRestore(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """Tell `process` that the system was rolled back to before it joined: it shall forget all, and join again."""
+    """Inform `process` that the system was rolled back to before it joined: it must discard its state and join
+    again.
+    """
 
     process: Name
 
 
 class Halt(msgspec.Struct, frozen=True):
-    """Stop everything, and show `report`: one cannot be restored, or is `blamed` for too many rollbacks (E9, R1)."""
+    """Stop everything, and show `report`: a process cannot be restored, or is `blamed` for too many rollbacks
+    (E9, R1).
+    """
 
     report: str
     blamed: str | None = None
 
 
 class Dismiss(msgspec.Struct, frozen=True):
-    """Tell a process that has left that its last messages were received: it may end.
+    """Inform a departed process that its last messages were received: it may exit.
 
-    A complete snapshot covers its output up to what `sinks` say: that is to be let out first, and said (R2). `view` is
-    then the one that it has left with.
+    If `sinks` is set, a complete snapshot covers its output up to these offsets. The process must release that output
+    and report it before it exits (R2). `view` is then the view that it left with.
     """
 
     process: Name
@@ -323,7 +331,7 @@ class Dismiss(msgspec.Struct, frozen=True):
 
 
 class WakeAt(msgspec.Struct, frozen=True):
-    """Send `TimePassed` at this time at the latest."""
+    """Send `TimePassed` no later than this time."""
 
     at_us: int
 

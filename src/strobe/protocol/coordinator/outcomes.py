@@ -1,7 +1,7 @@
-"""What the coordinator remembers of snapshots that are over, or that it has only heard rumours of.
+"""Snapshots that have ended, were refused, or are known only by an early fragment.
 
-A bounded number of each: processes are told up to which counter everything is settled, and what lies below needs no
-remembering. A new epoch settles everything older.
+The number of each is bounded. Processes are informed of the counter below which everything is settled, and snapshots
+below it need not be remembered. A new epoch settles everything older.
 """
 
 from collections.abc import Collection
@@ -11,9 +11,10 @@ from strobe.protocol.values.bounds import COUNTER_AHEAD_MAX
 from strobe.protocol.values.ids import SnapshotId
 
 IDS_REMEMBERED = 64
-"""While all goes well, processes are told to forget an id only when this many later ones were begun: one that a process
-has initiated by itself, with a counter a little behind, is not taken for an old one. Who joins or comes back is told at
-once."""
+"""In normal operation, processes forget an id only after this number of later ones have begun. So a snapshot that a
+process initiates itself, with a counter a little behind, is not mistaken for an old one. A process that joins or comes
+back forgets settled ids at once.
+"""
 
 
 class SnapshotOutcomes:
@@ -21,19 +22,19 @@ class SnapshotOutcomes:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        # Whether each was committed.
+        # True: committed. False: aborted.
         self.ended: dict[SnapshotId, bool] = {}
-        # What processes initiated and the coordinator would not take on: never begun, but told to be over.
-        # Of many the newest: who was away and hears of no outcome frees what it holds, in time (E7).
+        # Snapshots initiated by a process that the coordinator refused: never begun, but reported as ended. Only the
+        # newest are kept: a process that was away and gets no outcome frees its buffers after a time-out (E7).
         self.refused: dict[SnapshotId, None] = {}
-        # Fragments that came before the news of their snapshot, with the view each was recorded in.
+        # Fragments that arrived before their snapshot was announced, with the view each was recorded in.
         self.unclaimed: dict[SnapshotId, dict[str, int]] = {}
-        # The highest counter that the log has, by epoch.
+        # The highest counter in the log, by epoch.
         self.counters: dict[int, int] = {}
 
     @property
     def counter(self) -> int:
-        """The highest counter of this epoch that the log has."""
+        """The highest counter of this epoch in the log."""
         return self.counters.get(self.epoch, 0)
 
     def start_epoch(self, epoch: int) -> None:
@@ -48,7 +49,7 @@ class SnapshotOutcomes:
             self.counters[snapshot.epoch] = max(self.counters.get(snapshot.epoch, 0), snapshot.counter)
 
     def is_near(self, snapshot: SnapshotId) -> bool:
-        """Tell whether the counter of `snapshot` is one that a process may have come to by counting."""
+        """Return whether a process can have reached the counter of `snapshot` by counting."""
         return snapshot.counter <= self.counters.get(snapshot.epoch, 0) + COUNTER_AHEAD_MAX
 
     def end(self, snapshot: SnapshotId, committed: bool) -> None:
@@ -61,7 +62,7 @@ class SnapshotOutcomes:
         self.unclaimed.pop(snapshot, None)
 
     def has(self, snapshot: SnapshotId, going_on: Collection[SnapshotId]) -> bool:
-        """Tell whether `snapshot` is over, whether or not it is remembered how."""
+        """Return whether `snapshot` has ended, even if its outcome is forgotten."""
         if snapshot in self.ended or snapshot.epoch < self.epoch:
             return True
         old = snapshot.epoch == self.epoch and snapshot.counter < self.settled_below(going_on)
@@ -72,21 +73,21 @@ class SnapshotOutcomes:
         return max(0, min(counters, default=self.counter) - IDS_REMEMBERED)
 
     def missed_since(self, counter: int) -> dict[SnapshotId, bool]:
-        """Return what is over and has at least this counter, with whether it was committed."""
+        """Return the ended snapshots with at least this counter, and whether each was committed."""
         over = self.ended | dict.fromkeys(self.refused, False)
         return {snapshot: over[snapshot] for snapshot in sorted(over) if snapshot.counter >= counter}
 
     def keep_unclaimed(self, event: FragmentArrived) -> None:
-        """A fragment may overtake the news of a snapshot that a process has initiated: keep word of it, for a while."""
+        """Remember a fragment that arrived before the announcement of its snapshot, which a process has initiated."""
         self.unclaimed.setdefault(event.snapshot, {})[event.process] = event.view
         if len(self.unclaimed) > IDS_REMEMBERED:
             del self.unclaimed[min(self.unclaimed)]
 
     def forget(self, settled: int) -> SnapshotId | None:
-        """Keep memory bounded; return the id before which everything was forgotten, if it was time for that."""
+        """Keep memory bounded. Return the id before which everything was forgotten, or None if there was no need."""
         if len(self.ended) + len(self.refused) <= 4 * IDS_REMEMBERED:
             return None
-        recent = SnapshotId(self.epoch, settled, "")  # before every one with a name
+        recent = SnapshotId(self.epoch, settled, "")  # sorts before every id with a name
         self.ended = {known: how for known, how in self.ended.items() if known >= recent}
         self.refused = {known: None for known in self.refused if known >= recent}
         return recent

@@ -1,4 +1,4 @@
-"""When to take snapshots: limits that prevent storms, and advice on the interval (E10)."""
+"""When to take snapshots: rate limits, and advice on the interval (E10)."""
 
 import math
 
@@ -8,12 +8,13 @@ from strobe.errors import UsageError
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the coordinator goes by.
+    """The limits that the coordinator applies.
 
-    `interval_us` between scheduled snapshots (0: only on demand). At least `pause_us_min` after the last beginning, and
-    after the last outcome unless snapshots overlap, of which there are at most `overlapping_max`. A snapshot that has
-    not completed after `timeout_us` is aborted, and retried after a back-off that doubles, `attempts_max` times in all.
-    A process that makes the system roll back more than `rollbacks_max` times within `rollback_window_us` stops it (R1).
+    Scheduled snapshots begin every `interval_us` (0: only on demand). A snapshot begins at least `pause_us_min` after
+    the last one began and, unless snapshots overlap, after the last one ended. At most `overlapping_max` overlap. A
+    snapshot that has not completed after `timeout_us` is aborted, and retried with a back-off that doubles, for at most
+    `attempts_max` attempts. A process that causes more than `rollbacks_max` rollbacks within `rollback_window_us` stops
+    the system (R1).
     """
 
     interval_us: int = 0
@@ -27,7 +28,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     rollback_window_us: int = 60_000_000
 
     def check(self) -> None:
-        """Raise UsageError where a limit makes no sense."""
+        """Raise UsageError if a limit makes no sense."""
         if self.overlapping_max < 1 or self.attempts_max < 1 or self.timeout_us < 1:
             raise UsageError("a policy needs overlapping_max, attempts_max and timeout of at least 1")
         if self.rollbacks_max < 0:
@@ -37,15 +38,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"a policy cannot have {name} = {getattr(self, name)}: times are not negative")
 
     def backoff_after(self, attempt: int) -> int:
-        """Return how long to wait after `attempt` attempts have failed, in microseconds."""
+        """Return the back-off after `attempt` failed attempts, in microseconds."""
         return min(self.backoff_us_max, self.backoff_us << min(attempt - 1, 32))
 
 
 def advise_interval_s(snapshot_cost_s: float, mean_time_between_failures_s: float) -> float:
     """Return the interval that loses the least time to snapshots and to work redone after failures.
 
-    Young's first-order optimum (1974), sqrt(2 * cost * MTBF), and never less than the cost itself. Where failures are
-    as frequent as snapshots are long (cost >= MTBF / 2, where the approximation ends, after Daly 2006), it is the MTBF.
+    This is Young's first-order optimum (1974), sqrt(2 * cost * MTBF), and never less than the cost itself. If failures
+    are as frequent as snapshots are long (cost >= MTBF / 2, where the approximation no longer holds, after Daly 2006),
+    it is the MTBF.
     """
     if not (snapshot_cost_s > 0 and mean_time_between_failures_s > 0):
         raise UsageError("the cost of a snapshot and the mean time between failures must both be above zero")

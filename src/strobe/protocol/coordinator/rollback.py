@@ -1,20 +1,20 @@
-"""The coordinator's side of rollback: when everybody goes back to one consistent moment, and to which (R1).
+"""The coordinator's side of rollback: when all processes go back to one consistent snapshot, and to which (R1).
 
-    a process has run in this epoch, and is there without its state ─┐
-    someone asks for it ─────────────────────────────────────────────┴─► pending ──nothing is committing──► choosing
-        ──verified──► EpochStart on its way to the log ──logged──► everybody is told to restore
+    a process of this epoch has lost its state ─┐
+    a rollback is requested ────────────────────┴─► pending ──no commit under way──► choosing
+        ──verified──► EpochStart on its way to the log ──logged──► all processes are ordered to restore
 
-- Nothing begins while a rollback is pending. However many processes ask for one meanwhile, there is one.
+- No snapshot begins while a rollback is pending. Simultaneous requests share one rollback.
 - A commit under way gets its outcome first: output of a committed snapshot may have been released, so an automatic
-  rollback goes to the newest complete snapshot of its timeline. What is committed between the choice and the epoch
-  makes the choice outdated; then it is made again.
-- `started` are those that were told to start in this epoch. One of them without state has lost what others may have
-  seen of it: everybody goes back. One that was not told yet is told now, and nothing is lost. Who was told is not in
-  the log, so after a restart, and after another coordinator's epoch, all of the view are taken for started; to go back
-  is always safe.
-- `present` are those that can be told at all. Who is away at a rollback is told when it comes back.
-- The log counts whose crashes made rollbacks necessary; who is blamed for too many of them stops the system. So does
-  one that cannot be restored because it is another program now: that would not end otherwise the next time (E9).
+  rollback goes to the newest complete snapshot of its timeline. A commit between the choice and the epoch makes the
+  choice outdated; then it is made again.
+- `started` are the processes that were ordered to start in this epoch. If one of them has no state, it has lost
+  messages that others may have seen: all processes go back. A process that was not ordered yet is ordered now, and
+  nothing is lost. These orders are not in the log. So after a restart, or after another coordinator's epoch, all
+  processes of the view count as started; a rollback is always safe.
+- `present` are the connected processes. A process that is away during a rollback gets its order when it comes back.
+- The log counts the rollbacks caused by each process's crashes. Too many by one process stop the system. So does a
+  process that cannot be restored because its program has changed: the next attempt would fail the same way (E9).
 """
 
 from collections.abc import Collection
@@ -40,11 +40,11 @@ from strobe.protocol.values.log_entries import EpochStart
 from strobe.protocol.values.view import View
 
 BLAMES_MAX = 1000
-"""Older ones are not counted, however many rollbacks the policy allows."""
+"""Older crashes are not counted, whatever limit the policy sets."""
 
 
 class RollbackTarget(msgspec.Struct, frozen=True):
-    """Whereto: `snapshot`, or the newest. `fork`: output that was released since does not stand against this one."""
+    """The target of a rollback: `snapshot`, or the newest. `fork`: released output does not prevent it."""
 
     snapshot: str | None = None
     fork: bool = False
@@ -54,7 +54,7 @@ NEWEST = RollbackTarget()
 
 
 class RollbackRequest(msgspec.Struct):
-    """A rollback that shall happen. `needed`: a process cannot go on without it."""
+    """A rollback that will happen. `needed`: a process cannot continue without it."""
 
     reason: str
     goal: RollbackTarget = NEWEST
@@ -63,39 +63,39 @@ class RollbackRequest(msgspec.Struct):
 
 
 class Rollback:
-    """Rollbacks wanted and under way, and who lives in the current epoch."""
+    """Rollbacks requested and under way, and the processes that run in the current epoch."""
 
     def __init__(self, view: View, policy: Policy) -> None:
         self.policy = policy
-        # What a start from the beginning starts with, and what the current epoch has started with.
+        # The view for a start from the beginning, and the view that the current epoch started with.
         self.first_view = view
         self.epoch_view = view
         self.restored: str | None = None
-        # Whether it is a fork: then so is every further start from the same snapshot.
+        # Whether the epoch is a fork: then so is every further start from the same snapshot.
         self.forked = False
-        # The newest complete snapshot of this timeline: one that a rollback has abandoned is on none.
+        # The newest complete snapshot of this timeline. Snapshots abandoned by a rollback are on no timeline.
         self.newest: str | None = None
         self.present: set[str] = set(view.processes)
         self.started: set[str] = set(view.processes)
-        # Those of `started` that were only taken for it.
+        # Processes of `started` that are only assumed to have started.
         self.assumed: set[str] = set()
-        # Those that are there without state, and wait for everybody to go back.
+        # Processes that have no state and wait for the rollback.
         self.blanks: set[str] = set()
         self.wish: RollbackRequest | None = None
         self.choosing = False
         self.starting: EpochStart | None = None
         self.outdated = False
         self.blames: list[tuple[int, str]] = []
-        # The word that everything is stopped, if it is.
+        # The order to stop everything, if it was given.
         self.halt: Halt | None = None
 
     @property
     def pending(self) -> bool:
-        """Whether nothing may begin: a rollback is to come, or all was stopped."""
+        """Whether nothing may begin: a rollback is pending, or everything was stopped."""
         return self.wish is not None or self.starting is not None or self.halt is not None
 
     def seen(self, process: str) -> None:
-        """A process is there with its state of this epoch."""
+        """A process is connected with its state of this epoch."""
         self.present.add(process)
         self.started.add(process)
         self.assumed.discard(process)
@@ -106,7 +106,7 @@ class Rollback:
     def blank(
         self, event: ProcessWithoutState, members: Collection[str], epoch: int, view: View, now_us: int
     ) -> list[CoordinatorEffect]:
-        """A process is there without its state: it starts, joins again, or everybody goes back."""
+        """A process is connected without its state: it starts, joins again, or all processes roll back."""
         process = event.process
         self.present.add(process)
         if self.halt is not None:
@@ -118,15 +118,15 @@ class Rollback:
         return self._tell(process, epoch) if self.restores(view) and not self.pending else []
 
     def restores(self, view: View) -> bool:
-        """Tell whether who has not started yet begins as the epoch has, while `view` is the current one.
+        """Return whether a process that has not started yet starts from the epoch's snapshot, given the current `view`.
 
-        A view changes only when all have started: after that, whoever has not is one that joins, if only once more.
+        A view changes only when all processes have started. After that, a process that has not started is joining.
         """
         return view.number == self.epoch_view.number
 
     def _lost_its_state(self, event: ProcessWithoutState, now_us: int) -> list[CoordinatorEffect]:
-        """Everybody must go back. Only who crashed under this coordinator's eyes is blamed for it: others have missed a
-        rollback, or were started anew with the whole system.
+        """Request a rollback. Blame the process only if this coordinator saw it crash: otherwise it has missed a
+        rollback, or was restarted with the whole system.
         """
         process = event.process
         wish = self.wish or RollbackRequest(
@@ -143,7 +143,7 @@ class Rollback:
         return []
 
     def want(self, event: RestoreWanted) -> None:
-        """Someone asks for a rollback; where one is to come already, it goes where this one says, if it says where."""
+        """A rollback is requested. If one is pending, it takes the target of this one, if that names a snapshot."""
         goal = RollbackTarget(event.snapshot, event.fork)
         if self.wish is None:
             self.wish = RollbackRequest(event.reason, goal)
@@ -158,15 +158,16 @@ class Rollback:
         return sum(who == process for _, who in self.blames) >= self.policy.rollbacks_max
 
     def join_refusal(self, process: str, now_us: int) -> str | None:
-        """Return why one that is blamed too often may not join: nobody needs it, and it would take everybody back.
+        """Return why a process with too many crashes may not join: the system can run without it, and it would cause
+        rollbacks.
 
-        Each time it asks counts as one more crash, so that who is started again and again stays out.
+        Each request counts as one more crash, so that a process in a restart loop stays out.
         """
         if not self._is_blamed_too_often(process, now_us):
             return None
         oldest = next((blame for blame in self.blames if blame[1] == process), None)
         if oldest is None:
-            return None  # where all is stopped at the first rollback, that is no reason yet
+            return None  # with rollbacks_max = 0 it may not have crashed at all
         self.blames.remove(oldest)
         self.blames.append((now_us, process))
         times, seconds = self.policy.rollbacks_max, self.policy.rollback_window_us / 1_000_000
@@ -187,17 +188,17 @@ class Rollback:
         self.halt, self.wish = Halt(report, blamed), None
         return [self.halt]
 
-    # Whereto
+    # The target
 
     def choose(self, calm: bool) -> list[CoordinatorEffect]:
-        """Have a snapshot chosen, once everything under way has its outcome."""
+        """Order the choice of a snapshot, once everything under way has its outcome."""
         if self.wish is None or self.choosing or self.starting is not None or not calm:
             return []
         self.choosing, self.outdated = True, False
         return [ChooseSnapshot(self.wish.goal.snapshot, self.wish.goal.fork)]
 
     def chosen(self, event: SnapshotChosen, epoch: int, view: View, now_us: int) -> list[CoordinatorEffect]:
-        """The host has verified a snapshot: start an epoch with it, if it still is the one to go back to."""
+        """The host has verified a snapshot: start an epoch with it, if it is still the right one."""
         answered, self.choosing = self.choosing, False
         if not answered or self.outdated or self.wish is None:
             return []
@@ -207,7 +208,7 @@ class Rollback:
         return [Append(self.starting)]
 
     def refused(self, event: RestoreRefused) -> list[CoordinatorEffect]:
-        """What was asked for cannot be restored: take the newest where a rollback is needed, else go on as before."""
+        """The snapshot cannot be restored: take the newest if a rollback is needed, otherwise continue as before."""
         answered, self.choosing = self.choosing, False
         if not answered or self.outdated or self.wish is None:
             return []
@@ -223,30 +224,32 @@ class Rollback:
         return []
 
     def cannot_restore(self, event: CannotRestore, epoch: int) -> list[CoordinatorEffect]:
-        """Stop at once: going back again would end in the same way (E9). What was told of an older epoch is over."""
+        """Stop at once: another rollback would fail the same way (E9). Reports from an older epoch are ignored."""
         if event.epoch != epoch or self.halt is not None:
             return []
         return self._halt(f"process {event.process} cannot be restored, and all is stopped: {event.reason}")
 
     def committed(self, snapshot: str, view: View) -> None:
-        """The log has a newer complete snapshot, which the choice under way did not know of.
+        """The log has a newer complete snapshot, which the pending choice did not know of.
 
-        All who are in it have started in this epoch, also those whom another coordinator has told.
+        All of its processes have started in this epoch, including those ordered by another coordinator.
         """
         self.newest, self.outdated = snapshot, True
         self.started.update(view.processes)
 
     def view_changed(self, view: View, before: View, own: bool) -> None:
-        """A view changes only when all have started; and those who join are told to start, now, if they are there.
+        """A view changes only when all processes have started. Joining processes that are present start now.
 
-        Where the change is not this coordinator's `own`, another one may have told them.
+        If the change is not this coordinator's `own`, another one may have ordered them to start.
         """
         untold = set(view.processes).difference(before.processes, self.present) if own else set()
         self.started = self.started.union(view.processes) - untold
         self.outdated = True
 
     def take_over(self, everyone: Collection[str]) -> None:
-        """The log has been read back; it does not say who has been told to start, nor who is there."""
+        """The log has been read back. It records neither which processes were ordered to start nor which are
+        connected.
+        """
         self.present = set()
         self.started, self.assumed = set(everyone), set(everyone)
         self.outdated = False
@@ -258,7 +261,7 @@ class Rollback:
         return [Append(self.starting)]
 
     def append_lost(self, entry: EpochStart, epoch: int, now_us: int) -> list[CoordinatorEffect]:
-        """Another writer was faster: choose again, knowing what it wrote."""
+        """Another writer was faster: choose again, given what it wrote."""
         if entry != self.starting:
             return []
         self.starting = None
@@ -267,9 +270,10 @@ class Rollback:
     # The new epoch
 
     def may_have_left(self, entry: EpochStart) -> set[str]:
-        """Return who does not leave again after `entry`, though the log has its leave and not the end of that.
+        """Return the processes that do not leave again after `entry`, though the log has their leave without its
+        completion.
 
-        Where somebody asked for this very snapshot, and so for all who are in it: those not heard of since a restart.
+        If a user requested this very snapshot, and so all of its processes: those not seen since a restart.
         """
         asked_for = entry == self.starting and self.wish is not None and self.wish.goal.snapshot is not None
         return self.assumed if asked_for else set()
@@ -277,22 +281,22 @@ class Rollback:
     def epoch_logged(
         self, entry: EpochStart, view: View, leaving: Collection[str], recovering: bool
     ) -> list[CoordinatorEffect]:
-        """A new epoch has started with `view`: tell everybody who can be told."""
+        """A new epoch has started with `view`: send orders to all connected processes."""
         own, self.starting, overtook = entry == self.starting, None, self.newest
         self._remember(entry, view)
         if recovering or self.halt is not None:
             return []
         if own and self.outdated and self.wish is not None:
-            # Chosen in time, but overtaken on its way to the log. Nobody has been told of this epoch, nor will be: the
-            # next one is chosen beginning with what overtook it.
+            # This epoch was overtaken by a commit on its way to the log. No process gets orders for it: the next epoch
+            # starts from that commit.
             goal = self.wish.goal
-            if goal.snapshot is None:  # in a fork whose further start was overtaken, that is a fork as well
+            if goal.snapshot is None:  # if the overtaken epoch was a fork, so is the next
                 goal = RollbackTarget(overtook, goal.fork or entry.fork)
             self.wish = RollbackRequest(self.wish.reason, goal, needed=True)
             return []
         if own or (self.wish is not None and self.wish.goal.snapshot is None):
             self.wish = None
-        self.outdated = True  # whatever is being chosen was meant for the epoch before
+        self.outdated = True  # a pending choice was meant for the previous epoch
         self.blanks.clear()
         self.started = set() if own else set(view.processes)
         self.assumed = set(self.started)
@@ -308,10 +312,10 @@ class Rollback:
         self.forked = entry.fork
 
     def _tell_everybody(self, epoch: int, leaving: Collection[str]) -> list[CoordinatorEffect]:
-        """Those of the view restore; who has joined since joins again; who has left by now may go.
+        """Processes of the view restore; processes that joined later join again; processes that have left may exit.
 
-        Who had left by the snapshot is told, when it comes back from `Reset`, what it still has to let out. One
-        that is doing so makes nothing of the word, and is let go when it is done.
+        A process that had left by the time of the snapshot is informed after its `Reset` of the output that it still
+        has to release. A process that is already releasing ignores the `Reset`, and is dismissed when it is done.
         """
         effects: list[CoordinatorEffect] = []
         for process in sorted(self.present):

@@ -1,4 +1,4 @@
-"""What shall be photographed next, and from when on it may be: requests, the schedule, retries, pauses (E10)."""
+"""Which snapshot to take next, and when it may begin: requests, interval, retries, pauses (E10)."""
 
 from collections import deque
 from collections.abc import Collection
@@ -10,13 +10,13 @@ from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import Begin
 
 UNRETRIED_MAX = 64
-"""A system in which nothing is ever committed does not retry all its aborted snapshots after a restart."""
+"""Maximum number of aborted snapshots that are retried after a restart."""
 
 
 class PendingSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot that shall begin as soon as the policy and the view allow.
+    """A snapshot that will begin as soon as the policy and the view allow.
 
-    `awaited`: only for as long as someone waits for it.
+    `awaited`: it is dropped when no client waits for it any more.
     """
 
     initiators: tuple[str, ...] = ()
@@ -26,26 +26,26 @@ class PendingSnapshot(msgspec.Struct, frozen=True):
     awaited: bool = False
 
     def answers(self, initiators: Collection[str]) -> bool:
-        """Tell whether it is as good as another one that these shall initiate, and no later."""
+        """Return whether this one also serves a request for these initiators, and no later."""
         return self.retries is None and set(initiators).issubset(self.initiators)
 
 
 class Schedule:
-    """The snapshots wanted, in order."""
+    """The requested snapshots, in order."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.wants: deque[PendingSnapshot] = deque()
-        # What has been retried already, by whichever coordinator.
+        # Snapshots that have been retried, by this or another coordinator.
         self.retried: set[SnapshotId] = set()
-        # While the log is read back: what was aborted after the last commit, and was not retried yet.
+        # While the log is read back: snapshots aborted after the last commit and not retried yet.
         self.unretried: dict[str, Begin] = {}
         self.last_begin_us: int | None = None
         self.last_outcome_us: int | None = None
         self.next_scheduled_us = policy.interval_us
 
     def want(self, initiators: tuple[str, ...] = (), awaited: bool = False) -> None:
-        """Want one more, unless one that has not begun yet will do: however many ask, they get one (E10)."""
+        """Add a snapshot, unless a pending one serves as well: simultaneous requests share one snapshot (E10)."""
         for at, want in enumerate(self.wants):
             if want.answers(initiators):
                 self.wants[at] = msgspec.structs.replace(want, awaited=want.awaited and awaited)
@@ -53,25 +53,27 @@ class Schedule:
         self.wants.append(PendingSnapshot(initiators, awaited=awaited))
 
     def withdraw(self, waiting: Collection[tuple[str, ...]]) -> None:
-        """Only these are waited for still: want no more what was wanted for others alone."""
+        """Drop pending snapshots that only clients outside `waiting` have awaited."""
         self.wants = deque(
             want for want in self.wants if not want.awaited or any(want.answers(initiators) for initiators in waiting)
         )
 
     def requeue(self, begin: Begin, now_us: int) -> None:
-        """What `begin` began was aborted: retry it after a back-off, unless that was the last attempt."""
+        """The snapshot of `begin` was aborted: retry it after a back-off, unless that was the last attempt."""
         if begin.attempt < self.policy.attempts_max:
             not_before = now_us + self.policy.backoff_after(begin.attempt)
             self.wants.append(PendingSnapshot(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
 
     def note_aborted(self, begin: Begin) -> None:
-        """Read back after a restart, the log has aborted what `begin` began; a commit after it makes up for it."""
+        """While the log is read back: the snapshot of `begin` was aborted. A later commit makes its retry
+        unnecessary.
+        """
         self.unretried[begin.snapshot] = begin
         if len(self.unretried) > UNRETRIED_MAX:
             del self.unretried[next(iter(self.unretried))]
 
     def take_over(self, now_us: int, begun_before: bool) -> None:
-        """The whole log has been read back: retry what it shows to be wanted still, after the pause that is due."""
+        """The whole log has been read back: retry the snapshots that still need it, after the required pause."""
         if begun_before:
             self.last_begin_us = self.last_outcome_us = now_us
         for begin in self.unretried.values():
@@ -79,34 +81,36 @@ class Schedule:
         self.unretried = {}
 
     def give_back(self, begin: Begin) -> None:
-        """The log did not take `begin`: it is wanted still, unless another coordinator has begun that retry."""
+        """`begin` was not appended: queue it again, unless another coordinator has begun that retry."""
         if begin.retries is None or SnapshotId.parse(begin.retries) not in self.retried:
             self.wants.appendleft(PendingSnapshot(begin.initiators, 0, begin.attempt, begin.retries))
 
     def logged(self, begin: Begin) -> None:
-        """The log has `begin`, read back after a restart or written by whoever: where it is a retry, it is the one."""
+        """The log has `begin`, by any writer. If it is a retry, no other one is needed."""
         if begin.retries is not None:
             self.retried.add(SnapshotId.parse(begin.retries))
             self.unretried.pop(begin.retries, None)
             self.wants = deque(want for want in self.wants if want.retries != begin.retries)
 
     def tick(self, now_us: int) -> None:
-        """Want what is due by the interval. Late is late: a schedule that fell behind is not caught up with a storm."""
+        """Add the snapshot that is due by the interval. A late schedule does not catch up, which would cause a
+        burst.
+        """
         if self.policy.interval_us and now_us >= self.next_scheduled_us:
             self.next_scheduled_us = now_us + self.policy.interval_us
             if all(want.awaited for want in self.wants):
                 self.want()
 
     def take(self, now_us: int) -> PendingSnapshot | None:
-        """Return the first want whose time has come, and want it no more."""
+        """Remove and return the first pending snapshot that may begin now."""
         found = next((want for want in self.wants if want.not_before_us <= now_us), None)
         if found is not None:
             self.wants.remove(found)
         return found
 
     def earliest_us(self, overlapping: bool) -> int:
-        """Return when the next may begin: a pause after the last beginning, and after the last outcome but for
-        overlaps.
+        """Return when the next snapshot may begin: a pause after the last one began and, unless they overlap, after it
+        ended.
         """
         pause = self.policy.pause_us_min
         after_begin = 0 if self.last_begin_us is None else self.last_begin_us + pause
@@ -114,7 +118,7 @@ class Schedule:
         return max(after_begin, after_outcome)
 
     def times_us(self, overlapping: bool) -> list[int]:
-        """Return when there will be something to do."""
+        """Return the times at which there will be something to do."""
         times = [self.next_scheduled_us] if self.policy.interval_us else []
         if self.wants:
             times.append(max(self.earliest_us(overlapping), min(want.not_before_us for want in self.wants)))
@@ -124,6 +128,6 @@ class Schedule:
         self.retried = {known for known in self.retried if known >= before}
 
     def rest(self) -> None:
-        """Begin no more."""
+        """Stop beginning snapshots."""
         self.policy = msgspec.structs.replace(self.policy, interval_us=0, attempts_max=1, overlapping_max=0)
         self.wants.clear()
