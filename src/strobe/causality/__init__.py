@@ -1,6 +1,4 @@
-"""Happens-before, clocks and cuts: exact definitions over in-memory data. Everything else is checked against them
-(M3).
-"""
+"""Happens-before, clocks and cuts: the exact definitions, in memory. Everything else is checked against them (M3)."""
 
 from strobe.causality.clocks import EventClocks, HybridTime, VectorClock, vector_clocks
 from strobe.causality.cuts import (

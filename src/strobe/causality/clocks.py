@@ -141,8 +141,7 @@ def vector_clocks(trace: Trace) -> EventClocks:
     """
     tables, width = trace.tables, len(trace.processes)
     rows = [array("I") for _ in trace.processes]
-    # If the trace begins at a cut, all processes know everything before it: the cut acts as one event before all
-    # others.
+    # If the trace begins at a cut, all processes know everything before it: the cut acts as one first event.
     latest = [list(map(trace.first_count, trace.processes)) for _ in trace.processes]
     for line in trace.causal_order():
         process = tables.process[line]

@@ -65,9 +65,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def picture_of(snapshot: Snapshot) -> Picture:
-    """Return the picture of a snapshot, whose proof should hold; raise SnapshotCorrupt for a body that is not an
-    array.
-    """
+    """Return the picture of a snapshot, whose proof should hold; SnapshotCorrupt for a body that is not an array."""
     states = {process: fragment.state for process, fragment in snapshot.fragments.items()}
     stances = {
         process: Stance(state.declared or NOTHING, len(state.timers)) for process, state in states.items() if state

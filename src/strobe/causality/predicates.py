@@ -73,9 +73,7 @@ class Deadlock(msgspec.Struct, frozen=True):
 
 
 class Termination(msgspec.Struct, frozen=True):
-    """What can still happen: the active processes, those with timers pending, and the number of messages in flight by
-    channel.
-    """
+    """What can still happen: the active processes, the pending timers, and the messages in flight by channel."""
 
     active: tuple[str, ...]
     timers: dict[str, int]

@@ -75,9 +75,7 @@ def view_hash(view: View) -> str:
 
 
 def signed_bytes(snapshot_id: str, view_hash: str, process: str, record: ProcessRecord) -> bytes:
-    """Return the bytes that `process` signs: one MessagePack array, in which maps are arrays of pairs, sorted by
-    key.
-    """
+    """Return the bytes that `process` signs: one MessagePack array, with maps as arrays of pairs, sorted by key."""
     return _encode(
         (
             FRAGMENT,
@@ -146,9 +144,7 @@ def _name(one: Any) -> str:
 
 
 def _hash(channel: ChannelSpec) -> tuple[str, ...]:
-    """Return the hash of a channel if it is not the default: it is signed, so that nobody can replace it by a weaker
-    one.
-    """
+    """Return the hash of a channel if it is not the default. It is signed, so nobody can replace it by a weaker one."""
     return (channel.hash,) if channel.hash != XXH3 else ()
 
 

@@ -1,7 +1,7 @@
-"""Arrow columns from numpy arrays and bytes, and back, buffer by buffer.
+"""Converts numpy arrays and bytes to Arrow columns and back, buffer by buffer.
 
-`pyarrow.array` and the like would do, but import pandas where that is installed, which takes a second: too long for a
-process that lives, and for a command.
+`pyarrow.array` and the like would work, but import pandas if that is installed. That takes a second: too long for a
+live process or a command.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,21 +16,21 @@ Valid = npt.NDArray[np.bool_]
 
 
 def number_column(values: npt.NDArray[np.int64] | npt.NDArray[np.float64], valid: Valid | None = None) -> pa.Array:
-    """Return 64-bit integers or floats; nothing where they are not `valid`."""
+    """Return 64-bit integers or floats; null if not `valid`."""
     kind = pa.float64() if values.dtype == np.float64 else pa.int64()
     buffers = [_bits(valid), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def name_column(codes: Integers, names: Sequence[str], valid: Valid | None = None) -> pa.DictionaryArray:
-    """Return names by their place among `names`; nothing where they are not `valid`."""
+    """Return names by their index in `names`; null if not `valid`."""
     indices = pa.Array.from_buffers(pa.int32(), len(codes), [_bits(valid), pa.py_buffer(codes.astype(np.int32))])
     values = bytes_column([name.encode() for name in names], pa.string())
     return pa.DictionaryArray.from_arrays(indices, values)
 
 
 def bytes_column(values: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
-    """Return binary values or strings, as `kind` says; nothing where they are None."""
+    """Return binary values or strings, depending on `kind`; null for None."""
     lengths = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -48,20 +48,20 @@ def _bits(valid: Valid | None) -> pa.Buffer | None:
 
 
 def numbers_in(column: pa.ChunkedArray, absent: int = 0) -> Integers:
-    """Return the integers of a column, and `absent` where there is none."""
+    """Return the integers of a column, with `absent` for null."""
     parts = [_present(chunk, np.int32 if chunk.type == pa.int32() else np.int64) for chunk in column.chunks]
     filled = [np.where(valid, values, absent).astype(np.int64) for values, valid in parts]
     return np.concatenate(filled) if filled else np.zeros(0, np.int64)
 
 
 def times_in(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    """Return the floats of a column, and NaN where there is none."""
+    """Return the floats of a column, with NaN for null."""
     filled = [np.where(valid, values, np.nan) for values, valid in (_present(part, float) for part in column.chunks)]
     return np.concatenate(filled) if filled else np.zeros(0)
 
 
 def _present(chunk: pa.Array, kind: type) -> tuple[npt.NDArray[Any], Valid]:
-    """Return the numbers of a chunk, and which of them are there."""
+    """Return the numbers of a chunk, and which of them are not null."""
     bits, data = chunk.buffers()
     begin, end = chunk.offset, chunk.offset + len(chunk)
     if bits is None:

@@ -1,4 +1,4 @@
-"""The rows of a process's segments, taken apart into lines again: columns of numbers, in the order of its events."""
+"""Expands the rows of a process's segments into lines: columns of numbers, in the order of its events."""
 
 from array import array
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from strobe.traces.sealing import unreadable
 from strobe.traces.segments import COUNT_MAX, LINES_MAX, TraceSegment
 
 NOTHING = -1
-# Numbers that fit into a segment: those of numpy would wrap around.
+# Limits that keep numbers within a segment: numpy's would wrap around.
 _RANGES = {"count": (1, LINES_MAX), "step": (0, 1)}
 _SUBJECTS = {"channel": ("send", "receive"), "name": ("internal",), "snapshot_id": ("record",)}
 
@@ -40,7 +40,7 @@ class ProcessLines:
         subject = np.select([kind <= RECEIVE, kind == INTERNAL], [channel, name], snapshot)
         position = count_up(numbers_in(rows.column("position")), length, numbers_in(rows.column("step")))
         expanded = np.repeat(kind, length)
-        # What was sent may stand behind later events, where its frame was sealed after a segment had ended.
+        # A send may be stored after later events, if its frame was sealed after the end of a segment.
         order = np.argsort(position * 2 + (expanded == SEND) + (expanded == RECORD), kind="stable")
         self.kind = expanded[order]
         self.position = position[order]
@@ -58,7 +58,7 @@ class ProcessLines:
         return self._sends[channel]
 
     def receives(self, channel: str) -> tuple[Integers, Integers]:
-        """Return for each message received on `channel` the position, and the highest ordinal up to it."""
+        """Return for each message received on `channel` the position, and the highest ordinal so far."""
         if channel not in self._receives:
             found = self._of(RECEIVE, channel)
             self._receives[channel] = self.position[found], np.maximum.accumulate(self.ordinal[found])
@@ -92,7 +92,7 @@ class ProcessLines:
     def _payload(self, payload: bytes) -> bytes:
         try:
             return _to_json(_decode(payload))
-        except (*UNREADABLE, TypeError, ValueError) as error:  # others: it has no form in JSON
+        except (*UNREADABLE, TypeError, ValueError) as error:  # TypeError and ValueError: the payload has no JSON form
             raise TraceDamaged(f"a payload in the trace of {self.process} cannot be read: {error}") from error
 
     def _of(self, kind: int, channel: str) -> npt.NDArray[np.bool_]:
@@ -109,7 +109,7 @@ def _read(segments: Sequence[TraceSegment]) -> pa.Table:
 
 
 def _check(segment: TraceSegment, rows: pa.Table) -> None:
-    """Raise UsageError where the rows are not those of its header; whether the lines fit together is seen later."""
+    """Raise UsageError if the rows do not match the header; the consistency of the lines is checked later."""
     problem = _problem_with_numbers(segment, rows) or _problem_with_names(segment, rows)
     if problem is not None:
         raise unreadable(segment.path, problem)
@@ -144,7 +144,7 @@ def _problem_with_names(segment: TraceSegment, rows: pa.Table) -> str | None:
 
 
 def _codes(rows: pa.Table, name: str) -> tuple[Integers, list[str]]:
-    """Return the names in a column, and the number of each; NOTHING where there is none."""
+    """Return the names in a column, and the index of each; NOTHING for null."""
     column = rows.column(name)
     if column.num_chunks == 0:
         return np.zeros(0, np.int64), []
@@ -153,7 +153,7 @@ def _codes(rows: pa.Table, name: str) -> tuple[Integers, list[str]]:
 
 
 def _payloads(rows: pa.Table, length: Integers, order: Integers) -> dict[int, bytes]:
-    """Return the payloads by the place of their line; that of a row belongs to its first line."""
+    """Return the payloads by the index of their line; the payload of a row belongs to its first line."""
     column = rows.column("payload")
     if column.null_count == len(column):
         return {}

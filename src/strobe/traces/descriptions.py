@@ -1,4 +1,4 @@
-"""What an event was, in a few words: for logs and diagrams that people read."""
+"""Short descriptions of events, for logs and diagrams."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from strobe.causality.trace import TracedEvent
 from strobe.causality.trace_lines import Internal, Receive
 from strobe.errors import UNREADABLE
 
-# What the payload of an event tells that was imported from a log: its text, and the line it came from.
+# Fields in the payload of an event imported from a log: its text, and its line.
 EVENT_FIELD = "event"
 LINE_FIELD = "log_line"
 
@@ -14,7 +14,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def describe(event: TracedEvent) -> str:
-    """Return what a log said of an event, or else what set it off and what it sent, on one line."""
+    """Return the log's text of an event, or else its trigger and its sends, on one line."""
     told = _told(event, EVENT_FIELD)
     if isinstance(told, str):
         return _on_one_line(told)
@@ -37,7 +37,7 @@ def log_line(event: TracedEvent) -> int | None:
 
 
 def _told(event: TracedEvent, field: str) -> object:
-    """Return what the payload of an event has in a field; what else it has may be nothing that can be read."""
+    """Return a field of an event's payload; the other fields may be unreadable."""
     if event.lead is None or not event.lead.payload:
         return None
     try:

@@ -1,7 +1,7 @@
-"""A trace as a space-time diagram that stands still: SVG, or an HTML page around it. Time runs down.
+"""Draws a trace as a static space-time diagram: SVG, or an HTML page around it. Time runs down.
 
-An event stands one step below the events that it directly depends on, and no lower; so what is level is concurrent, and
-what is connected from above to below happened before. Recorded cuts are drawn across.
+An event is one step below the events that it directly depends on, and no lower. So events on one level are concurrent,
+and an event connected from above happened later. Recorded cuts are drawn across.
 """
 
 import html
@@ -36,12 +36,12 @@ _STYLE = """
 
 
 def escape(text: str) -> str:
-    """Return `text` for XML. Logs have colours in them, which XML has no way to write."""
+    """Return `text` escaped for XML. Logs may have colour codes, which XML cannot represent."""
     return html.escape(plain(text))
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Where everything stands: the lane of each process, and the step of each event."""
+    """The positions in the diagram: the lane of each process, and the step of each event."""
 
     lanes: dict[str, int]
     steps: dict[EventRef, int]
@@ -85,7 +85,7 @@ def to_svg(trace: Trace) -> str:
 
 
 def to_html(trace: Trace) -> str:
-    """Return a page with the diagram and what its signs mean. It needs no server and runs no script."""
+    """Return a page with the diagram and a legend. It needs no server and runs no script."""
     count = sum(trace.event_count(process) - trace.first_count(process) for process in trace.processes)
     name = escape(trace.name)
     return f"""<!doctype html>
@@ -128,7 +128,7 @@ def _lay_out(trace: Trace, events: list[TracedEvent]) -> _Layout:
 
 
 def _senders(trace: Trace, event: TracedEvent) -> list[tuple[Receive, EventRef]]:
-    """Return what an event received, each with the event that sent it, if that is in the trace."""
+    """Return the messages that an event received, each with the event that sent it, if that is in the trace."""
     found: list[tuple[Receive, EventRef]] = []
     for line in (event.lead, *event.further):
         if isinstance(line, Receive):
@@ -168,7 +168,7 @@ def _arrow(begin: tuple[float, float], end: tuple[float, float], label: str, los
         x2, y2 = x2 - (x2 - x1) / length * _RADIUS, y2 - (y2 - y1) / length * _RADIUS
     kind = "message lost" if lost else "message"
     path = f"M{x1:g} {y1:g}L{x2:.1f} {y2:.1f}"
-    if x1 == x2 and not lost:  # to itself, or it would lie on its lane
+    if x1 == x2 and not lost:  # a message to itself would lie on its lane
         path = f"M{x1:g} {y1:g}C{x1 + 40:g} {y1:g} {x1 + 40:g} {y2:g} {x2:g} {y2:g}"
     return f'<path class="{kind}" marker-end="url(#head)" d="{path}"><title>{escape(label)}</title></path>'
 

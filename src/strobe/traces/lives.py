@@ -1,10 +1,11 @@
-"""The lives of a process that left and joined again in the same epoch: in the trace of it, each is one of its own.
+"""Names the incarnations of a process that left and rejoined in the same epoch. Each is a process of its own in the
+trace.
 
-Every life counts its events from 1, and has channels that no other life had. The first goes by the name of the process,
-the others are called `NAME#2`, `NAME#3`, as channels are that were opened again.
+Every incarnation counts its events from 1, and has channels of its own. The first has the name of the process, the
+others are called `NAME#2`, `NAME#3`, like reopened channels.
 
-A snapshot is recorded by one life. Its cut has all events of those before it, and none of those after it: that is said
-by records too, or no cut would have one of every process.
+A snapshot is recorded by one incarnation. Its cut has all events of the earlier incarnations, and no event of the later
+ones. Records state that too, because a cut needs a record of every process.
 """
 
 from array import array
@@ -22,7 +23,7 @@ Traces = dict[str, list[TraceSegment]]
 
 
 def name_lives(found: Iterable[list[TraceSegment]]) -> tuple[Traces, list[list[str]]]:
-    """Return the segments of each life by its name, and the names of those who have several lives, in their order."""
+    """Return the segments of each incarnation by its name, and the names of processes with several, in their order."""
     lives: dict[str, list[list[TraceSegment]]] = {}
     for segments in sorted(found, key=lambda segments: segments[0].header.joined):
         lives.setdefault(segments[0].header.process, []).append(segments)
@@ -44,7 +45,7 @@ def name_lives(found: Iterable[list[TraceSegment]]) -> tuple[Traces, list[list[s
 def with_records(
     several: list[list[str]], lines: Mapping[str, ProcessLines], ends: Mapping[str, int], whole: Iterable[str]
 ) -> Iterator[Columns]:
-    """Yield the lines of each process up to its end; `whole` are those of which all is known."""
+    """Yield the lines of each process up to its end; the traces of the processes in `whole` are complete."""
     before: dict[str, list[str]] = {}
     after: dict[str, list[str]] = {}
     for names in several:
@@ -70,7 +71,7 @@ def _names(process: str, count: int, taken: Mapping[str, object]) -> list[str]:
 
 
 def _of_life(segment: TraceSegment, name: str, ends: Mapping[tuple[str, str], str]) -> TraceSegment:
-    """Return `segment` with the names of lives, also those at the other ends of its channels."""
+    """Return `segment` with the names of incarnations, also at the other ends of its channels."""
 
     def end(channel: ChannelSpec, process: str) -> str:
         return ends.get((channel.id, process), process)

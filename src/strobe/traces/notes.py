@@ -1,7 +1,7 @@
-"""What is noted of a live process's events while it runs: whole frames, never single messages (R4).
+"""Notes of a live process's events while it runs: whole frames, never single messages (R4).
 
-Many thousands of notes wait for their segment to end. They are in no cycle, so the garbage collector need not visit
-them (`gc=False`): a tuple with a name costs twice as much to make, and is visited again and again.
+Many thousands of notes wait for their segment to end. They are never in a reference cycle, so they are excluded from
+garbage collection (`gc=False`). A named tuple costs twice as much to make, and is visited by every collection.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from strobe.protocol import ChannelSpec
 
 
 class Lead(msgspec.Struct, frozen=True, gc=False):
-    """`length` events in a row: the messages of a frame that was received, or one event that no message caused."""
+    """`length` consecutive events: the messages of a received frame, or one event that no message caused."""
 
     position: int
     length: int
@@ -25,7 +25,7 @@ class Lead(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
-    """A frame that was sent. `events`: for each event that sent some of it, its position and how many came before."""
+    """A sent frame. `events`: for each event that sent some of it, its position and how many messages came before."""
 
     channel: str
     ordinal: int
@@ -42,9 +42,9 @@ class RecordedNote(msgspec.Struct, frozen=True, gc=False):
 
 
 class Notes(NamedTuple):
-    """All that becomes one segment, up to event `position`. It begins at the recording for `snapshot`, if at one.
+    """All notes of one segment, up to event `position`. It begins at the recording for `snapshot`, if that is set.
 
-    `reason` says why it ends where it does: see `trace_segments`.
+    `reason` is why the segment ends there: see `segments`.
     """
 
     snapshot: str | None
@@ -58,11 +58,11 @@ class Notes(NamedTuple):
 
     @property
     def lines(self) -> int:
-        """How many lines of a trace this is."""
+        """The number of trace lines."""
         leads, sends = sum(lead.length for lead in self.leads), sum(sent.length for sent in self.sends)
         return leads + sends + len(self.records)
 
 
 def trace_name(spec: ChannelSpec) -> str:
-    """Return the name of a channel in a trace: one that was opened again counts from 1 again, so it has its own."""
+    """Return the name of a channel in a trace: a reopened channel counts from 1 again, so it has its own name."""
     return spec.id if spec.incarnation == 1 else f"{spec.id}#{spec.incarnation}"

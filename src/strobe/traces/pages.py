@@ -1,11 +1,11 @@
-"""How much the pages of a Parquet file expand to, read from their headers before any of them is decoded (E14).
+"""Limits how much the pages of a Parquet file expand to, from their headers, before any page is decoded (E14).
 
-A reader of Parquet allocates what the header of each page declares, which a page of zeros compresses to almost nothing.
-The footer declares sizes too, but no reader compares them with the pages. A dictionary, and values that share the
-beginning of the one before (DELTA_BYTE_ARRAY), expand even further: few bits can stand for a long value, row after row.
-So segments have neither in columns of bytes, and readers refuse them.
+A Parquet reader allocates what the header of each page declares, and a page of zeros compresses to almost nothing. The
+footer declares sizes too, but no reader compares them with the pages. A dictionary, and values that share a prefix with
+the one before (DELTA_BYTE_ARRAY), expand even further: a few bits can stand for a long value, row after row. So byte
+columns of segments use neither, and readers refuse them.
 
-Page headers are structs of Thrift's compact protocol. What is needed of them are integers, two levels deep.
+Page headers are structs in Thrift's compact protocol. Only their integers are needed, two levels deep.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 EXPANDED_BYTES_MAX = 1 << 30
-"""The same bound as for the file."""
+"""The same limit as for the file."""
 
 _UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of a page header
 _DATA, _DICTIONARY, _DATA_V2 = 5, 7, 8
@@ -28,14 +28,16 @@ _DEPTH_MAX = 8
 
 
 class _Fields(NamedTuple):
-    """The integers and structs of a struct, by the numbers of their fields."""
+    """The integers and nested structs of a struct, by field number."""
 
     integers: dict[int, int]
     structs: dict[int, "_Fields"]
 
 
 def check_pages(raw: bytes, metadata: pq.FileMetaData, dictionaries: list[str]) -> None:
-    """Raise ValueError if the pages would expand beyond the bound; only columns of `dictionaries` may have these."""
+    """Raise ValueError if the pages would expand beyond the limit. Only `dictionaries` columns may have a
+    dictionary.
+    """
     expanded_bytes = 0
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
@@ -51,7 +53,7 @@ def check_pages(raw: bytes, metadata: pq.FileMetaData, dictionaries: list[str]) 
 
 
 def _pages(raw: bytes, column: pq.ColumnChunkMetaData) -> list[_Fields]:
-    """Return the headers of all pages of a column. Of one without values a reader reads none."""
+    """Return the headers of all pages of a column. A reader reads no pages of a column without values."""
     if column.num_values <= 0:
         return []
     start = column.data_page_offset
@@ -85,7 +87,7 @@ def _check_encoding(page: _Fields, column: pq.ColumnChunkMetaData, dictionaries:
 
 
 class _Reader:
-    """Reads one struct; ValueError if it is none, or if it does not end before `end`."""
+    """Reads one struct; ValueError if it is malformed or does not end before `end`."""
 
     def __init__(self, raw: bytes, place: int, end: int) -> None:
         self._raw = raw
@@ -115,7 +117,7 @@ class _Reader:
             self._pass(8)
         elif kind == _BINARY:
             self._pass(self._varint())
-        elif kind not in (_TRUE, _FALSE):  # headers of pages have no lists, sets or maps
+        elif kind not in (_TRUE, _FALSE):  # page headers have no lists, sets or maps
             raise ValueError(f"the header of a page has a field of kind {kind}")
 
     def _pass(self, count: int) -> None:
@@ -128,7 +130,7 @@ class _Reader:
         return self._raw[self.place - 1]
 
     def _integer(self) -> int:
-        """Return a signed integer: even numbers stand for those from 0 on, odd ones for those below."""
+        """Return a signed integer, in zigzag encoding."""
         number = self._varint()
         return (number >> 1) ^ -(number & 1)
 

@@ -1,10 +1,10 @@
-"""Reads what live processes recorded, a directory of segments for each, as one trace (docs/trace.md).
+"""Reads the trace segments of live processes, one directory for each, as one trace (docs/trace.md).
 
-It begins at the beginning, or at the oldest snapshot that all processes still have the trace of; or where more has
-happened since than one wants to look at, at a later one.
+The trace starts at the beginning, or at the oldest snapshot that all processes still have segments for. If that would
+be too many lines, it starts at a later one.
 
-A process that is running, or was killed, has not told its last events. What others have received from it since is left
-out, and whatever depends on that: the trace ends at the latest consistent cut of what is known.
+The last events of a process that is running, or was killed, are not on disk. Events of other processes that depend on
+them are left out: the trace ends at the latest consistent cut of what is known.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ LINES_MAX = 10_000_000
 
 
 class LiveTrace(msgspec.Struct, frozen=True):
-    """A trace read from segments. `left_out` counts the events at the end that depend on what is not known."""
+    """A trace read from segments. `left_out` counts the events at the end that depend on unknown events."""
 
     trace: Trace
     epoch: int
@@ -45,7 +45,7 @@ def read_live_trace(
 ) -> LiveTrace:
     """Return the trace in `directory`, which is that of one epoch.
 
-    With `since` it begins at the cut of that snapshot; with `among`, at the beginning or at one of these.
+    With `since` it begins at the cut of that snapshot; with `among`, at the beginning or at one of these snapshots.
     """
     place = _epoch_directory(Path(directory))
     traces, several = name_lives(_find_segments(place))
@@ -67,7 +67,7 @@ def read_live_trace(
 
 
 def epochs_in(directory: str | Path) -> list[Path]:
-    """Return the directories of epochs in `directory`, oldest first; none where it is that of one itself."""
+    """Return the directories of epochs in `directory`, oldest first; none if it is itself that of an epoch."""
     return sorted(path for path in Path(directory).glob("epoch-*") if path.is_dir())
 
 
@@ -82,7 +82,7 @@ def _epoch_directory(directory: Path) -> Path:
 
 
 def _find_segments(place: Path) -> list[list[TraceSegment]]:
-    """Return the segments of each process, in order; none may be missing between two others."""
+    """Return the segments of each process, in order, without gaps."""
     traces: list[list[TraceSegment]] = []
     for path in sorted(path for path in place.iterdir() if path.is_dir()):
         segments = [read_segment(file) for file in segments_in(path)]
@@ -110,9 +110,9 @@ def _require_all(place: Path, traces: list[list[TraceSegment]]) -> None:
 def _find_ends(
     start: Start, lines: dict[str, ProcessLines], channels: dict[str, ChannelSpec]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the last event of each process that may be looked at, and how many of it are left out.
+    """Return the last usable event of each process, and how many events after it are left out.
 
-    Those left out received what is not known to have been sent, because the trace of its sender ends too early.
+    The events left out depend on messages whose send is unknown, because the trace of the sender ends too early.
     """
     known = {process: own.last_position(start.sides[process].counts.position) for process, own in lines.items()}
     ends = dict(known)
@@ -137,7 +137,7 @@ def _is_closed(segment: TraceSegment) -> bool:
 
 
 def _place_finder(traces: dict[str, list[TraceSegment]]) -> FindPlace:
-    """Return what names the segment that an event is in."""
+    """Return a function that names the segment of an event."""
     ends = {process: [segment.header.end.position for segment in segments] for process, segments in traces.items()}
 
     def find_place(process: str, position: int) -> str:

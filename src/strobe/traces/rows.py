@@ -1,8 +1,8 @@
-"""From what a live process noted of its events to the rows of a trace segment, and back to lines (R4).
+"""Converts the notes of a live process to the rows of a trace segment (R4).
 
-While the process runs, a frame costs one note, not a line for each of its messages; and so it is on disk: a row stands
-for `count` lines, of which each has an ordinal one higher than that before, and a position `step` higher. All of it is
-laid out and taken apart by numpy and pyarrow, in the thread that writes the trace or by whoever reads it.
+While the process runs, a frame costs one note, not a line for each of its messages. The same holds on disk: a row
+stands for `count` lines, each with an ordinal one higher than the line before, and a position `step` higher. Rows are
+built and expanded by numpy and pyarrow, in the thread that writes the trace or in the reader.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 class _Rows(NamedTuple):
-    """Some rows, column by column."""
+    """Rows as columns."""
 
     kind: Integers
     position: Integers
@@ -80,7 +80,7 @@ def to_table(process: str, leads: list[Lead], sends: list[Sent], records: list[R
 
 
 def _payloads(leads: list[Lead], sends: list[Sent], order: Integers) -> pa.Array:
-    """Return the payloads of these; other rows have none."""
+    """Return the payloads of leads and sends; other rows have none."""
     found: list[bytes | None] = [lead.payload for lead in leads]
     found += [bytes(message) for sent in sends for message in _split(sent.body)]
     if not any(found):
@@ -90,7 +90,7 @@ def _payloads(leads: list[Lead], sends: list[Sent], order: Integers) -> pa.Array
 
 
 def _times(leads: list[Lead], order: Integers) -> pa.Array:
-    """Return the times of the events; rows of what they sent have none."""
+    """Return the times of the events; rows of sends have none."""
     times = np.full(len(order), np.nan)
     times[: len(leads)] = [np.nan if lead.at is None else lead.at for lead in leads]
     times = times[order]
@@ -110,7 +110,7 @@ def _lead_rows(leads: list[Lead], channels: "_Codes", names: "_Codes") -> _Rows:
 
 
 def _sent_rows(sends: list[Sent], channels: "_Codes", single: bool) -> _Rows:
-    """Return a row for each event that sent on a channel, or for several such in a row; `single`: for each message."""
+    """Return a row for each event that sent on a channel, or for several in sequence; `single`: for each message."""
     counts = integers(sent.length for sent in sends)
     first_places = np.cumsum(counts) - counts
     flat: list[int] = []
@@ -131,7 +131,7 @@ def _sent_rows(sends: list[Sent], channels: "_Codes", single: bool) -> _Rows:
 
 
 def _joined(position: Integers, ordinal: Integers, count: Integers, subject: Integers) -> _Rows:
-    """Make one row of events in a row that each sent one message, as when every message is passed on."""
+    """Merge consecutive events that each sent one message into one row, as when every message is passed on."""
     lone = count == 1
     follows = np.zeros(len(count), bool)
     follows[1:] = (
@@ -154,7 +154,7 @@ def _record_rows(records: list[RecordedNote], snapshots: "_Codes") -> _Rows:
 
 
 class _Codes(dict[str, int]):
-    """Numbers for names, in the order in which they come."""
+    """Numbers for names, in the order of first use."""
 
     def __missing__(self, name: str) -> int:
         self[name] = len(self)
@@ -162,7 +162,7 @@ class _Codes(dict[str, int]):
 
 
 def count_up(first: Integers, counts: Integers, step: Integers | None = None) -> Integers:
-    """Return first, first + step, ... for each, so many as its count says; without `step`, up by one."""
+    """Return first, first + step, ... for each, `count` values long; without `step`, up by one."""
     ends = np.cumsum(counts)
     within = np.arange(counts.sum(), dtype=np.int64) - np.repeat(ends - counts, counts)
     steps = within if step is None else within * np.repeat(step, counts)

@@ -1,8 +1,8 @@
 """The checksum of a trace segment: in its metadata, over every byte of the file (docs/trace.md).
 
-A Parquet file ends with its metadata, so nothing can stand behind that. The checksum is the BLAKE3 of the file with
-zeros in the place of its own digits, as for the sealed documents of a store. It is checked before anything else is
-read: what a reader of Parquet makes of damaged bytes is not defined.
+A Parquet file ends with its metadata, so nothing can be appended. The checksum is the BLAKE3 of the file with zeros in
+the place of its own digits, as for the sealed documents of a store. It is checked before anything else is read: how a
+Parquet reader handles damaged bytes is undefined.
 """
 
 import os
@@ -18,18 +18,18 @@ _MARK = b"strobe-trace-blake3:"
 _DIGITS = 64
 _END = b"PAR1"
 UNSEALED = _MARK + b"0" * _DIGITS
-"""What the metadata has under `KEY` before the file is sealed."""
+"""The value of `KEY` in the metadata before the file is sealed."""
 SEGMENT_BYTES_MAX = 1 << 30
 
 
 def seal(raw: bytes) -> bytes:
-    """Return a file that has `UNSEALED` in it with its checksum."""
+    """Return a file that contains `UNSEALED` with its checksum filled in."""
     start = raw.rindex(UNSEALED) + len(_MARK)
     return raw[:start] + _checksum(raw, start) + raw[start + _DIGITS :]
 
 
 def read_sealed(path: Path) -> bytes:
-    """Return the bytes of a segment; TraceDamaged if they do not match its checksum, or if it is no regular file."""
+    """Return the bytes of a segment; TraceDamaged if they do not match its checksum, or if it is not a regular file."""
     try:
         raw = _read(path)
     except OSError as error:

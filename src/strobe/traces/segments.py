@@ -1,12 +1,12 @@
-"""Segments of a live trace: Parquet files that each hold some consecutive events of one process (docs/trace.md).
+"""Segments of a live trace: Parquet files that each hold consecutive events of one process (docs/trace.md).
 
     <trace>/epoch-000001/<process>/000001.parquet, 000002.parquet, ...
 
-A process that joins while the epoch lasts has them in <process>@<view>, by the view that it joined with: it may have
-been there before, and have left.
+A process that joins during the epoch has them in <process>@<view>, by the view that it joined with: it may have been a
+member before, and have left.
 
-The key-value metadata of a segment says where it begins, and how far each channel of the process had come there. So
-whatever segments there are can be read from the first that begins at a snapshot which the others also have. Every byte
+The key-value metadata of a segment states where it begins, and the counts of each channel of the process there. So any
+set of segments can be read from the first one that begins at a snapshot which the other processes also have. Every byte
 is under a checksum (sealing.py).
 """
 
@@ -27,33 +27,33 @@ from strobe.traces.pages import check_pages
 from strobe.traces.rows import SCHEMA
 from strobe.traces.sealing import KEY, UNSEALED, read_sealed, seal, unreadable
 
-# Why a segment ends where it does.
+# Why a segment ends.
 SNAPSHOT = "snapshot"
 SIZE = "size"
 CLOSED = "closed"
-"""The process told all of its events; whatever it sent is in the trace."""
+"""All events of the process are on disk, and so are all its sends."""
 
 _COUNTED = ("position", "ordinal", "count", "step")
 _NAMED = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
 LINES_MAX = 1 << 24
-"""Lines that a segment may stand for: few bytes can stand for very many. Writers stop at a quarter of it."""
+"""Maximum number of lines in a segment: a few bytes can stand for very many. Writers stop at a quarter of it."""
 COUNT_MAX = 1 << 53
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
-# A file whose checksum holds may still have been written by somebody else.
+# A file with a valid checksum may still come from another writer.
 _FOREIGN = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError)
 
 
 class Received(msgspec.Struct, frozen=True):
-    """Which messages of a channel were received: all up to `below`, and on unordered channels runs (first, count)."""
+    """The received messages of a channel: all up to `below`, and on unordered channels runs (first, count)."""
 
     below: Count = 0
     ahead: tuple[tuple[Count, Count], ...] = ()
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How far a process has come: how many events it has had, and what its channels have carried."""
+    """The progress of a process: its number of events, and the counts of its channels."""
 
     position: Count
     sent: dict[str, Count]
@@ -61,11 +61,11 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a segment begins and ends. It begins at the recording for `snapshot`, if that is named.
+    """Where a segment begins and ends. It begins at the recording for `snapshot`, if that is set.
 
     `processes` and `channels` are those of all views that the process has had; `lines` counts the lines that the rows
-    stand for; `reason` says why it ends where it does. `joined` is the view that the process has joined with; 0: it was
-    there when the epoch began.
+    stand for; `reason` is why it ends. `joined` is the view that the process joined with; 0: it was a member when the
+    epoch began.
     """
 
     strobe_trace: int = VERSION
@@ -84,7 +84,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceSegment(msgspec.Struct, frozen=True):
-    """One file, its header read."""
+    """One file, with its decoded header."""
 
     path: Path
     header: SegmentHeader
@@ -93,7 +93,7 @@ class TraceSegment(msgspec.Struct, frozen=True):
         """Return the rows."""
         raw = read_sealed(self.path)
         try:
-            # Not read_table, which imports pandas where that is installed; it takes a second.
+            # Not read_table: it imports pandas if that is installed, which takes a second.
             with pq.ParquetFile(pa.BufferReader(raw)) as file:
                 self._check(raw, file)
                 rows = file.read()
@@ -103,7 +103,7 @@ class TraceSegment(msgspec.Struct, frozen=True):
             raise unreadable(self.path, str(error)) from error
 
     def _check(self, raw: bytes, file: pq.ParquetFile) -> None:
-        """Refuse a file of other columns, or whose rows would take more memory than those of a segment may."""
+        """Refuse a file with other columns, or whose rows would take more memory than a segment may."""
         if not file.schema_arrow.remove_metadata().equals(SCHEMA):
             raise TraceDamaged(f"{self.path} does not have the columns of a trace: {', '.join(SCHEMA.names)}")
         if file.metadata.num_rows > self.header.lines:
@@ -114,7 +114,8 @@ class TraceSegment(msgspec.Struct, frozen=True):
 
 
 def directory_of(trace: Path, epoch: int, process: str, joined: int = 0) -> Path:
-    """Return where the segments of `process` in `epoch` are, if it `joined` later with that view, of this life of it.
+    """Return the directory of the segments of `process` in `epoch`; if it `joined` later with that view, of this
+    incarnation.
 
     Names of processes may have any printable characters.
     """
@@ -124,12 +125,12 @@ def directory_of(trace: Path, epoch: int, process: str, joined: int = 0) -> Path
 
 
 def segments_in(directory: Path) -> list[Path]:
-    """Return the files of the segments in `directory`, by their numbers: a long trace has more than six digits."""
+    """Return the segment files in `directory`, sorted by number: a long trace has more than six digits."""
     return sorted(directory.glob("*.parquet"), key=lambda path: (len(path.stem), path.stem))
 
 
 def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:
-    """Write a segment, whole or not at all; return its size."""
+    """Write a segment atomically; return its size."""
     fields = msgspec.to_builtins(header)
     metadata = {name: msgspec.json.encode(value) for name, value in fields.items()}
     written = pa.BufferOutputStream()

@@ -1,9 +1,9 @@
-"""Where the traces of several processes can be read from: the beginning, or a cut that all of them have (R4).
+"""Finds where a trace of several processes can start: at the beginning, or at a cut that all of them have (R4).
 
-The segments of a process are what is left of its trace: the oldest may be gone. A trace of all processes must begin at
-one consistent cut, with what was in the channels there. Segments begin at recordings for snapshots, so the cut of any
-snapshot will do for which every process has such a segment. Of a process that has none, either all of the trace lies
-behind the cut, because it joined later, or nothing does, because it had left; what its channels have carried tells.
+The oldest segments of a process may have been deleted. A trace of all processes must start at one consistent cut, with
+the channel contents there. Segments begin at recordings for snapshots, so the cut of a snapshot works if every process
+has such a segment. If a process has none, either its whole trace is after the cut, because it joined later, or nothing
+is, because it had left. The counts of its channels decide which.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -19,14 +19,14 @@ NONE_RECEIVED = Received()
 
 
 class Side(NamedTuple):
-    """How far one process had come at the cut; what it does from there on is in `segments`."""
+    """The counts of one process at the cut; its events after the cut are in `segments`."""
 
     segments: Sequence[TraceSegment]
     counts: Counts
 
 
 class Start(NamedTuple):
-    """A consistent cut to begin at."""
+    """A consistent cut to start at."""
 
     snapshot: str | None
     sides: dict[str, Side]
@@ -40,9 +40,9 @@ def choose_start(
     since: str | None = None,
     among: Container[str] | None = None,
 ) -> Start:
-    """Return the earliest start from which there are no more than `lines_max` lines, or else the latest start.
+    """Return the earliest start with at most `lines_max` lines after it, or else the latest start.
 
-    With `since`, the one of that snapshot; with `among`, the beginning or one of these.
+    With `since`, the start at that snapshot; with `among`, the beginning or one of these.
     """
     latest: Start | None = None
     for start in reversed(list(_starts(traces, channels))):
@@ -64,7 +64,7 @@ def choose_start(
 
 
 def to_trace_start(start: Start, channels: dict[str, ChannelSpec]) -> TraceStart:
-    """Return `start` as the header of a trace says it."""
+    """Return `start` in the form of a trace header."""
     sent = {name: start.sides[spec.source].counts.sent.get(name, 0) for name, spec in channels.items()}
     in_flight = {
         name: _missing(start.sides[spec.target].counts.received.get(name, NONE_RECEIVED), sent[name])
@@ -79,7 +79,7 @@ def to_trace_start(start: Start, channels: dict[str, ChannelSpec]) -> TraceStart
 
 
 def _starts(traces: dict[str, list[TraceSegment]], channels: dict[str, ChannelSpec]) -> Iterator[Start]:
-    """Yield every consistent start, in the order of time."""
+    """Yield every consistent start, in chronological order."""
     begins = {
         process: {segment.header.snapshot: place for place, segment in enumerate(segments)}
         for process, segments in traces.items()
@@ -111,9 +111,9 @@ def _side(segments: list[TraceSegment], place: int) -> Side:
 def _whole_or_gone(
     segments: list[TraceSegment], sides: dict[str, Side], channels: dict[str, ChannelSpec]
 ) -> Side | None:
-    """Return the side of a process without a recording at the cut: all of its trace, or nothing any more."""
+    """Return the side of a process without a recording at the cut: its whole trace, or nothing if it had left."""
     first = segments[0].header
-    # Of a life that the bound has taken, one segment is left that begins where it ended.
+    # If the size limit removed an incarnation's trace, one segment is left that begins where the trace ended.
     if first.segment == 1 and first.snapshot is None and not first.begin.position:
         whole = _side(segments, 0)
         if _consistent(sides | {first.process: whole}, channels):
@@ -126,7 +126,7 @@ def _whole_or_gone(
 
 
 def _consistent(sides: dict[str, Side], channels: dict[str, ChannelSpec]) -> bool:
-    """Whether nothing was received that was not sent, on the channels between these."""
+    """Whether every received message was sent, on the channels between these processes."""
     for name, spec in channels.items():
         if spec.source in sides and spec.target in sides:
             received = sides[spec.target].counts.received.get(name, NONE_RECEIVED)
@@ -137,7 +137,7 @@ def _consistent(sides: dict[str, Side], channels: dict[str, ChannelSpec]) -> boo
 
 
 def _missing(received: Received, sent: int) -> tuple[tuple[int, int], ...]:
-    """Return what was sent and not received, as runs (first, count)."""
+    """Return the messages sent and not received, as runs (first, count)."""
     runs: list[tuple[int, int]] = []
     following = received.below + 1
     for first, count in (*received.ahead, (sent + 1, 0)):

@@ -36,9 +36,7 @@ CONJUNCTIVE, SWEEP, LATTICE = "conjunctive", "sweep", "lattice"
 BY_CUTS_MAX, BY_MEMORY = "max-cuts", "memory"
 
 LEVEL_CUTS_MAX = 10_000_000
-"""Limit for *definitely*, which keeps the cuts it examines: eight bytes per cut, plus one whole level
-(LEVEL_BYTES_MAX).
-"""
+"""Limit for *definitely*, which keeps the cuts it examines: 8 bytes per cut, plus one level (LEVEL_BYTES_MAX)."""
 _SWEPT_EVENTS_MAX = 20_000_000
 """Limit for all sweeps together: a condition may compare processes thousands of times."""
 _DIVE_CUTS_MAX = 20_000

@@ -37,9 +37,7 @@ Part = Table | Joined
 
 
 class Conjunction(msgspec.Struct, frozen=True):
-    """For some processes the states in which they fulfil their own condition, and all other parts of the
-    conjunction.
-    """
+    """For some processes the states in which their own condition holds, and all other parts of the conjunction."""
 
     local: dict[int, list[bool]]
     joined: tuple[Joined, ...]

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from strobe.causality.lattice.order import Integers
 
 _STEPS_IN_PYTHON_MAX = 3_200_000
-"""Maximum number of steps run in Python: they take less time than importing the compiler. An event takes one step per
-process, and some more.
-"""
+"""Maximum number of steps run in Python, before importing the compiler pays. An event takes a step per process."""
 _STEPS_MIN = 24
 
 

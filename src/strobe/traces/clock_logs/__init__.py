@@ -1,4 +1,4 @@
-"""Vector-clock logs, as ShiViz reads them: read, checked, and turned into traces; and traces written as such (D7)."""
+"""Vector-clock logs in the format of ShiViz: reading, checking, importing as traces and exporting from traces (D7)."""
 
 from strobe.traces.clock_logs.checking import ClockLogInvalid, Impossible, find_impossible
 from strobe.traces.clock_logs.exporting import to_log

@@ -1,17 +1,17 @@
-"""Whether the clocks of a log are possible; every line with one that is not is named, once for each reason (D7).
+"""Checks that the clocks of a log are possible; names every line with an impossible one, once for each reason (D7).
 
-A clock counts, for each host, the events that are in the causal past of its own, itself included. So
+A clock counts, for each host, the events that are in the causal past of its own event, itself included. So
 
 1. a clock names its own host; the own counts of a host are 1, 2, 3, ..., each once;
-2. it names no host that has no events, and counts no more events of a host than that has;
-3. it never counts less of any host than the clock before it at its host;
-4. it counts at least what the events counted that it knows of: who knows an event knows its past;
+2. it names no host without events, and counts no more events of a host than the host has;
+3. it never counts less of any host than the previous clock of its own host;
+4. it counts at least as much as every event that it knows of: knowing an event means knowing its past;
 5. no event that it knows of knows of it: nothing is received before it is sent.
 
-These are all the rules: by 4, a clock is exactly what the one before it and those that it newly knows of make.
-In which order the lines of a log stand does not matter. Most lines of most logs are sound, which is seen at a glance
-(`soundness`); the others are held against every rule as it is written (`rules`). A line that is not even an event of
-its host, because its own count is missing, 0, or there already, is not: nobody knows what it ought to know.
+These are all the rules: by 4, a clock is exactly the merge of the previous clock and of the clocks that it newly knows
+of. The order of the lines in a log does not matter. Most lines of most logs are sound, which is quick to check
+(`soundness`). The others are checked against every rule in turn (`rules`). Lines whose own count is missing, 0 or a
+duplicate are not checked: they are not events of their host, so it is unclear what they ought to know.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class Impossible(msgspec.Struct, frozen=True, order=True):
-    """A line of a log whose clock cannot be."""
+    """A line of a log whose clock is impossible."""
 
     line: int
     host: str
@@ -55,7 +55,7 @@ class ClockLogInvalid(UsageError):
 
 
 def read_clocks(execution: Execution) -> tuple[list[Event], list[Impossible]]:
-    """Return the events whose clocks can be read and name their own host, and the lines of the others."""
+    """Return the events whose clocks can be read and name their own host, and the other lines."""
     events: list[Event] = []
     wrong: list[Impossible] = []
     for logged in execution.events:
@@ -73,7 +73,7 @@ def find_impossible(execution: Execution) -> list[Impossible]:
 
 
 def check(events: list[Event], wrong: list[Impossible]) -> list[Impossible]:
-    """Return what is impossible about `events`, added to what is `wrong` already, in the order of the log."""
+    """Return everything impossible about `events`, and the lines already in `wrong`, in the order of the log."""
     found = list(wrong)
     by_host: ByHost = {}
     for event in events:
@@ -95,7 +95,7 @@ def check(events: list[Event], wrong: list[Impossible]) -> list[Impossible]:
 
 
 def _read(logged: ClockEvent) -> tuple[str, Clock]:
-    """Return what is wrong with a clock by itself, or nothing, and the clock without its zeros."""
+    """Return the fault of a clock by itself, if any, and the clock without its zeros."""
     try:
         clock = _decode(logged.clock)
     except msgspec.MsgspecError as error:

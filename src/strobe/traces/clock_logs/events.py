@@ -1,4 +1,4 @@
-"""The events of a log, their clocks read."""
+"""The events of a log with decoded clocks."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ Clock = dict[str, int]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An event of a log, its clock read. `tick` is its number at its host, `total` how many events it knows of."""
+    """An event of a log with its decoded clock. `tick` is its number at its host, `total` the events it knows of."""
 
     logged: ClockEvent
     clock: Clock
@@ -21,9 +21,9 @@ ByHost = dict[str, dict[int, Event]]
 
 
 def counted_alone(event: Event, before: Event | None) -> Clock:
-    """Return what an event counts that hears of nobody, where `before` comes right before it at its host.
+    """Return the clock of an event that receives nothing new, if `before` is the previous event at its host.
 
-    Most events are such, and two clocks are compared much quicker than gone through.
+    Most events are like that, and comparing two clocks is much faster than iterating over them.
     """
     own = {event.logged.host: event.tick}
     return own if before is None else {**before.clock, **own}

@@ -1,4 +1,4 @@
-"""Writes a trace as a log of vector clocks, as ShiViz reads it by default: the event, then its host and clock."""
+"""Exports a trace as a vector-clock log in ShiViz's default format: the event, then its host and clock."""
 
 import re
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ _LIKE_A_CLOCK = re.compile(r"\A(\S*) (?=\{.*\})")
 
 
 def to_log(trace: Trace) -> Iterator[str]:
-    """Yield two lines for each event, in an order in which nothing comes before its cause.
+    """Yield two lines for each event, in a causal order.
 
-    Clocks count from where the trace begins: ShiViz wants every host to begin at 1.
+    Clocks count from the start of the trace: ShiViz needs every host to begin at 1.
     """
     for process in trace.processes:
         if not process or any(character.isspace() for character in process):
@@ -31,8 +31,8 @@ def to_log(trace: Trace) -> Iterator[str]:
 
 
 def _event_text(text: str) -> str:
-    """Return a text that is not read as a host and its clock, as `timer {x}` would be: a clock has one space before it.
+    """Return a text that is not parsed as a host and its clock, as `timer {x}` would be: a clock follows one space.
 
-    Behind a clock line a parser looks for the next event from the end of that line: an empty event, and then this text.
+    After a clock line a parser searches from the end of that line: it finds an empty event, and then this text.
     """
     return _LIKE_A_CLOCK.sub(r"\1  ", text)

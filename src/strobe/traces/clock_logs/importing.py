@@ -1,9 +1,10 @@
-"""Makes a trace of a log of vector clocks: what one host came to know of another, it had a message for.
+"""Imports a vector-clock log as a trace: whatever one host learned of another came in a message.
 
-A clock tells what an event knew, not which messages there were. Where an event knows more of a host than the event
-before it did, some message brought it; those that were brought along by others are left out, as ShiViz does. So the
-messages of the trace are the fewest that explain the clocks: happens-before is exactly that of the log, and so are cuts
-and their consistency. What was sent and never received, or brought nothing new, is not in the log and not in the trace.
+A clock shows what an event knew, not which messages there were. If an event knows more of a host than the event before
+it did, some message brought that knowledge. Knowledge that another message already brought needs no message, as in
+ShiViz. So the trace has the fewest messages that explain the clocks: happens-before is exactly that of the log, and so
+are cuts and their consistency. Messages that were never received, or brought nothing new, are neither in the log nor in
+the trace.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,9 +25,9 @@ from strobe.traces.descriptions import EVENT_FIELD, LINE_FIELD
 def import_log(
     execution: Execution, name: str, renamed: Mapping[str, str] | None = None
 ) -> tuple[TraceHeader, list[Line]]:
-    """Return the trace that an execution of a log stands for; raise ClockLogInvalid where its clocks are impossible.
+    """Return the trace of one execution of a log; raise ClockLogInvalid if its clocks are impossible.
 
-    Hosts that are `renamed` have their new names in it.
+    Hosts in `renamed` get their new names.
     """
     events, wrong = read_clocks(execution)
     impossible = check(events, wrong)
@@ -71,7 +72,7 @@ def _with_new_names(events: list[Event], renamed: Mapping[str, str], name: str) 
 
 
 def parents(event: Event, before: Event | None, by_tick: "dict[tuple[str, int], Event]") -> list[Event]:
-    """Return the events of other hosts that `event` heard from: those it newly knows of, but for what they brought."""
+    """Return the events that `event` received from directly: those newly known, without those that others brought."""
     known = counted_alone(event, before)
     if event.clock == known:
         return []
@@ -79,7 +80,7 @@ def parents(event: Event, before: Event | None, by_tick: "dict[tuple[str, int], 
     if len(news) < 2:
         return news
     heard: list[Event] = []
-    for one in sorted(news, key=lambda one: -one.total):  # who knows more than another is not known by it
+    for one in sorted(news, key=lambda one: -one.total):  # an event that knows more than another is not known by it
         if not any(_knows(other, one) for other in heard):
             heard.append(one)
     chosen = set(map(id, heard))
@@ -95,7 +96,7 @@ def _messages(
 ) -> "dict[tuple[str, str, int], tuple[int, int]]":
     """Return by source, target and the source's event: the ordinal on its channel, and the target's event.
 
-    What a host hears of another comes in that one's order, so ordinals count up at both ends.
+    A host learns of another host's events in their order, so ordinals count up at both ends.
     """
     messages: dict[tuple[str, str, int], tuple[int, int]] = {}
     ordinals: dict[tuple[str, str], int] = {}
@@ -109,7 +110,7 @@ def _messages(
 
 
 def _lines(events: Iterable[Event], messages: "dict[tuple[str, str, int], tuple[int, int]]") -> list[Line]:
-    """Return the lines of all events, each behind those it knows of: its clock counts more than theirs."""
+    """Return the lines of all events, each after those it knows of: its clock counts more than theirs."""
     receives: dict[tuple[str, int], list[tuple[str, int]]] = {}
     sends: dict[tuple[str, int], list[tuple[str, int]]] = {}
     for (source, target, sent_in), (ordinal, received_in) in messages.items():

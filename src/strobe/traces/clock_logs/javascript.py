@@ -1,7 +1,7 @@
-"""Regular expressions as in JavaScript, with the flags g and m: written for Python, and looked for in linear time.
+"""JavaScript regular expressions with the flags g and m: translated to Python, and searched in linear time.
 
-What the two write differently is rewritten, with an eye on escapes and character classes: `(?<name>...)`, `\\k<name>`,
-`[]` and `[^]`, letters that an escape means nothing for, `{,n}`. docs/trace.md has what remains different.
+Differences in syntax are translated, with care for escapes and character classes: `(?<name>...)`, `\\k<name>`, `[]` and
+`[^]`, unknown escapes, `{,n}`. docs/trace.md lists the differences that remain.
 """
 
 import re
@@ -21,11 +21,11 @@ _LEADING_RUN = re.compile(r"(\((?:\?:|\?<\w+>)?)?(?P<each>\.|\\[dDwWsS]|\[(?!\^?
 
 
 class Expression:
-    """An expression that can be looked for. It may begin with a *run*: any number of characters of one kind, as `.*`.
+    """A compiled expression. It may begin with a *run*: any number of characters of one kind, such as `.*`.
 
-    Where it is not found at the beginning of a run, it is not found further on in this run either: it would have been
-    found with all of the run before that. So the next place to look is behind the run, and not each place in it, which
-    takes the square of the length of a line.
+    If it does not match at the beginning of a run, it does not match later in this run either: such a match could be
+    extended back to the beginning of the run. So the search continues after the run and does not try each position in
+    it, which would take quadratic time in the length of a line.
     """
 
     def __init__(self, text: str, what: str) -> None:
@@ -41,7 +41,7 @@ class Expression:
         self.groups = self.pattern.groupindex
 
     def find(self, text: str, looked: Callable[[int], None] = lambda _place: None) -> "Iterator[re.Match[str]]":
-        """Yield what is found in `text`, in order. `looked` is told now and then how far all is looked at."""
+        """Yield the matches in `text`, in order. `looked` is called regularly with the offset searched so far."""
         place = 0
         while place <= len(text):
             found = self.pattern.match(text, place) if self._run else self.pattern.search(text, place)
@@ -58,9 +58,9 @@ class Expression:
 
 
 def _translate(expression: str) -> tuple[str, bool]:
-    """Return the expression for Python, and whether it may be looked for by runs.
+    """Return the expression for Python, and whether it may be searched by runs.
 
-    Not if it is a choice of several, or if the same must come again that a group has found.
+    Not if it has alternatives at the top level, or a back-reference to a group.
     """
     parts: list[str] = []
     depth, place, in_class, by_runs = 0, 0, False, True
@@ -79,7 +79,7 @@ def _translate(expression: str) -> tuple[str, bool]:
 
 
 def _rewritten(token: "re.Match[str]") -> str:
-    """Return what Python writes for a token of JavaScript; most of them are the same."""
+    """Return the Python form of a JavaScript token; most of them are the same."""
     match token.lastgroup:
         case "same_as":
             return f"(?P={token['same_as']})"

@@ -1,8 +1,8 @@
-"""Finds the events in a log by a regular expression, as ShiViz does, and keeps the line that each clock stands on.
+"""Finds the events in a log by a regular expression, as ShiViz does, and keeps the line of each clock.
 
-The parser is written as for JavaScript, with the flags g and m: `(?<host>...)`, `(?<clock>...)` and `(?<event>...)`
-must be in it, and whatever other groups it has become fields of the event. A delimiter splits the log into executions;
-its group `trace`, if it has one, names the execution that follows.
+The parser is written for JavaScript, with the flags g and m. It must have `(?<host>...)`, `(?<clock>...)` and
+`(?<event>...)`; its other groups become fields of the event. A delimiter splits the log into executions; its group
+`trace`, if it has one, names the execution that follows.
 """
 
 import re
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d{1,3})?\Z")
 
 
 class ClockEvent(msgspec.Struct, frozen=True):
-    """One event as the log has it. `clock` is text, not yet looked at; `line` is where that stands."""
+    """One event of the log. `clock` is the undecoded text; `line` is its line number."""
 
     line: int
     host: str
@@ -31,7 +31,7 @@ class ClockEvent(msgspec.Struct, frozen=True):
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """The events of one execution, in the order of the log; `label` names it, and is empty where nothing does."""
+    """The events of one execution, in the order of the log; `label` names it, and is empty if it has no name."""
 
     label: str
     line: int
@@ -46,9 +46,9 @@ def read_log(
     reached: Callable[[int], None] = lambda _line: None,
     only: str | None = None,
 ) -> list[Execution]:
-    """Return the executions in `text`, or that which is called `only`.
+    """Return the executions in `text`, or only the one with the label `only`.
 
-    `reached` is told again and again up to which line all is looked at.
+    `reached` is called regularly with the line searched so far.
     """
     expression = _parser(parser)
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -86,7 +86,7 @@ def _parser(text: str) -> Expression:
 
 
 def _pieces(text: str, delimiter: str | None, name: str) -> list[tuple[str, int, int]]:
-    """Return the label of each execution, and where it begins and ends; one without anything in it is none."""
+    """Return the label of each execution, and where it begins and ends; empty executions are left out."""
     pieces = [("", 0, len(text))]
     if delimiter is not None:
         expression = Expression(delimiter, "delimiter")
@@ -113,7 +113,7 @@ def _chosen(pieces: list[tuple[str, int, int]], only: str) -> list[tuple[str, in
 
 
 def _called(label: str, begin: int, end: int, line: int, length: int, name: str) -> str:
-    """Return what a piece of a log is called in a message."""
+    """Return the name of a piece of a log, for messages."""
     if begin > 0:
         return f"the execution {label!r} (line {line})"
     if end == length:
@@ -122,7 +122,7 @@ def _called(label: str, begin: int, end: int, line: int, length: int, name: str)
 
 
 class _Lines:
-    """Counts the lines of a text, on from the last place that was asked for: places mostly come in order."""
+    """Converts offsets to line numbers, counting on from the last query: offsets mostly come in order."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -130,7 +130,7 @@ class _Lines:
         self._line = 1
 
     def at(self, place: int) -> int:
-        """Return the number of the line that a place is in."""
+        """Return the line number of an offset."""
         if place < self._place:
             self._line -= self._text.count("\n", place, self._place)
         else:
@@ -143,7 +143,7 @@ def _events(
     text: str, begin: int, end: int, expression: Expression, lines: _Lines, reached: Callable[[int], None]
 ) -> Iterator[ClockEvent]:
     others = [group for group in expression.groups if group not in _REQUIRED]
-    # A piece is looked at by itself, so that `^` matches at its beginning wherever that is in a line, as in ShiViz.
+    # Each piece is searched by itself, so that `^` matches at its beginning even in the middle of a line, as in ShiViz.
     for found in expression.find(text[begin:end], lambda place: reached(lines.at(begin + place))):
         line = lines.at(begin + found.start("clock" if found["clock"] is not None else 0))
         reached(line)
@@ -152,10 +152,10 @@ def _events(
 
 
 def _value(text: str) -> object:
-    """Return what a field says: a number, true or false where it is one, or else its text."""
+    """Return the value of a field: a number, true or false if it is one, else its text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
         return msgspec.json.decode(text) if _NUMBER.match(text) else text
-    except msgspec.DecodeError:  # out of range, such as 7e999, which may well be no number but a name
+    except msgspec.DecodeError:  # out of range, such as 7e999, which may be a name and not a number
         return text

@@ -1,8 +1,8 @@
-"""The rules of vector clocks as they are written, each held against a clock for every event that it knows of (D7).
+"""The rules of vector clocks, each checked for every event that a clock knows of (D7).
 
-A clock knows of an event if it counts that far. Rules 4 and 5 speak of all events that it knows of; since a clock that
-knows of one knows of those before it at their host, it is enough to know the *peaks* of each host: the highest that
-its events up to one have counted.
+A clock knows of an event if it counts that far. Rules 4 and 5 are about all events that it knows of. A clock that knows
+an event knows all earlier events of that host. So it is enough to have the *peaks* of each host: the highest counts of
+its events up to a given one.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class _Peaks(msgspec.Struct, frozen=True):
-    """The highest counts of an event and those before it at its host; `by` has the ones that counted more than it."""
+    """The highest counts of an event and the earlier ones at its host; `by` has the earlier ones that counted more."""
 
     event: Event
     clock: Clock
@@ -30,10 +30,10 @@ class _Peaks(msgspec.Struct, frozen=True):
 
 
 class Rules:
-    """Judges events one by one. The chains are the events of each host in order.
+    """Checks events one by one. The chains are the events of each host in order.
 
-    Of a host with lines that cannot be read (`unread` has how many), nobody knows which events these are: each may be
-    one that nobody else is, and so many events may be missing from its chain.
+    If a host has unreadable lines (`unread` counts them), it is unknown which events these are. Each may be a different
+    event, so up to that many events may be missing from its chain.
     """
 
     def __init__(self, chains: Sequence[Sequence[Event]], unread: Mapping[str, int]) -> None:
@@ -42,7 +42,7 @@ class Rules:
         self._peaks = {chain[0].logged.host: list(_peaks(chain)) for chain in chains}
 
     def broken_by(self, event: Event) -> Iterator[str]:
-        """Yield how `event` breaks the rules, once for each."""
+        """Yield each rule that `event` breaks, once."""
         before = self._known(event.logged.host, event.tick - 1)
         yield from self._left_out(event, before)
         yield from self._without_events(event)
@@ -56,7 +56,7 @@ class Rules:
         yield from _not_brought_along(event, before, back, others)
 
     def _known(self, host: str, count: int) -> _Peaks | None:
-        """Return the peaks of the events of `host` that somebody knows of who counts so many."""
+        """Return the peaks of the events of `host` that a clock with this `count` knows of."""
         place = bisect_right(self._ticks.get(host, ()), count)
         return self._peaks[host][place - 1] if place else None
 
@@ -68,7 +68,7 @@ class Rules:
             yield f"it is event {event.tick} of its host, and {missing} no line"
 
     def _without_events(self, event: Event) -> Iterator[str]:
-        """Look for hosts and events that are known of, and are not there."""
+        """Find hosts and events that `event` knows of but that do not exist."""
         last = {other: self._last(other) for other in event.clock}
         strangers = [other for other in event.clock if not last[other]]
         if strangers:
@@ -80,7 +80,7 @@ class Rules:
             yield f"it knows of {each}"
 
     def _last(self, host: str) -> int:
-        """Return the highest tick that an event of `host` may have; 0 where it has none."""
+        """Return the highest tick that an event of `host` may have; 0 if it has none."""
         ticks, unread = self._ticks.get(host, []), self._unread.get(host, 0)
         return max(ticks[-1] if ticks else 0, len(ticks) + unread)
 
@@ -98,14 +98,14 @@ def _peaks(chain: Iterable[Event]) -> Iterator[_Peaks]:
 
 
 def _gone_back(event: Event, before: Event | _Peaks | None) -> list[str]:
-    """Return the hosts of which `event` counts less than was counted before."""
+    """Return the hosts of which `event` counts less than `before`."""
     if before is None:
         return []
     return [other for other, count in before.clock.items() if event.clock.get(other, 0) < count]
 
 
 def _received_early(event: Event, known: list[_Peaks]) -> Iterator[str]:
-    """Look for events that `event` knows of and that know of it."""
+    """Find events that `event` knows of and that know of it."""
     host, tick = event.logged.host, event.tick
     early = [peaks.who_counted(host) for peaks in known if peaks.clock.get(host, 0) >= tick]
     if early:
@@ -114,9 +114,9 @@ def _received_early(event: Event, known: list[_Peaks]) -> Iterator[str]:
 
 
 def _not_brought_along(event: Event, before: _Peaks | None, back: list[str], known: list[_Peaks]) -> Iterator[str]:
-    """Look for hosts of which `event` counts less than one that it knows of; each once, there may be many.
+    """Find hosts of which `event` counts less than an event that it knows of; each once, as there may be many.
 
-    What it counts less than the one before it at its host is told of already, and that one's word for those before.
+    Hosts in `back`, where it counts less than the previous event at its host, were reported already.
     """
     clock = event.clock
     lacking: dict[str, Event] = {}
@@ -149,6 +149,6 @@ def _short(host: str) -> str:
 
 
 def _some(all_: Sequence[_T], told: Callable[[_T], str], between: str = "; ") -> str:
-    """Return the first few of many: with all of them, a log of many hosts would be told of in its square."""
+    """Describe the first few of many: describing all would take quadratic space in a log of many hosts."""
     more = len(all_) - _NAMED_MAX
     return between.join(map(told, all_[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")

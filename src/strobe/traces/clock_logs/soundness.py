@@ -1,7 +1,7 @@
-"""Which events of a log are sound: nothing is impossible about them, nor about any that they know of.
+"""Finds the sound events of a log: nothing is impossible about them, nor about any event that they know of.
 
-That is quicker to see than what is wrong with the others. Who counts at least what a sound event counts has all that
-this one knows of brought along: it need not be looked at again, and most of it is such.
+This is faster than finding the faults of the others. An event that counts at least as much as a sound event also counts
+everything which that one knows of, so most of the past need not be checked again.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from strobe.traces.clock_logs.events import ByHost, Event, counted_alone
 
 _BROUGHT_BY_MAX = 4
-"""As a rule an event hears from few others directly; where it hears from all, what they bring is not worth a look."""
+"""Usually an event receives from few others directly. If it receives from many, more checks do not pay."""
 
 
 def find_sound(by_host: ByHost, chains: Iterable[list[Event]]) -> set[int]:
@@ -18,7 +18,7 @@ def find_sound(by_host: ByHost, chains: Iterable[list[Event]]) -> set[int]:
     for chain in chains:
         pairs += zip(chain, [None, *chain], strict=False)
     sound: set[int] = set()
-    # So that those that an event knows of were judged before it; where they cannot be, it is not sound.
+    # In this order the events that an event knows of are judged before it; if that is impossible, it is not sound.
     for event, before in sorted(pairs, key=lambda pair: pair[0].total):
         if _is_sound(event, before, by_host, sound):
             sound.add(id(event))
@@ -42,9 +42,9 @@ def _is_sound(event: Event, before: Event | None, by_host: ByHost, sound: set[in
 
 
 def _counts_all(event: Event, heard: list[Event]) -> bool:
-    """Tell whether `event` counts at least what those counted that it heard of, and these do not know of it."""
+    """Whether `event` counts at least as much as the events it received from, and these do not know of it."""
     clock = {**event.clock, event.logged.host: event.tick - 1}
-    along: set[str] = set()  # the hosts whose events others have brought along
+    along: set[str] = set()  # the hosts whose events others brought along
     for place, known in enumerate(sorted(heard, key=lambda known: -known.total)):
         if known.logged.host in along:
             continue
