@@ -1,11 +1,11 @@
-"""Segments of a checkpoint: the commits that took effect in one stretch of the log, in columns (S1).
+"""Segments of a checkpoint: the commits that took effect in one range of the log, in columns (S1).
 
-A segment is two files, each named by the stretch `start`..`end`-1 and the BLAKE3 of its bytes. The *commits* have what
-every start needs: positions, ids, times. The *details* have what a list shows and what a collector must keep; they are
-read when they are asked for, and can also be had from the commits' entries in the log. Of commits that were removed
-before the end of the stretch, only positions and ids are kept.
+A segment is two files, each named by the range `start`..`end`-1 and the BLAKE3 of its bytes. The *commits* file has the
+data that every start needs: positions, ids, times. The *details* file has the data for lists and for garbage
+collection. It is read only when needed, and the log entries of the commits contain the same data. For commits that were
+removed before the end of the range, only positions and ids are kept.
 
-A segment depends on the entries up to its end alone: whoever makes it makes the same bytes.
+A segment depends only on the entries up to its end, so every writer makes the same bytes.
 """
 
 import logging
@@ -40,7 +40,7 @@ Blobs = tuple[tuple[Count, RawDigest], ...]
 
 
 class SegmentRef(msgspec.Struct, frozen=True):
-    """A segment as a checkpoint names it. `live`: so many of its commits are not removed at the checkpoint."""
+    """A checkpoint's reference to a segment. `live` is the number of its commits not removed at the checkpoint."""
 
     start: Count
     end: Count
@@ -50,7 +50,7 @@ class SegmentRef(msgspec.Struct, frozen=True):
 
 
 class CommitRow(msgspec.Struct, frozen=True):
-    """A commit that took effect. One that was removed has neither blobs nor a summary any more."""
+    """A commit that took effect. If it was removed, it has no blobs and no summary."""
 
     position: int
     snapshot: str
@@ -80,7 +80,7 @@ class CommitRow(msgspec.Struct, frozen=True):
 
 
 class CommitColumns(msgspec.Struct, frozen=True, array_like=True):
-    """The file of commits; `bytes` are the sizes of all blobs of a snapshot."""
+    """The content of a commits file; `bytes` has the total blob size of each snapshot."""
 
     kind: str
     version: int
@@ -94,7 +94,7 @@ class CommitColumns(msgspec.Struct, frozen=True, array_like=True):
     removed_snapshots: list[CheckedId]
 
     def check(self, ref: SegmentRef) -> None:
-        """Raise ValueError if these are not the commits of that segment, as far as the values tell."""
+        """Raise ValueError if the values cannot be the commits of that segment."""
         columns = (self.snapshots, self.checksums, self.started_us, self.at_us, self.bytes)
         _check_kind(self.kind, self.version, COMMITS)
         _check_lengths(len(self.positions), *columns)
@@ -109,7 +109,7 @@ class CommitColumns(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DetailColumns(msgspec.Struct, frozen=True, array_like=True):
-    """The file of details, of the same commits in the same order; blobs None: the same as those of the one before."""
+    """The content of a details file, for the same commits in the same order; blobs None: same as the previous one."""
 
     kind: str
     version: int
@@ -117,7 +117,7 @@ class DetailColumns(msgspec.Struct, frozen=True, array_like=True):
     summaries: list[Summary]
 
     def check(self, commits: CommitColumns) -> None:
-        """Raise ValueError if these are not the details of those commits, as far as the values tell."""
+        """Raise ValueError if the values cannot be the details of those commits."""
         _check_kind(self.kind, self.version, DETAILS)
         _check_lengths(len(commits.positions), self.blobs, self.summaries)
         if self.blobs and self.blobs[0] is None:
@@ -129,18 +129,18 @@ _details = msgspec.msgpack.Decoder(DetailColumns)
 
 
 def segment_name(start: int, end: int, digest: str, kind: str) -> str:
-    """Return the name of a file of a segment within the store."""
+    """Return the name of a segment file within the store."""
     return f"{CHECKPOINTS}/{start:020d}-{end:020d}-{digest}.{kind}"
 
 
 def segment_end(name: str) -> int | None:
-    """Return the end of the stretch of the file `name` of the checkpoints' directory; None: it is no segment's."""
+    """Return the end of the range of the segment file `name`, or None if it is not a segment file."""
     match = _NAME.fullmatch(name)
     return int(match[2]) if match else None
 
 
 def segment_digest(name: str) -> str | None:
-    """Return the checksum in the name of a file of a segment; None: it is no such name."""
+    """Return the checksum in the name of a segment file, or None if it is not a segment file."""
     match = _NAME.fullmatch(name)
     return match[3] if match else None
 
@@ -148,7 +148,7 @@ def segment_digest(name: str) -> str | None:
 def encode_segment(
     start: int, end: int, live_at: int, rows: Sequence[CommitRow]
 ) -> tuple[SegmentRef, dict[str, bytes]]:
-    """Return a segment of which `live_at` commits are not removed at the checkpoint, and its two files, by name."""
+    """Return the segment and its two files by name. `live_at`: the number of commits not removed at the checkpoint."""
     live = [row for row in rows if row.summary is not None]
     removed = [row for row in rows if row.summary is None]
     commits = CommitColumns(
@@ -179,7 +179,7 @@ def _blobs_once(rows: Sequence[CommitRow]) -> Iterator[Blobs | None]:
 
 
 class CommitSegment:
-    """A segment that was read. It is for one thread at a time."""
+    """A loaded segment, for one thread at a time."""
 
     def __init__(self, backend: StorageBackend, ref: SegmentRef, read_manifest: ReadManifest) -> None:
         self.ref = ref
@@ -190,7 +190,7 @@ class CommitSegment:
         self.commits: CommitColumns = _read(backend, self.name, ref.commits, _decode_commits, ref)
 
     def remove(self, removed: Container[str]) -> None:
-        """Note which commits were removed since; StoreCorrupt: the checkpoint says another number of them."""
+        """Record the commits removed since; raise StoreCorrupt if their number differs from the checkpoint."""
         commits, ref = self.commits, self.ref
         if ref.live < len(commits.positions):
             self.removed_since = [snapshot for snapshot in commits.snapshots if snapshot in removed]
@@ -198,7 +198,7 @@ class CommitSegment:
             raise StoreCorrupt(self._backend.url, self.name, "has another number of commits than the checkpoint says")
 
     def blobs(self, position: int) -> str:
-        """Return the keys of the blobs of the commit at `position`, one in a line."""
+        """Return the keys of the blobs of the commit at `position`, one per line."""
         found = self._blobs
         return found[self._at(position)] if found is not None else blob_keys(self._read_manifest(position))
 
@@ -210,7 +210,7 @@ class CommitSegment:
         return self.commits.checksums[self._at(position)].hex()
 
     def rows(self) -> Iterator[CommitRow]:
-        """Yield all commits, in order. StoreError: its details cannot be read."""
+        """Yield all commits, in order. StoreError: the details cannot be read."""
         details = self._read_details()
         columns = self.commits
         found = [CommitRow(position, snapshot) for position, snapshot in self.removed()]
@@ -232,7 +232,7 @@ class CommitSegment:
         yield from sorted(found, key=lambda row: row.position)
 
     def removed(self) -> Iterator[tuple[int, str]]:
-        """Yield position and id of the commits that were removed before the end of the stretch."""
+        """Yield position and id of the commits that were removed before the end of the range."""
         return zip(self.commits.removed_positions, self.commits.removed_snapshots, strict=True)
 
     @cached_property
@@ -251,7 +251,7 @@ class CommitSegment:
         return details.summaries if details is not None else None
 
     def _details(self) -> DetailColumns | None:
-        """Return the details, or None if they are damaged: then the entries of the commits have the same."""
+        """Return the details, or None if they are damaged: then the log entries of the commits are read instead."""
         try:
             return self._read_details()
         except StoreCorrupt as error:
@@ -304,6 +304,6 @@ def _read(
 
 
 def check_details(segment: CommitSegment) -> None:
-    """Raise StoreError if the details of a segment are not as they were written."""
+    """Raise StoreError if the details of a segment are damaged."""
     for _ in segment.rows():
         pass

@@ -1,4 +1,4 @@
-"""The fold of a log as a checkpoint has it: everything of a `LogState` but its commits, which lie in segments (S1)."""
+"""The form of a `LogState` in a checkpoint: everything except its commits, which are in segments (S1)."""
 
 from collections.abc import Collection, Iterable
 from itertools import repeat
@@ -16,7 +16,7 @@ from strobe.storage.entries.log_state import Committed, LogState, Opened
 
 
 class EndedRun(msgspec.Struct, frozen=True, array_like=True):
-    """The counters `first` .. `last` of one initiator in one epoch; `reason` is the place in `Folded.reasons`."""
+    """The counters `first` .. `last` of one initiator in one epoch; `reason` is an index into `Folded.reasons`."""
 
     epoch: Count
     initiator: Name
@@ -26,7 +26,7 @@ class EndedRun(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RemovedParent(msgspec.Struct, frozen=True):
-    """A snapshot that was removed while one that shares its blobs is open; `position` is that of its commit."""
+    """A removed snapshot that is the parent of an open one; `position` is that of its commit."""
 
     snapshot: PrintedId
     position: Count
@@ -35,7 +35,7 @@ class RemovedParent(msgspec.Struct, frozen=True):
 
 
 class Folded(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the entries before the checkpoint come to."""
+    """The state after the entries before the checkpoint."""
 
     term: Term | None = None
     epoch: Count = 0
@@ -50,7 +50,7 @@ class Folded(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: tuple[EndedRun, ...] = ()
 
     def check(self, position: int) -> None:
-        """Raise ValueError or UsageError if no entries before `position` come to this, as far as the values tell."""
+        """Raise ValueError or UsageError if this cannot be the state before entry `position`."""
         if self.view is not None:
             self.view.check()
         for _, begin, _ in self.open:
@@ -76,24 +76,24 @@ class Folded(msgspec.Struct, frozen=True, omit_defaults=True):
                 if run.reason >= len(self.reasons):
                     raise ValueError("a run of ids has no reason")
                 last[run.epoch, run.initiator] = run.last
-        # Each of them has begun, by an entry of its own.
+        # Each of these snapshots has a begin entry.
         if sum(run.last - run.first + 1 for run in (*self.aborted, *self.removed)) > position:
             raise ValueError("more snapshots have ended than there are entries")
 
     def check_commits(self, committed: Collection[str]) -> None:
-        """Raise ValueError if these cannot be the snapshots that are complete."""
+        """Raise ValueError if these cannot be the complete snapshots."""
         known = {*committed, *(parent.snapshot for parent in self.removed_parents)}
         for _, begin, parent in self.open:
             if begin.snapshot in committed or (parent is not None and parent not in known):
                 raise ValueError(f"{begin.snapshot} cannot be open with the parent {parent}")
 
     def removed_ids(self) -> EndedIds:
-        """Return the snapshots that were complete and are removed, with the reasons."""
+        """Return the ids of the removed snapshots, with the reasons."""
         return _ended(self.removed, self.reasons)
 
 
 def fold(state: LogState) -> Folded:
-    """Return what `state` has beside its commits."""
+    """Return the content of `state` except its commits."""
     reasons: dict[str, int] = {}
     return Folded(
         term=state.term,
@@ -114,7 +114,7 @@ def fold(state: LogState) -> Folded:
 
 
 def unfold(folded: Folded, segments: Iterable[CommitSegment], position: int, state: LogState) -> None:
-    """Bring `state`, which has read nothing yet, to where it is after the entries before `position`."""
+    """Set the new `state` to the state after the entries before `position`."""
     assert state.next_position == 0, "only a new state can begin at a checkpoint"
     state.next_position = position
     state.term = folded.term

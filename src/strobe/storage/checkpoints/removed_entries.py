@@ -1,25 +1,24 @@
-"""Entries of the log that were removed because a checkpoint stands for them (S1, S2).
+"""Removal of log entries that are covered by a checkpoint (S1, S2).
 
-Which: with two checkpoints that are whole in every file, at m and a later n, the entries before m, except for those
-that a reader which begins at m needs: the commits that are complete at m, the commits of removed snapshots that are the
-parent of an open one at m, and entry m-1, by which the checkpoint is known to fit. What m needs, a later checkpoint
-needs or does not need any more. So a collector that goes on late removes nothing that is needed by then.
+Which entries: given two checkpoints that are complete in every file, at m and a later n, the entries before m may be
+removed, except those that a reader starting at m needs. These are the commits of snapshots complete at m, the commits
+of removed snapshots that are the parent of an open one at m, and entry m-1, which shows that the checkpoint fits the
+log. A later checkpoint needs no entries before m beyond these. So a delayed collector never removes a needed entry.
 
-In which order: first both checkpoints are durable; then entry 0 goes, durably; then all others in any order. So in a
-log with entry 0, nothing was removed, and a missing entry is lost. In one without it, all entries from m on must be
-there, and those that m needs.
+In which order: first both checkpoints are made durable; then entry 0 is removed durably; then all others in any order.
+So if entry 0 exists, nothing was removed, and a missing entry is lost. If it does not exist, all entries from m on must
+exist, and those that m needs.
 
-Why nobody takes the place of a removed entry for the end of the log: checkpoints are removed only when two newer ones
-are there, that are whole. So from the moment when entry p was removed, there are always two checkpoints beyond p. A
-writer that was stopped for long may create entry p again, because its name is free. It looks at the names of the
-checkpoints *after* it has created the entry: if p was removed before, it finds two beyond p, and knows that what it
-has created is no entry of the log (`is_superseded`). If it does not find two, nothing had been removed at p: it has
-created the one and only entry p. What such a writer leaves behind lies before m: no reader looks at it, and
-the next collection removes it.
+Why the position of a removed entry is never mistaken for the end of the log: checkpoints are removed only when two
+newer complete ones exist. So once entry p was removed, there are always two checkpoints beyond p. A writer that was
+paused for long may create entry p again, because its name is free. It lists the checkpoints *after* it has created the
+entry. If p was removed before, it finds two beyond p, and knows that its file is not part of the log (`is_superseded`).
+If it does not find two, nothing was removed at p, and it has created the one and only entry p. The file of such a late
+writer is before m: no reader reads it, and the next garbage collection removes it.
 
-A reader looks at the names of the checkpoints when it has read to what seems to be the end, and when it finds an entry
-missing or not fitting. If entries from where it began to read may have been removed before, it begins again with
-the newest checkpoint (`fresher`). So it does not matter what it has found in their places.
+A reader lists the checkpoints when it reaches the apparent end of the log, and when an entry is missing or does not
+fit. If entries from its starting position on may have been removed, it starts again from the newest checkpoint
+(`fresher`). So files found at those positions do no harm.
 """
 
 from collections.abc import Collection, Hashable
@@ -36,13 +35,13 @@ from strobe.storage.files.checksummed_json import stated_checksum
 from strobe.storage.files.layout import CHECKPOINTS, LOG
 
 ENTRIES_AT_ONCE = 16_384
-"""The most entries that are removed in one collection: meanwhile, a coordinator does nothing else with its store."""
+"""Maximum number of entries removed per collection: it blocks the coordinator's access to its store."""
 
 
 class Required(msgspec.Struct, frozen=True):
-    """Which entries must be there: all from `start` on, and the `needed` ones before, with their checksums if known.
+    """The entries that must exist: all from `start` on, and the `needed` ones before, with their checksums if known.
 
-    `loaded` is the checkpoint at `start`; None: nothing was removed, or no checkpoint can be used.
+    `loaded` is the checkpoint at `start`; None if nothing was removed, or no checkpoint is usable.
     """
 
     start: int = 0
@@ -51,15 +50,15 @@ class Required(msgspec.Struct, frozen=True):
 
 
 def is_superseded(backend: StorageBackend, position: int) -> bool:
-    """Tell whether entry `position` may have been removed by now, by the names of the checkpoints alone."""
+    """Return whether entry `position` may have been removed by now, judging by the names of the checkpoints."""
     found = {at for name in backend.names(CHECKPOINTS) if (at := checkpoint_position(name)) is not None}
-    # Somebody may have removed a damaged one: the one that is left then counts by itself.
+    # A user may have removed a damaged checkpoint: then the remaining one decides.
     newest = sorted(found)[-KEPT:]
     return bool(newest) and position < newest[0]
 
 
 def fresher(backend: StorageBackend, header: str, position: int) -> Loaded | None:
-    """Return a checkpoint beyond `position` if the log must be read on from there: entries before may be removed."""
+    """Return a checkpoint beyond `position` if reading must continue there because entries may have been removed."""
     if not is_superseded(backend, position):
         return None
     loaded = next(usable(backend, header, partial(manifest_at, backend), []), None)
@@ -67,9 +66,9 @@ def fresher(backend: StorageBackend, header: str, position: int) -> Loaded | Non
 
 
 def is_untouched(backend: StorageBackend) -> bool:
-    """Tell whether nothing was removed from the log yet: entry 0 is there, and is the one that entry 1 follows.
+    """Return whether nothing was removed from the log yet: entry 0 exists, and entry 1 refers to it.
 
-    A writer that was stopped before it could begin the log may have created another entry 0.
+    A writer that was paused before it began the log may have created another entry 0.
     """
     first, second = backend.read(entry_name(0)), backend.read(entry_name(1))
     if first is None or second is None:
@@ -82,12 +81,12 @@ def is_untouched(backend: StorageBackend) -> bool:
 
 
 def how_far_removed(backend: StorageBackend) -> Hashable:
-    """Return what differs when entries may have been removed since; one that was found missing may be one of them."""
+    """Return a value that changes when entries may have been removed, which would explain a missing entry."""
     return tuple(newest_first(backend)), is_untouched(backend)
 
 
 def required(backend: StorageBackend, header: str) -> Required:
-    """Return which entries must be there. Others were removed on purpose if they are missing."""
+    """Return the entries that must exist. If others are missing, they were removed on purpose."""
     if is_untouched(backend):
         return Required()
     found = kept(backend, header)
@@ -95,7 +94,7 @@ def required(backend: StorageBackend, header: str) -> Required:
 
 
 def superfluous_entries(backend: StorageBackend, header: str) -> dict[str, int]:
-    """Return the entries that nobody needs any more, with their sizes; entry 0 first."""
+    """Return the obsolete entries with their sizes, entry 0 first."""
     found = kept(backend, header)
     if len(found) < KEPT:
         return {}
@@ -109,7 +108,7 @@ def superfluous_entries(backend: StorageBackend, header: str) -> dict[str, int]:
 
 
 def remove_entries(backend: StorageBackend, doomed: Collection[str]) -> None:
-    """Remove these entries. StoreError: some may be left; the next collection removes them."""
+    """Remove these entries. After a StoreError some may be left; the next collection removes them."""
     if entry_name(0) in doomed:
         backend.remove([entry_name(0)])
         backend.sync_directory(LOG)

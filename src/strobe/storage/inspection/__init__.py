@@ -1,1 +1,1 @@
-"""Looking at stored snapshots: verification in levels, the fast proof, differences, keys and signatures."""
+"""Inspection of stored snapshots: verification levels, the fast proof, differences, keys and signatures."""

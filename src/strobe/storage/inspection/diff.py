@@ -1,7 +1,7 @@
-"""What changed between two snapshots: each process by position and state, each channel by what it carried.
+"""Compares two snapshots: each process by position and state, each channel by its message counts.
 
-States are read only where their blobs differ. Two snapshots of different epochs may lie on different timelines; the
-numbers then say how the second differs from the first, and may go down.
+States are read only if their blobs differ. Two snapshots of different epochs may be on different timelines. The numbers
+then show how the second differs from the first, and may decrease.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +22,10 @@ from strobe.storage.store.store import Store
 
 Segments = Sequence[bytes | memoryview]
 Form = Callable[[msgspec.Raw], bytes | memoryview]
-"""Makes of a value what it is compared by."""
+"""Returns the form of a value used for the comparison."""
 
 EXAMPLES_MAX = 3
-"""How many keys of each kind are shown with their values."""
+"""Maximum number of keys of each kind shown with their values."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class KeyedChange(msgspec.Struct, frozen=True):
-    """How many keys of a keyed state were added, changed and deleted, and some of each kind."""
+    """The number of keys of a keyed state that were added, changed and deleted, with examples of each."""
 
     added: int
     changed: int
@@ -49,7 +49,7 @@ class KeyedChange(msgspec.Struct, frozen=True):
 
 
 class ProcessDifference(msgspec.Struct, frozen=True):
-    """One process that is in both. `fields` are those of a decoded state; an opaque one is only the same or not."""
+    """A process in both snapshots. `fields` are those of a decoded state; opaque states are only equal or not."""
 
     process: str
     position: Change
@@ -62,7 +62,7 @@ class ProcessDifference(msgspec.Struct, frozen=True):
 
 
 class ChannelDifference(msgspec.Struct, frozen=True):
-    """One channel that is in both, in the same incarnation; `in_flight` counts messages."""
+    """A channel in both snapshots, in the same incarnation; `in_flight` counts messages."""
 
     channel: str
     sent: Change
@@ -71,7 +71,7 @@ class ChannelDifference(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Everything that differs between two snapshots, and when they were taken."""
+    """All differences between two snapshots, and when they were taken."""
 
     before: str
     after: str
@@ -88,9 +88,9 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def compare(store: Store, before: str, after: str) -> Difference:
-    """Compare two complete snapshots of `store`, named as people name them.
+    """Compare two complete snapshots of `store`, named as users name them.
 
-    SnapshotNotFound: there is none of that name, or it was removed while it was compared.
+    SnapshotNotFound: there is no snapshot of that name, or it was removed during the comparison.
     """
     state = store.state()
     names = resolve(state, before), resolve(state, after)
@@ -98,7 +98,7 @@ def compare(store: Store, before: str, after: str) -> Difference:
         return _compare(store, names, [state.committed[name].manifest for name in names])
     except StoreCorrupt:
         for name in names:
-            store.resolve(name)  # one that was removed meanwhile is not damaged
+            store.resolve(name)  # a snapshot that was removed meanwhile is not damaged
         raise
 
 
@@ -126,9 +126,9 @@ def _compare(store: Store, names: tuple[str, str], manifests: Sequence[Manifest]
 
 
 def compare_keyed(first: Segments, second: Segments, form: Form = memoryview) -> KeyedChange:
-    """Compare two keyed states, each a base and deltas on it; of the first, keys and hashes are held in memory.
+    """Compare two keyed states, each a base with deltas. Keys and hashes of the first are held in memory.
 
-    Values are the same if their `form` is: that of their bytes, unless told otherwise.
+    Values are equal if `form` returns the same for both; by default their bytes are compared.
     """
     hashes = {key: xxhash.xxh3_128_digest(form(value)) for key, value in merged_entries(first)}
     found: dict[str, list[Key]] = {ADDED: [], CHANGED: []}
@@ -147,7 +147,7 @@ def compare_keyed(first: Segments, second: Segments, form: Form = memoryview) ->
 
 
 def _has(manifest: Manifest, channel: ChannelSpec) -> bool:
-    """Tell whether the channel is there with the same ordinals: a later incarnation counts from 1 again."""
+    """Return whether the channel exists with the same ordinals: a later incarnation counts from 1 again."""
     return any((one.id, one.incarnation) == (channel.id, channel.incarnation) for one in manifest.view.channels)
 
 
@@ -168,7 +168,7 @@ def _readable_process(
 ) -> ProcessDifference:
     try:
         return _process(store, name, first, second)
-    except (*UNREADABLE, ValueError, TypeError) as error:  # others: segments and keys that are none
+    except (*UNREADABLE, ValueError, TypeError) as error:  # the latter two: invalid segments and keys
         problem = f"the state of process {name}, or that in snapshot {names[0]}, cannot be read: {error}"
         raise SnapshotCorrupt(names[1], f"{problem}; see `strobe snapshot show`") from error
 
@@ -206,7 +206,7 @@ def _segments(store: Store, record: ProcessRecord) -> list[memoryview]:
 
 
 def _examples(first: Segments, found: dict[str, list[Key]], after: dict[Key, Any]) -> Iterator[FieldChange]:
-    """Yield some keys of each kind with their values, those of the first state by going through it again."""
+    """Yield some keys of each kind with their values. The first state is read again for its values."""
     shown = {kind: keys[:EXAMPLES_MAX] for kind, keys in found.items()}
     wanted = {*shown[CHANGED], *shown[REMOVED]}
     before = {key: msgspec.msgpack.decode(value) for key, value in merged_entries(first) if key in wanted}

@@ -1,9 +1,9 @@
-"""The proof of a stored snapshot (P1): quickly where it plainly holds, else by its definition, `causality.proof`.
+"""Proves a stored snapshot (P1): by a fast check if possible, otherwise by the definition, `causality.proof`.
 
-Nearly every snapshot holds, and to say so takes no objects for fragments and frames: each channel's hash is extended by
-its records as they lie in the frames blob. `fast_accepts` says yes only where the definition must say so as well. In
-any doubt, whatever the reason, it says no, which means nothing: the definition decides then, and names what is wrong.
-What is unordered, or was consumed in part at a breakpoint, is left to the definition too.
+Nearly every snapshot is valid, and the fast check makes no objects for fragments and frames: it extends the hash of
+each channel directly from the records in the frames blob. `fast_accepts` returns True only if the definition must
+accept too. In any doubt it returns False, which proves nothing: then the definition decides and reports the problem.
+Unordered channels, and frames partly consumed at a breakpoint, are also left to the definition.
 """
 
 import struct
@@ -35,9 +35,9 @@ _DIGESTS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def prove(snapshot_id: str, manifest: Manifest, read: ReadBlob) -> Verdict:
-    """Check the proof of a snapshot over the view of its manifest; `read` is asked for blobs, perhaps twice.
+    """Check the proof of a snapshot over the view of its manifest. `read` may be called twice for a blob.
 
-    What cannot be put together raises as `to_snapshot` does.
+    A manifest that does not fit its blobs raises the errors of `to_snapshot`.
     """
     if fast_accepts(manifest, read):
         frames = sum(section.frames for record in manifest.processes.values() for section in record.in_flight.values())
@@ -46,9 +46,9 @@ def prove(snapshot_id: str, manifest: Manifest, read: ReadBlob) -> Verdict:
 
 
 def prove_stored(store: Store, snapshot: str, manifest: Manifest) -> Verdict:
-    """Check the proof of a snapshot in `store`, of which only the frames are read.
+    """Check the proof of a snapshot in `store`, reading only its frames.
 
-    States may be gigabytes, and the proof does not need them. Frames need no checksums: the proof hashes all of them.
+    States may be gigabytes, and the proof does not need them. Frames need no checksums, because the proof hashes them.
     """
     frames = {record.frames for record in manifest.processes.values() if record.frames is not None}
 
@@ -62,7 +62,7 @@ def prove_stored(store: Store, snapshot: str, manifest: Manifest) -> Verdict:
 
 
 def fast_accepts(manifest: Manifest, read: ReadBlob) -> bool:
-    """Tell whether the proof holds beyond doubt; only blobs of frames are read. False says nothing."""
+    """Return True if the proof certainly holds; False proves nothing. Only blobs of frames are read."""
     ends = _ends_of_view[manifest.view]
     if ends is None or manifest.retries is not None or ends.keys() != manifest.processes.keys():
         return False
@@ -74,7 +74,7 @@ def fast_accepts(manifest: Manifest, read: ReadBlob) -> bool:
 
 
 class _Incoming(NamedTuple):
-    """An incoming channel of a process, and what extends its hash: by a small frame, and by any."""
+    """An incoming channel of a process, with the hash functions for small frames and for frames of any size."""
 
     source: str
     seed: str
@@ -84,14 +84,14 @@ class _Incoming(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """The ends of channels at one process."""
+    """The channel ends at one process."""
 
     outgoing: int
     incoming: dict[str, _Incoming]
 
 
 def _find_ends(view: View) -> dict[str, _Ends] | None:
-    """Return the ends at each process; None where there is anything about the view that makes it a special case."""
+    """Return the channel ends at each process, or None if the view needs the full proof."""
     ids, members = {channel.id for channel in view.channels}, view.members
     if len(ids) != len(view.channels) or len(members) != len(view.processes):
         return None
@@ -108,17 +108,17 @@ def _find_ends(view: View) -> dict[str, _Ends] | None:
     return {process: _Ends(len(view.outgoing(process)), incoming[process]) for process in view.processes}
 
 
-# A system keeps its view for long, and there are as many hashes to be seeded as it has channels.
+# A view lasts long, and seeding takes one hash per channel.
 _ends_of_view = OncePerObject(_find_ends, _VIEWS_MAX)
 
 
 def _is_plain(record: ProcessRecord, ends: _Ends, records: dict[str, ProcessRecord], read: ReadBlob) -> bool:
-    """Check the incoming channels of one process, and that its record has no more than the channels of the view."""
+    """Check the incoming channels of one process, and that its record has no other channels than the view."""
     if not len(record.received) == len(record.in_flight) == len(ends.incoming) or len(record.sent) != ends.outgoing:
         return False
     blob: bytes | memoryview = read(record.frames) if record.frames is not None else b""
     if len(blob) < MAPPED_BYTES_MIN:
-        blob = bytes(blob)  # it is cut into many slices, and those of a view take longer
+        blob = bytes(blob)  # slicing bytes is faster than slicing a memoryview
     end = 0
     for channel, section in record.in_flight.items():
         incoming = ends.incoming[channel]
@@ -132,7 +132,7 @@ def _is_plain(record: ProcessRecord, ends: _Ends, records: dict[str, ProcessReco
 def _extends(
     received: FrontierRecord, section: Section, blob: bytes | memoryview, channel: _Incoming, sent: FrontierRecord
 ) -> bool:
-    """Tell whether `received` extended by all the frames of a section is `sent`; KeyError and the like are doubts."""
+    """Return whether `received`, extended by all frames of a section, equals `sent`. Exceptions count as doubt."""
     running, due, at = bytes.fromhex(received.hash), received.count + 1, section.offset
     if len(running) != channel.hash_bytes or due < 1 or (due == 1 and received.hash != channel.seed):
         return False
@@ -153,7 +153,7 @@ def _extends(
         due += count
         frames += 1
         at = after
-    counted = (at, frames, due - 1 - received.count, due - 1)  # a last frame that does not fit has led beyond the end
+    counted = (at, frames, due - 1 - received.count, due - 1)  # if the last frame is too long, `at` is beyond `end`
     return counted == (end, section.frames, section.messages, sent.count) and running.hex() == sent.hash
 
 

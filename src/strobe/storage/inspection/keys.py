@@ -1,7 +1,7 @@
-"""Keys as files: NAME.key, which only its process reads, and NAME.pub, which anyone may have (P1).
+"""Key files: NAME.key, readable only by its process, and NAME.pub, which is public (P1).
 
-Both are PEM, as other tools read and write them. The name is that of the process; what a file name cannot have is
-written as %2F and the like.
+Both are PEM, as other tools read and write them. The name is that of the process. Characters not allowed in a file name
+are percent-encoded, such as %2F.
 """
 
 import os
@@ -23,7 +23,7 @@ _KEY_BYTES_MAX = 64 << 10
 
 
 def create_keys(directory: Path, names: Sequence[str]) -> list[Path]:
-    """Make a new pair for each of `names` and return the files; keys that are there are never replaced."""
+    """Create a new pair for each of `names` and return the files; existing keys are never replaced."""
     require_cryptography()
     paths = [path for name in names for path in (private_path(directory, name), public_path(directory, name))]
     taken = [path.name for path in paths if path.exists()]
@@ -47,7 +47,7 @@ def public_path(directory: Path, name: str) -> Path:
 
 
 def read_private_key(path: Path) -> "Ed25519PrivateKey":
-    """Return the key of NAME.key; raise UsageError where it is none, or others may read it."""
+    """Return the key in NAME.key; raise UsageError if it is invalid or readable by others."""
     require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -63,7 +63,7 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
 
 
 def read_public_keys(directory: Path) -> "dict[str, Ed25519PublicKey]":
-    """Return the public keys of `directory`, by the name of the process."""
+    """Return the public keys in `directory`, by process name."""
     require_cryptography()
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; give the one with the public keys, NAME{PUBLIC}")
@@ -97,10 +97,10 @@ def _create_pair(directory: Path, name: str) -> None:
 
 
 def _create(path: Path, data: bytes, mode: int) -> None:
-    # Nobody else may read it at any moment, so it is made with its mode, not given it afterwards.
+    # Created with its final mode, so that no other user can read it at any moment.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)  # a public key is for everybody, whatever the umask is
+        os.fchmod(descriptor, mode)  # a public key must be readable by everyone, whatever the umask
         file.write(data)
         file.flush()
         os.fsync(descriptor)
@@ -108,7 +108,7 @@ def _create(path: Path, data: bytes, mode: int) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        with open_file(path, follow=True) as file:  # keys are often links into a mounted directory
+        with open_file(path, follow=True) as file:  # keys are often symbolic links into a mounted directory
             return file.read(_KEY_BYTES_MAX)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,8 +1,7 @@
-"""Restores a state into a process, captures it again, and names what is not the same (S4, E9, E13).
+"""Restores a state into a process, captures it again, and reports the differences (S4, E9, E13).
 
-What is compared is the states, not their bytes: the members of a set may be written in any order, and a field that was
-added with a default is not lost. Both states are decoded as the type that `capture()` returns now, and written again in
-one order.
+It compares states, not bytes: the members of a set may be written in any order, and a new field with a default is not a
+loss. Both states are decoded as the type that `capture()` returns now, and encoded again in a fixed order.
 """
 
 from collections.abc import Iterator
@@ -22,16 +21,16 @@ from strobe.storage.inspection.value_diff import CHANGED, FieldChange, changed_f
 from strobe.user_code import RAISED, explain, is_failure
 
 FIELDS_MAX = 5
-"""How many fields that differ are named."""
+"""Maximum number of differing fields reported."""
 _SHOWN_MAX = 40
 
 _encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def round_trip(name: str, process: Process, local: LocalState, state: Any) -> str | None:
-    """Restore `state`, which was decoded from `local`, into `process`; return how what it captures differs, or None.
+    """Restore `state`, decoded from `local`, into `process`; return how the newly captured state differs, or None.
 
-    The process is of no other use afterwards.
+    The process must not be used afterwards.
     """
     try:
         call(process, "restore", state)
@@ -55,7 +54,7 @@ def round_trip(name: str, process: Process, local: LocalState, state: Any) -> st
 
 
 def _difference(captured: Any, data: bytes, local: LocalState) -> str | None:
-    """Name what `captured`, encoded as `data`, has otherwise than what was restored; None if nothing is lost."""
+    """Describe how `captured`, encoded as `data`, differs from the restored state; None if nothing is lost."""
     if data == local.data and not local.deltas:
         return None
     if local.encoding == KEYED:

@@ -1,4 +1,4 @@
-"""Two values compared field by field: what was added, what is gone, what is another."""
+"""Compares two decoded values field by field: added, removed and changed fields."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
 
 class FieldChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One field that differs. `path` leads to it from the whole value, and is empty for the whole itself."""
+    """A field that differs. `path` is its path within the whole value, empty for the whole value."""
 
     path: str
     change: str
@@ -48,5 +48,5 @@ def _lists(before: list[Any], after: list[Any], path: str) -> Iterator[FieldChan
 
 
 def _same(before: Any, after: Any) -> bool:
-    # True is 1 and NaN is not itself to Python; people mean otherwise.
+    # In Python, True == 1 and NaN != NaN. Here True and 1 differ, and NaN equals NaN.
     return type(before) is type(after) and (before == after or (before != before and after != after))

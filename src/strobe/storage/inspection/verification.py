@@ -1,7 +1,7 @@
-"""Verification in levels, each including those before it: exists, checksums, causal, invariants, restore (S4).
+"""Verification levels, each including those before it: exists, checksums, causal, invariants, restore (S4).
 
-The first three need nothing but the store, and are here. What the others need besides is the system that the snapshots
-are of: they are in `strobe.runtime.recovery.trial_restore`, and add their checks to the same `Verified`.
+The first three need only the store, and are here. The others also need the system of the snapshots. They are in
+`strobe.runtime.recovery.trial_restore`, and add their checks to the same `Verified`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ SIGNER_UNKNOWN = "self-consistent, signer unknown"
 
 
 class Level(StrEnum):
-    """How far a snapshot is verified, in this order."""
+    """The level of verification, in this order."""
 
     EXISTS = "exists"
     CHECKSUMS = "checksums"
@@ -41,7 +41,7 @@ class Level(StrEnum):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """What one level found. `detail` says what was looked at, also where nothing is wrong."""
+    """The result of one level. `detail` describes what was checked, even if nothing is wrong."""
 
     level: Level
     verdict: str
@@ -50,7 +50,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What verifying one snapshot came to, level by level; it ends with the first that does not hold."""
+    """The result of verifying one snapshot, level by level, up to the first level that fails."""
 
     id: str
     checks: tuple[Check, ...]
@@ -72,14 +72,14 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 class Signers(msgspec.Struct, frozen=True):
-    """What is known from outside the store: the public key of each process, and perhaps the view (P1)."""
+    """Trusted information from outside the store: the public key of each process, and possibly the view (P1)."""
 
     public_keys: Mapping[str, Any]
     view: View | None = None
 
 
 class StoreLevels:
-    """Verifies snapshots of one store up to the causal proof. A blob that several share is read once."""
+    """Verifies snapshots of one store up to the causal proof. A blob shared by several snapshots is read once."""
 
     def __init__(self, store: Store, signers: Signers | None = None) -> None:
         self._store = store
@@ -87,9 +87,9 @@ class StoreLevels:
         self._blobs: dict[tuple[str, bool], str | None] = {}
 
     def verify(self, snapshot_id: str, level: Level) -> Verified:
-        """Return what `level` and those before it find in a complete snapshot, up to the causal proof.
+        """Return the results of `level` and the levels before it for a complete snapshot, up to the causal proof.
 
-        SnapshotNotFound: there is none, or it was removed while it was verified.
+        SnapshotNotFound: there is no such snapshot, or it was removed during the verification.
         """
         identity = self._store.resolve(snapshot_id)
         manifest = self._store.known.committed[identity].manifest
@@ -97,7 +97,7 @@ class StoreLevels:
         for each in level.included[: tuple(Level).index(Level.CAUSAL) + 1]:
             verified = verified.with_check(self._check(identity, manifest, each))
             if not verified.holds:
-                self._store.resolve(identity)  # one that was removed meanwhile is not damaged
+                self._store.resolve(identity)  # a snapshot that was removed meanwhile is not damaged
                 break
         return verified
 
@@ -126,10 +126,10 @@ class StoreLevels:
         return None
 
     def _causal(self, snapshot_id: str, manifest: Manifest) -> Check:
-        """Check the proof, and the signatures where there are keys to check them with."""
+        """Check the proof and, if keys are given, the signatures."""
         try:
             proof = verify(self._without_states(snapshot_id, manifest))
-        except (SnapshotError, StoreCorrupt) as error:  # frames that are gone, or do not fit their sections
+        except (SnapshotError, StoreCorrupt) as error:  # frames are missing, or do not fit their sections
             finding = Finding("frames", snapshot_id, error.problem)
             return Check(Level.CAUSAL, CORRUPT, "its channel states cannot be read", (finding,))
         findings, signed = list(proof.findings), SIGNER_UNKNOWN
@@ -142,7 +142,7 @@ class StoreLevels:
         return Check(Level.CAUSAL, HOLDS, f"{detail} ({signed})")
 
     def _without_states(self, snapshot_id: str, manifest: Manifest) -> Snapshot:
-        """Load what the proof is about, frontiers and frames. States may be gigabytes, and have their checksums."""
+        """Load the frontiers and frames for the proof. States may be gigabytes, and their checksums verify them."""
         frames = {record.frames for record in manifest.processes.values()}
         read = self._store.blobs.read
         return to_snapshot(

@@ -1,18 +1,17 @@
-"""The collector: removes what no snapshot needs, and never what one needs or may come to need (S2, E8).
+"""Garbage collection: removes files that no snapshot needs now or can need later (S2, E8).
 
-It decides nothing by itself: a snapshot goes by a Remove or an Abort entry, logged before. The collector reads the log
-to its end, and then removes the blobs that nothing in the log keeps. Kept are those of every complete snapshot and of
-the parents of open ones; the whole directory of each open one; and directories from beyond the end of the log as it was
-read.
+It makes no decisions: a snapshot is removed by a Remove or an Abort entry in the log. The collector reads the log to
+its end, and then removes the blobs that the log does not keep. It keeps the blobs of every complete snapshot and of the
+parents of open ones; the whole directory of each open snapshot; and directories beyond the end of the log as read.
 
-Why this is safe beside writers: it rests on facts that no later entry changes. What is swept lies in the directory of a
-snapshot that has its outcome, and outcomes are final. Whoever begins later, in a directory of its own, can reuse only
-blobs of a parent that was complete or open when the log was read, which are kept, or of one that began later itself.
-On a damaged log nothing is removed.
+Why it is safe with concurrent writers: it relies on facts that no later entry changes. Removed blobs are in the
+directory of a snapshot that has its outcome, and outcomes are final. A snapshot that begins later has its own
+directory. It can reuse only blobs of a parent that was complete or open when the log was read, which are kept, or of a
+parent that began later itself. If the log is damaged, nothing is removed.
 
-Last come the entries of the log that nobody needs any more, since a checkpoint stands for them (removed_entries.py).
+Finally it removes the log entries that are covered by a checkpoint (removed_entries.py).
 
-What is no file of the store is left alone (`verify` names it), and what cannot be removed keeps nothing else here.
+Foreign files are left alone (`verify` reports them). A file that cannot be removed does not stop the collection.
 """
 
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from strobe.storage.store.store import Store
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What was removed, or would be (`dry_run`): names of files within the store, and their size together."""
+    """The files that were removed, or would be (`dry_run`): their names within the store, and their total size."""
 
     names: tuple[str, ...]
     bytes: int
@@ -40,11 +39,12 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = None) -> Collected:
-    """Remove abandoned files of tmp/, the blobs that nothing keeps, and the directories that they leave empty; also
-    what checkpoints make superfluous, after one was written if one is due: older checkpoints, and entries of the log.
+    """Remove abandoned files of tmp/, unneeded blobs and their empty directories. Write a checkpoint if one is due,
+    then
+    remove older checkpoints and the log entries they cover.
 
-    A dry run may ask what would go if the log said what is `foreseen`. StoreError: something could not be removed; all
-    the rest is.
+    A dry run can use `foreseen` as the state of the log. If some file cannot be removed, the rest is removed first, and
+    then StoreError is raised.
     """
     assert foreseen is None or dry_run, "only what is logged is ever removed"
     state = foreseen or store.state()
@@ -75,10 +75,10 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
 
 
 def _sweep_entries(store: Store, dry_run: bool) -> dict[str, int]:
-    """Remove entries that checkpoints stand for, at most so many at once; return them with their sizes."""
+    """Remove a limited number of entries covered by checkpoints; return them with their sizes."""
     checkpoints = newest_first(store.backend)
     if checkpoints == store.swept:
-        return {}  # listing the log takes long
+        return {}  # listing the log is slow
     doomed = superfluous_entries(store.backend, store.header.blake3)
     going = dict(islice(doomed.items(), ENTRIES_AT_ONCE))
     if not dry_run:
@@ -90,7 +90,7 @@ def _sweep_entries(store: Store, dry_run: bool) -> dict[str, int]:
 
 @contextmanager
 def _noting(failures: list[StoreError]) -> Iterator[None]:
-    """Let whoever sweeps go on with the next."""
+    """Collect a StoreError, so that the collection continues."""
     try:
         yield
     except StoreError as error:
@@ -98,7 +98,7 @@ def _noting(failures: list[StoreError]) -> Iterator[None]:
 
 
 def _listed_blobs(store: Store) -> dict[int, list[str]]:
-    """Return the names of all blobs, by the position of the begin of the snapshot that wrote them."""
+    """Return the names of all blobs, by the begin position of the snapshot that wrote them."""
     begins = (directory_begin(name) for name in store.backend.names(BLOBS))
     return {
         begin: [name for name in store.backend.names(blob_directory(begin)) if is_digest(name)]
@@ -108,12 +108,12 @@ def _listed_blobs(store: Store) -> dict[int, list[str]]:
 
 
 def _over(listed: dict[int, list[str]], state: LogState) -> dict[int, list[str]]:
-    """Leave out where somebody may still write."""
+    """Return only the directories that no snapshot can still write to."""
     open_begins = {opened.position for opened in state.open.values()}
     return {
         begin: digests
         for begin, digests in listed.items()
-        # From beyond the end: it began after the log was read, or the log has lost entries. Either way, hands off.
+        # Beyond the end: the snapshot began after the log was read, or the log has lost entries. Keep both.
         if begin not in open_begins and begin < state.next_position
     }
 

@@ -1,10 +1,9 @@
-"""Every byte of every file of a store, checked (S2): what is wrong is named, file by file, and checking goes on.
+"""Verifies every byte of every file of a store, and reports all damaged files (S2).
 
 The header and each entry have a checksum over all their bytes, entries are chained, and a blob is named by the BLAKE3
-of its bytes. What lies in tmp/ belongs to nobody yet, what lies in run/ to those who run, and what lies in aside/ was
-moved out of the log; none of these is looked at. What is anywhere else and is no file of ours is named. One loss leaves
-no trace: the newest entries gone together from the end of the log, and with them their blobs and the checkpoints after
-them.
+of its bytes. Three directories are not checked: tmp/ (unfinished files), run/ (files of running programs) and aside/
+(files moved out of the log). Foreign files elsewhere are reported. One loss cannot be detected: the newest entries
+missing from the end of the log together with their blobs and the checkpoints after them.
 """
 
 from bisect import bisect_left
@@ -36,7 +35,7 @@ from strobe.storage.log.terms import Terms
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with the file `place` of the store."""
+    """A problem with the file `place` of the store."""
 
     place: str
     problem: str
@@ -46,7 +45,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def verify_bytes(backend: StorageBackend) -> list[Problem]:
-    """Return every problem found; none when every byte is as it was written."""
+    """Return every problem found; an empty list if every byte is as it was written."""
     problems: list[Problem] = []
     header: str | None = None
     try:
@@ -57,7 +56,7 @@ def verify_bytes(backend: StorageBackend) -> list[Problem]:
     base, state = _check_log(backend, header, problems)
     damaged = _damaged_blobs(backend, blobs, state)
     if damaged:
-        # What retention has removed meanwhile is not damaged: the log as it is now says what is still needed.
+        # A blob that retention has removed meanwhile is not damaged. The current log shows which are still needed.
         damaged = _without_removed(backend, damaged, _check_log(backend, header, [])[1] or state)
     problems += damaged
     problems += _leftovers(backend, base)
@@ -67,14 +66,14 @@ def verify_bytes(backend: StorageBackend) -> list[Problem]:
 
 
 def _check_log(backend: StorageBackend, header: str | None, problems: list[Problem]) -> tuple[int, LogState | None]:
-    """Add what is wrong with log and checkpoints to `problems`.
+    """Add the problems of the log and the checkpoints to `problems`.
 
-    Return the position of the checkpoint that readers need, or 0, and the state, or None if it cannot be known.
+    Return the position of the checkpoint that readers need, or 0, and the state, or None if it is unknown.
     """
     while True:
         before, found = how_far_removed(backend), list[Problem]()
         result = _check_log_once(backend, header, found)
-        if not found or how_far_removed(backend) == before:  # else entries may have been removed meanwhile
+        if not found or how_far_removed(backend) == before:  # otherwise entries may have been removed meanwhile
             problems += found
             return result
 
@@ -95,13 +94,13 @@ def _check_log_once(
     recomputed: Recomputed | None = Recomputed(backend, header, note, wanted.loaded)
     damaged = list(_damaged_below(backend, listed[: bisect_left(listed, wanted.start)], wanted))
     problems += damaged
-    recomputed = None if damaged else recomputed  # it may read the commits among them
+    recomputed = None if damaged else recomputed  # it may need to read the damaged commits
     check = _LogCheck(backend, checkpoint.previous, problems, state, recomputed, Terms.after(checkpoint))
     return checkpoint.position, check.go_on(listed)
 
 
 class _LogCheck:
-    """Goes through the entries one by one, and on after one that is damaged or missing."""
+    """Checks the entries one by one, and continues after a damaged or missing one."""
 
     def __init__(
         self,
@@ -122,7 +121,7 @@ class _LogCheck:
         self._damaged = previous is None
 
     def go_on(self, listed: list[int]) -> LogState | None:
-        """Check the entries that are `listed`, from where the state is on; return the state, if it is known."""
+        """Check the `listed` entries from the position of the state on; return the state, or None if it is unknown."""
         before = self._state.next_position
         for position in listed[bisect_left(listed, before) :]:
             if before < position and not self._pass_gap(Gap(before, position)):
@@ -132,7 +131,7 @@ class _LogCheck:
         return None if self._damaged else self._state
 
     def _pass_gap(self, gap: Gap) -> bool:
-        """Report what nobody has fenced off of a run of missing entries; return False if nothing beyond it counts."""
+        """Report the parts of a gap that are not fenced off; return False if the log ends at the gap."""
         self._previous = None
         uncovered = self._fences.uncovered(gap)
         for run in uncovered:
@@ -152,7 +151,7 @@ class _LogCheck:
             decoded = decode_entry(found, self._backend.url, position, self._previous)
             self._terms.require(position, decoded, self._backend.url)
         except StoreError as error:
-            # The next entry is checked by itself: it is not to blame for what it follows.
+            # Check the next entry on its own, because the checksum of this one is not known.
             self._previous = None
             if self._fences.covers(position, raw):
                 self._take(position, Void(error.problem), UNSEALED)
@@ -173,14 +172,14 @@ class _LogCheck:
 
 
 def _damaged_below(backend: StorageBackend, listed: list[int], wanted: Required) -> Iterator[Problem]:
-    """Check the entries before a checkpoint that are still there; those that are needed must be."""
+    """Check the existing entries before a checkpoint, and that the needed ones exist."""
     fences = Fences(backend)
     for position in sorted({*listed, *wanted.needed}):
         raw: bytes | None = None
         try:
             raw = backend.read(entry_name(position))
             if raw is None and position not in wanted.needed:
-                continue  # a collector has removed it since it was listed
+                continue  # garbage collection has removed it since it was listed
             decoded = decode_entry(_required(backend, position, raw), backend.url, position, None)
         except StoreError as error:
             if not fences.covers(position, raw):
@@ -197,14 +196,14 @@ def _required(backend: StorageBackend, position: int, raw: bytes | None) -> byte
 
 
 def _damaged_blobs(backend: StorageBackend, found: list[BlobRef], state: LogState | None) -> list[Problem]:
-    """Check those that are there, and, where the log is whole, that those that are needed are there."""
+    """Check the existing blobs and, if the log is intact, that the needed ones exist."""
     needed = _needed(state)
     everything = {blob_name(ref): ref for ref in found} | needed
     blobs = Blobs(backend)
     damaged: list[Problem] = []
     for name, ref in sorted(everything.items()):
         if name not in needed and backend.size(name) is None:
-            continue  # collected since it was listed
+            continue  # garbage collection has removed it since it was listed
         try:
             blobs.read(ref)
         except StoreError as error:
@@ -220,7 +219,7 @@ def _without_removed(backend: StorageBackend, damaged: list[Problem], state: Log
 def _needed(state: LogState | None) -> dict[str, BlobRef]:
     needed: dict[str, BlobRef] = {}
     for complete in state.rooted() if state is not None else ():
-        with suppress(StoreError):  # its entry is damaged, which was reported
+        with suppress(StoreError):  # its entry is damaged, which was already reported
             needed |= {blob_name(ref): ref for ref in blobs_of(complete.manifest)}
     return needed
 
@@ -232,7 +231,7 @@ def _leftovers(backend: StorageBackend, base: int) -> Iterator[Problem]:
 
 
 def _blob_refs(backend: StorageBackend) -> Iterator[BlobRef]:
-    """Every blob that is there, with the size that it has."""
+    """Yield every existing blob with its actual size."""
     for directory in backend.names(BLOBS):
         begin = directory_begin(directory)
         if begin is not None and backend.is_directory(blob_directory(begin)):
@@ -249,12 +248,12 @@ def _unknown_names(backend: StorageBackend) -> Iterator[str]:
         directory = f"{BLOBS}/{name}"
         if directory_begin(name) is not None and backend.is_directory(directory):
             yield from (f"{directory}/{blob}" for blob in backend.names(directory) if not is_digest(blob))
-        elif name in backend.names(BLOBS):  # else a collector has emptied and removed it since
+        elif name in backend.names(BLOBS):  # otherwise garbage collection has emptied and removed it
             yield directory
 
 
 def _note(problems: list[Problem], place: str, error: StoreError) -> None:
-    """Add a problem, unless there is one with this file."""
+    """Add a problem, unless this file already has one."""
     if all(problem.place != place for problem in problems):
         problems.append(_problem(place, error))
 

@@ -1,8 +1,8 @@
-"""Entries of people and of retention, beside whoever else writes the log: read, decide, append, and again if beaten.
+"""Appends entries concurrently with other writers: read, decide, append, and retry on a conflict.
 
-An entry is right only for the log that its writer has read: a snapshot that may be removed now may be the newest, or be
-pinned, one entry later. Entry n is created only if absent (S1), so what was decided on entries 0..n-1 is appended as n
-or not at all.
+An entry is valid only for the log that its writer has read: one entry later, a snapshot that could be removed may be
+the newest or pinned. Entry n is created only if absent (S1), so a decision based on entries 0..n-1 is appended as n or
+not at all.
 """
 
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from strobe.storage.entries.log_state import LogState
 from strobe.storage.store.store import Store
 
 Decide = Callable[[LogState], Entry | None]
-"""Returns the entry that is right for what the log says, None where there is nothing to do, or raises why not."""
+"""Returns the entry to append in this state, or None if there is nothing to do. Raises if it is not allowed."""
 
 
 def append_when(store: Store, decide: Decide) -> int | None:
-    """Append what `decide` makes of the log as it is then, and return its position; None where it makes nothing of it.
+    """Append the entry that `decide` returns for the current log, and return its position; None if it returns None.
 
-    Each conflict is another writer's success, and is followed by reading that and deciding anew.
+    After a conflict, read the other writer's entry and decide again.
     """
     while True:
         state = store.state()
@@ -34,10 +34,10 @@ def append_when(store: Store, decide: Decide) -> int | None:
 
 
 def begin_term(store: Store, coordinator: str, at_us: int) -> int:
-    """Begin a new term, as a coordinator does before it writes anything else, and return it; the last to do so leads.
+    """Begin a new term, as a coordinator does before any other write, and return it. The last one to do so leads.
 
-    `coordinator` says for people where it runs. After a StoreError it can be tried again: a term that was begun and is
-    not led by anybody does no harm.
+    `coordinator` describes where it runs, for people. The call can be retried after a StoreError: a term that nobody
+    leads does no harm.
     """
     append_when(store, lambda _: Term(store.term + 1, coordinator, at_us))
     store.lead(store.term)

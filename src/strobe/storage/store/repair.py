@@ -1,4 +1,4 @@
-"""What is wrong with a log, entry by entry, and how an entry that nobody can read is fenced off."""
+"""Examines a log entry by entry, and repairs it: fences off unreadable entries, moves foreign ones aside."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -43,9 +43,9 @@ UNKNOWN = "not known: the entry cannot be read"
 
 
 class LogFinding(msgspec.Struct, frozen=True):
-    """An entry that is no good, or several that are missing: those from `position` to `last`.
+    """An unreadable entry, or a run of missing ones, from `position` to `last`.
 
-    `lost` says what the log does without; `fenced`: that was decided already.
+    `lost` describes the effect of the loss; `fenced`: the entry is already fenced off.
     """
 
     position: int
@@ -57,11 +57,11 @@ class LogFinding(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """A log, every entry of which was looked at.
+    """The result of examining every entry of a log.
 
-    Readers start at the checkpoint at `base`, if it is not 0; `absent` entries before it are not there.
-    `missing` reports the loss of the newest entries; empty: none are known to be lost. Beyond `gap`, if there is one,
-    lie files that are no part of the log.
+    Readers start at the checkpoint at `base`, if it is not 0; `absent` is the number of missing entries before it.
+    `missing` reports the loss of the newest entries; it is empty if no loss is known. Files beyond `gap`, if there is
+    one, are not part of the log.
     """
 
     entries: int
@@ -73,18 +73,18 @@ class Examined(msgspec.Struct, frozen=True):
 
     @property
     def open(self) -> tuple[LogFinding, ...]:
-        """What nobody has decided on yet."""
+        """The findings that are not fenced off yet."""
         return tuple(finding for finding in self.findings if not finding.fenced)
 
 
 def examine(backend: StorageBackend) -> Examined:
-    """Check the seal, the chain, the values and the effect of every entry; StoreError if there is no log to look at."""
+    """Check the checksum, chain, values and effect of every entry; raise StoreError if there is no log."""
     for directory in DIRECTORIES:
         backend.is_directory(f"{directory}/-")  # raises if the directory is a symbolic link
     while True:
         before = how_far_removed(backend)
         examined = _examine(backend)
-        if not examined.open or how_far_removed(backend) == before:  # else entries may have been removed meanwhile
+        if not examined.open or how_far_removed(backend) == before:  # otherwise entries may have been removed meanwhile
             return examined
 
 
@@ -105,7 +105,7 @@ def _examine(backend: StorageBackend) -> Examined:
 
 
 def _missing(backend: StorageBackend, end: int) -> str:
-    """Return what is wrong with a log that ends before `end`, if that is known to be too soon."""
+    """Return the problem if the log, which ends before `end`, is known to have lost entries; otherwise empty."""
     try:
         require_newest(backend, end)
         if end == 0:
@@ -116,10 +116,10 @@ def _missing(backend: StorageBackend, end: int) -> str:
 
 
 def _findings(backend: StorageBackend, invalid: dict[int, StoreError]) -> list[LogFinding]:
-    """Return what is wrong with these entries; missing ones that follow each other are one finding."""
+    """Return the findings for these entries; consecutive missing entries are one finding."""
     fences = Fences(backend)
     findings: list[LogFinding] = []
-    absent = -1  # the last one that is missing
+    absent = -1  # position of the last missing entry
     for position, error in sorted(invalid.items()):
         found = _finding(backend, fences, position, error)
         if backend.size(found.place) is None:
@@ -138,13 +138,13 @@ def _with_next(run: LogFinding, position: int) -> LogFinding:
 def _invalid_below(
     backend: StorageBackend, header: str, listed: list[int], base: int
 ) -> Iterator[tuple[int, StoreError]]:
-    """Yield what is wrong with the entries before the checkpoint at `base`. Some may have been removed."""
+    """Yield the problems of the entries before the checkpoint at `base`. Some entries may have been removed."""
     wanted = required(backend, header)
     terms = Terms.after(wanted.loaded.checkpoint) if wanted.loaded is not None else Terms()
     must = {*range(wanted.start, base), *wanted.needed}
     before, checksum = wanted.start - 1, wanted.needed.get(wanted.start - 1, header)
     for position in sorted({*listed, *must}):
-        # What lies before the start need not fit what lies beside it.
+        # Entries before the start need not be chained to their neighbours.
         previous = checksum if position == before + 1 and position >= wanted.start else None
         before, checksum = position, None
         try:
@@ -162,9 +162,9 @@ def _invalid_below(
 
 
 def fence_off(backend: StorageBackend, position: int, reason: str, at_us: int) -> LogFinding:
-    """Append the entry by which the one at `position` has no effect; UsageError if that is a good one.
+    """Append a fence, so that the entry at `position` has no effect; raise UsageError if that entry is valid.
 
-    If several are missing in a row, each of them gets an entry.
+    If it is in a run of missing entries, each of them gets a fence.
     """
     log, _ = _lenient(backend)
     end = log.base + sum(1 for _ in log.read(log.base))
@@ -189,7 +189,7 @@ def fence_off(backend: StorageBackend, position: int, reason: str, at_us: int) -
 def set_aside(backend: StorageBackend, position: int) -> list[str]:
     """Move entry `position` and all after it out of the log, into `ASIDE`, and return their new names.
 
-    UsageError: they are part of the log, or may be. What lies beyond a long gap is not: nobody has ever read it there.
+    Raises UsageError if they are or may be part of the log. Files beyond a long gap are not: no reader ever reads them.
     """
     examined = examine(backend)
     gap = examined.gap
@@ -207,7 +207,7 @@ def set_aside(backend: StorageBackend, position: int) -> list[str]:
 
 
 def _move(backend: StorageBackend, name: str) -> str:
-    """Give a file of the log another name, under which it is no part of the store."""
+    """Move a file of the log to `ASIDE`, where it is not part of the store."""
     raw = backend.read(name) or b""
     if len(raw) > DOCUMENT_BYTES_MAX:
         raise UsageError(f"{name} is longer than any entry; move it elsewhere yourself")
@@ -221,7 +221,7 @@ def _move(backend: StorageBackend, name: str) -> str:
 
 
 def _lenient(backend: StorageBackend) -> tuple[Log, LogState]:
-    """Return the log from the newest checkpoint on, and what it means there: readers start there."""
+    """Return the log from the newest checkpoint on, where readers start, and its state there."""
     header = read_header(backend).blake3
     log, state = Log(backend, header, lenient=True), LogState()
     loaded = next(usable(backend, header, partial(manifest_at, backend), []), None)
@@ -243,12 +243,12 @@ def _finding(backend: StorageBackend, fences: Fences, position: int, error: Stor
 def _read(backend: StorageBackend, position: int) -> bytes | None:
     try:
         return backend.read(entry_name(position))
-    except StoreCorrupt:  # no regular file: there are no bytes that could be an entry
+    except StoreCorrupt:  # not a regular file, so there are no bytes of an entry
         return None
 
 
 def _lost(raw: bytes | None) -> str:
-    """Return what is lost without the entry, as far as its bytes tell."""
+    """Return what is lost without the entry, as far as its bytes show."""
     entry: Any = None
     with suppress(ValueError, RecursionError, AttributeError):
         entry = msgspec.json.decode(raw or b"").get("entry")

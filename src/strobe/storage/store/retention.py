@@ -1,12 +1,13 @@
-"""Retention: which complete snapshots stay, and the way out for the others (E8).
+"""Retention: decides which complete snapshots are kept, and removes the others (E8).
 
-Only globally complete snapshots are counted. Kept are the newest so many; the newest of each of the last so many hours
-and of the last so many days (of UTC) that have any; and always, whatever the numbers say: the newest complete one, the
-pinned ones, and the one that the current epoch was restored from, until it has a complete one of its own. "Newest" goes
-by the order of the commits: a clock that jumped neither saves a snapshot for good nor dooms one.
+Only globally complete snapshots are counted. The policy keeps the newest `keep_last` snapshots, and the newest one of
+each of the last `keep_hourly` hours and `keep_daily` days (UTC) that have any. Always kept, whatever the numbers: the
+newest complete snapshot, the pinned ones, and the one that the current epoch was restored from, until the epoch has a
+complete one of its own. "Newest" means commit order, so a clock jump neither protects a snapshot for good nor removes
+one.
 
-Nothing here touches a blob. `apply` logs a Remove for each snapshot that goes, each decided on the log as it is at that
-entry, and then lets the collector sweep; that keeps what open snapshots share with their parents.
+This module removes no blobs itself. `apply` logs a Remove for each snapshot, each decided on the log up to that entry,
+and then runs garbage collection, which keeps the blobs that open snapshots share with their parents.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,14 +27,14 @@ REASON = "retention"
 
 
 class Protection(msgspec.Struct, frozen=True):
-    """Why a complete snapshot may not be removed, and what would change that."""
+    """A reason why a complete snapshot may not be removed, and what would change that."""
 
     reason: str
     way_out: str
 
 
 class RetentionPlan(msgspec.Struct, frozen=True):
-    """What retention would keep, with the reasons, and what it would remove, oldest first."""
+    """The snapshots that retention would keep, with the reasons, and those it would remove, oldest first."""
 
     kept: dict[str, tuple[str, ...]]
     removed: tuple[str, ...]
@@ -41,14 +42,14 @@ class RetentionPlan(msgspec.Struct, frozen=True):
 
 
 class RetentionResult(msgspec.Struct, frozen=True):
-    """What was removed, or would be: snapshots, and the files that nothing keeps any more."""
+    """The snapshots and files that were removed, or would be."""
 
     removed: tuple[str, ...]
     collected: Collected
 
 
 def plan(state: LogState, keep_last: int, keep_hourly: int, keep_daily: int, now_us: int) -> RetentionPlan:
-    """Return what these numbers keep and remove of what the log has; zeros in all of them keep everything."""
+    """Return the snapshots that these numbers keep and remove; if all are zero, everything is kept."""
     for name, number in (("last", keep_last), ("hourly", keep_hourly), ("daily", keep_daily)):
         if number < 0:
             raise UsageError(f"retention cannot keep {number} ({name}); give 0 or more, and 0 everywhere to keep all")
@@ -74,7 +75,7 @@ def plan(state: LogState, keep_last: int, keep_hourly: int, keep_daily: int, now
 
 
 def protections(state: LogState, snapshot: str) -> Iterator[Protection]:
-    """Yield why the complete `snapshot` may not be removed now; nothing where it may."""
+    """Yield the reasons why the complete `snapshot` may not be removed now; nothing if it may."""
     if snapshot in state.pinned:
         yield Protection("pinned", f"unpin it first: strobe snapshot unpin {snapshot}")
     if snapshot == state.newest_complete:
@@ -85,7 +86,7 @@ def protections(state: LogState, snapshot: str) -> Iterator[Protection]:
 
 
 def apply(store: Store, planned: RetentionPlan, dry_run: bool = False) -> RetentionResult:
-    """Log the removals that still hold, and sweep; a dry run says what would go, file by file, and touches nothing."""
+    """Log the removals that still apply and collect garbage; a dry run only returns what would be removed."""
     if dry_run:
         state = store.state()
         going = tuple(name for name in planned.removed if _may_go(state, name))
@@ -106,7 +107,7 @@ def _may_go(state: LogState, snapshot: str) -> bool:
 
 
 def _one_each(state: LogState, newest_first: Iterable[str], period_us: int, count: int) -> list[str]:
-    """Return the newest of each of the last `count` periods that have any."""
+    """Return the newest snapshot of each of the last `count` periods that have any."""
     found: dict[int, str] = {}
     for name in newest_first:
         period = state.committed[name].started_us // period_us

@@ -1,4 +1,4 @@
-"""From what people type to the snapshot they mean: `latest`, an id, or the beginning of one."""
+"""Resolves the name of a snapshot typed by a user: `latest`, an id, or the beginning of one."""
 
 from strobe.errors import SnapshotError, SnapshotIncomplete, SnapshotNotFound
 from strobe.storage.entries.log_state import LogState
@@ -8,7 +8,7 @@ _SHOWN_MAX = 5
 
 
 def resolve(state: LogState, name: str) -> str:
-    """Return the id of the complete snapshot that `name` means; raise an error that says what there is instead."""
+    """Return the id of the complete snapshot named `name`; otherwise raise an error that lists the existing ones."""
     if name == LATEST:
         if state.newest_complete is None:
             raise SnapshotNotFound(name, _existing(state))

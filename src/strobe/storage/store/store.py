@@ -1,11 +1,11 @@
-"""The store: one directory that holds the log of what happened, and the bytes of the snapshots (S1, S2).
+"""`Store`: the log and the snapshot data of one store (S1, S2).
 
-A writer goes through it in this order, and every step survives the next one's failure:
+A writer uses it in this order, and each step survives a failure of the next one:
 1. `append` a Begin, which names the parent whose blobs may be reused.
 2. `write_snapshot`: every blob, synced, then their directory.
-3. `commit`: the entry with the manifest. From here on the snapshot exists; before, nothing of it does.
+3. `commit`: the entry with the manifest. From here on the snapshot exists, and not before.
 
-One `Store` is for one thread; any number of stores, in any number of processes, may be open on one place.
+A `Store` is for one thread. Any number of them, in any number of processes, may be open at the same URL.
 """
 
 import gc
@@ -41,10 +41,10 @@ Problems = list[Problem]
 
 
 class Store:
-    """An open store. Make one by `create`, `open` or `open_or_create`, from a path or a URL (urls.py).
+    """An open store. Make one with `create`, `open` or `open_or_create`, from a path or a URL (urls.py).
 
-    Whoever keeps it open for long sets how many manifests are kept in memory; all are, otherwise. With
-    `checkpoint_every`, checkpoints at multiples of it are made ready, for `write_checkpoint`.
+    `manifests_kept` limits the manifests held in memory, for stores that stay open for long; by default all are held.
+    With `checkpoint_every`, checkpoints at multiples of it are prepared for `write_checkpoint`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Store:
         self.header = header
         self.blobs = Blobs(backend)
         self.swept: list[str] = []
-        """The checkpoints that there were when everything that they make superfluous was last removed from here."""
+        """The checkpoints at the time when all obsolete log entries were last removed by this object."""
         self._log = Log(backend, header.blake3)
         self._manifests_kept = manifests_kept
         self._state = LogState(self.read_manifest, manifests_kept)
@@ -80,7 +80,7 @@ class Store:
 
     @classmethod
     def create(cls, url: str | Path, *, identity: str | None = None, on_step: OnStep | None = None) -> "Store":
-        """Make a store in a directory that does not exist or is empty; `identity` is its name if not a random one."""
+        """Create a store in a directory that is missing or empty; its `identity` is random by default."""
         backend = backend_at(url, on_step)
         if not create_header(backend, identity):
             raise UsageError(f"{backend.url} is a store already; open it, or give another directory")
@@ -96,15 +96,15 @@ class Store:
         manifests_kept: int | None = None,
         checkpoint_every: int | None = None,
     ) -> "Store":
-        """Open the store at `url`; StoreMissing where there is none, or not the one with this `identity`."""
+        """Open the store at `url`; raise StoreMissing if there is none, or not the one with this `identity`."""
         return cls(backend_at(url, on_step), manifests_kept, identity, checkpoint_every=checkpoint_every)
 
     @classmethod
     def open_or_create(cls, url: str | Path) -> "Store":
-        """Open the store at `url`, having made it if there is none; of several doing so at once, one makes it.
+        """Open the store at `url`, and create it if there is none; of several concurrent callers, one creates it.
 
-        For a first start, when somebody asks for it. Done at each start, it would make another store wherever the one
-        that there is cannot be seen just now.
+        Use it only for a first start, on request. At every start, it would create another store whenever the existing
+        one is temporarily not visible.
         """
         backend = backend_at(url)
         if backend.fingerprint(HEADER) is None:
@@ -112,12 +112,12 @@ class Store:
         return cls(backend)
 
     def require(self) -> None:
-        """Raise StoreMissing while this store is not where it was opened."""
+        """Raise StoreMissing while this store is not at its URL."""
         self.backend.guard()
 
     @property
     def on_step(self) -> OnStep | None:
-        """What is called after each step of a commit; it may be set at any time."""
+        """The callback after each step of a commit; it may be set at any time."""
         return self.backend.on_step
 
     @on_step.setter
@@ -126,19 +126,19 @@ class Store:
 
     @property
     def term(self) -> int:
-        """The highest term of the log as far as it was read."""
+        """The highest term read from the log."""
         return self._log.term
 
     def lead(self, term: int) -> None:
-        """Work for the coordinator of `term`: once a higher term is read, reading and appending raise TakenOver."""
+        """Act for the coordinator of `term`: once a higher term is read, reading and appending raise TakenOver."""
         self._log.lead(term)
 
     def require_lead(self) -> None:
-        """Raise TakenOver if a higher term than that was read; nothing is read for it."""
+        """Raise TakenOver if a term higher than the led one was read. This reads nothing from the store."""
         self._log.require_lead()
 
     def resume(self) -> Loaded | None:
-        """Begin with the newest checkpoint that can be used, before anything of the log is read; return it, if any."""
+        """Start from the newest usable checkpoint, before the log is read; return it, if any."""
         if not self._is_begun:
             problems: list[str] = []
             with _without_garbage_collection():
@@ -165,11 +165,11 @@ class Store:
         self._resumed = loaded
 
     def write_checkpoint(self) -> str | None:
-        """Write the newest checkpoint that is due, and return its name; None: none is due."""
+        """Write the newest checkpoint that is due and return its name, or None if none is due."""
         return self._checkpointer.write() if self._checkpointer is not None else None
 
     def append(self, entry: Entry, position: int) -> None:
-        """Create entry `position` of the log; raise LogConflict where it exists, or the log ends before it."""
+        """Create entry `position` of the log; raise LogConflict if it exists or the log ends before it."""
         self.resume()
         self._log.append(entry, position)
         self._take_in(position, entry)
@@ -177,8 +177,9 @@ class Store:
     def read_log(self, start: int = 0) -> Iterator[tuple[int, ReadEntry]]:
         """Yield (position, entry) from `start` to the end of the log, verified; raise StoreCorrupt at damage.
 
-        An entry of an older term than the log was in by then is given as `Void`. Entries that a checkpoint
-        stands for may have been removed; then `start` is to be its position, or later.
+        An entry of an older term than the log's term at that point is returned as `Void`. Entries covered by a
+        checkpoint
+        may have been removed; then `start` must be at least the position of the checkpoint.
         """
         self.resume()
         for position, entry in self._log.read(start):
@@ -186,23 +187,23 @@ class Store:
             yield position, entry
 
     def positions(self) -> list[int]:
-        """Return the positions of the entries that are there: some below a checkpoint may have been removed."""
+        """Return the positions of the existing entries. Some before a checkpoint may have been removed."""
         return positions(self.backend)
 
     def read_entry(self, position: int) -> ReadEntry | None:
-        """Return the entry at `position`, verified by itself; None: it is not there."""
+        """Return the entry at `position`, verified on its own, or None if it does not exist."""
         raw = self.backend.read(entry_name(position))
         return decode_entry(raw, self.url, position, None).entry if raw is not None else None
 
     def read_manifest(self, position: int) -> Manifest:
-        """Return what the commit at `position` says, verified by itself; any thread may ask."""
+        """Return the manifest of the commit at `position`, verified on its own. Any thread may call this."""
         return manifest_at(self.backend, position)
 
     def read_commit(self, ref: EntryRef) -> Commit:
-        """Return the commit that `ref` says, however long the log is.
+        """Return the commit that `ref` refers to, without reading the log.
 
-        It is the very entry that whoever gave the reference has read: by its checksum, that is as good as having read
-        the log from its beginning. Nobody else can tell whether it took effect, or was removed since.
+        The checksum proves that it is the entry that the creator of the reference has read, which is as good as reading
+        the whole log. It does not show whether the commit took effect or was removed since.
         """
         commit, checksum = read_commit(self.backend, ref.position)
         if checksum != ref.blake3:
@@ -211,7 +212,7 @@ class Store:
         return commit
 
     def entry_ref(self, position: int) -> EntryRef:
-        """Return what an entry is known by that was read from here, or a commit that is known from a checkpoint."""
+        """Return the reference to an entry that was read here, or to a commit known from a checkpoint."""
         if position >= self._log.base - 1:  # a checkpoint has the checksum of the entry before it
             return self._log.ref(position)
         known = (complete for complete in reversed(self._state.committed.values()) if complete.position == position)
@@ -220,16 +221,16 @@ class Store:
         return EntryRef(position, rows.checksum(position))
 
     def origin(self, entry: ReadEntry) -> Origin | None:
-        """Return the snapshot that `entry` starts an epoch from, if it does. StoreError: it cannot be read now."""
+        """Return the snapshot from which `entry` starts an epoch, if any. StoreError: it cannot be read now."""
         return origin_of(entry, self._state, self.entry_ref)
 
     @property
     def known(self) -> LogState:
-        """What the log says as far as it was read; nothing is read for it."""
+        """The state of the log as read so far. This reads nothing from the store."""
         return self._state
 
     def state(self) -> LogState:
-        """Return what the log says now. The same object is brought up to date by every call."""
+        """Return the current state of the log. Every call updates and returns the same object."""
         while True:
             self.resume()
             try:
@@ -241,7 +242,7 @@ class Store:
                 return self._state
 
     def _start_over(self, error: LeftBehind) -> None:
-        """Begin again with the newest checkpoint: entries that come next were removed. A coordinator cannot."""
+        """Start again from the newest checkpoint, because the next entries were removed. A coordinator cannot."""
         if self._log.is_led:
             raise error
         self._log = Log(self.backend, self.header.blake3)
@@ -260,11 +261,11 @@ class Store:
         return ref
 
     def read_blob(self, ref: BlobRef) -> memoryview:
-        """Return the bytes of a blob, after verifying their number and BLAKE3; StoreCorrupt names the file."""
+        """Return the bytes of a blob after verifying size and BLAKE3; StoreCorrupt names the file."""
         return self.blobs.read(ref)
 
     def write_snapshot(self, snapshot: Snapshot) -> Manifest:
-        """Store every byte of `snapshot`, whose begin is in the log, and return the manifest to commit it with."""
+        """Store all data of `snapshot`, whose begin is in the log, and return the manifest for its commit."""
         opened = self.state().opened(str(snapshot.id))
         reusable = self._reusable(opened)
         manifest = to_manifest(
@@ -274,7 +275,7 @@ class Store:
         return manifest
 
     def commit(self, snapshot_id: str, manifest: Manifest, position: int, at_us: int) -> None:
-        """Append the commit as entry `position`. What the log would ignore is refused instead: no false success."""
+        """Append the commit as entry `position`. Raise an error if the log would ignore it."""
         state = self.state()
         if state.next_position <= position:
             opened = state.opened(snapshot_id)
@@ -283,17 +284,16 @@ class Store:
         self.append(Commit(snapshot_id, manifest, at_us), position)
 
     def load(self, snapshot_id: str, *, checksums: bool = True) -> Snapshot:
-        """Return a complete snapshot, every byte verified; the bodies of its frames are views into mapped blobs.
+        """Return a complete snapshot, with every byte verified; the bodies of its frames are views into mapped blobs.
 
-        Without `checksums` the bytes are taken as they are: enough for the causal proof, which hashes every frame
-        itself.
+        Without `checksums` the bytes are not verified. That is enough for the causal proof, which hashes every frame.
         """
         identity = self.resolve(snapshot_id)
         try:
             read = partial(self.blobs.read, checksum=checksums)
             return to_snapshot(identity, self._state.committed[identity].manifest, read)
         except StoreCorrupt as error:
-            self.resolve(identity)  # one that was removed meanwhile is not damaged
+            self.resolve(identity)  # a snapshot that was removed meanwhile is not damaged
             raise SnapshotCorrupt(identity, error.problem) from error
 
     def list(self) -> Listing:
@@ -301,15 +301,15 @@ class Store:
         return [(complete.position, name, complete.manifest) for name, complete in self.state().committed.items()]
 
     def resolve(self, name: str) -> str:
-        """Return the id of the complete snapshot that `latest`, an id or the beginning of one means."""
+        """Return the id of the complete snapshot for `latest`, an id or the beginning of one."""
         return resolve(self.state(), name)
 
     def verify_bytes(self) -> Problems:
-        """Check every byte of every file, referenced or not, and return what is wrong, file by file."""
+        """Check every byte of every file, referenced or not, and return the problems by file."""
         return verify_bytes(self.backend)
 
     def _take_in(self, position: int, entry: ReadEntry) -> None:
-        """Whoever reads or writes the log brings the state up to date: no entry is read twice for that."""
+        """Apply an entry that was read or written, so that no entry is read twice for the state."""
         if position != self._state.next_position:
             return
         if self._checkpointer is None:
@@ -324,9 +324,9 @@ class Store:
         return {ref.blake3: ref for ref in blobs_of(parent)} if parent is not None else {}
 
     def _check_blobs(self, snapshot_id: str, manifest: Manifest, opened: Opened) -> None:
-        """Refuse blobs that no collector would spare while the snapshot is open, and those that are not there."""
+        """Refuse blobs that are missing, or that garbage collection would not keep while the snapshot is open."""
         parent = self._state.parent_of(opened)
-        # The parent may have the same bytes twice, written at different begins: each process reuses its own.
+        # The parent may have the same bytes twice, from different begins: each process reuses its own.
         reusable = set(blobs_of(parent)) if parent is not None else set()
         for ref in blobs_of(manifest):
             if ref.begin != opened.position and ref not in reusable:
@@ -336,7 +336,7 @@ class Store:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """For making many objects that all stay: the collector would look through them again and again."""
+    """Pause Python's garbage collector while many long-lived objects are made; it would visit them repeatedly."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
