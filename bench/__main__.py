@@ -1,5 +1,4 @@
-"""Runs the measurements, prints a table, and writes bench/results.json; `--markdown` prints what that has as rows of a
-table of Markdown."""
+"""Runs the measurements, prints a table, and writes bench/results.json; `--markdown` prints that file as Markdown."""
 
 import importlib
 import os
@@ -49,7 +48,7 @@ def main(names: list[str]) -> int:
         figures += [msgspec.structs.replace(figure, where=where) for figure in measured]
     _print(figures)
     print(f"measured on: {where}")
-    if names:  # some were measured: keep what is known of the others
+    if names:  # only some were measured: keep the known figures of the others
         taken = {figure.command for figure in figures}
         figures = [figure for figure in _known() if figure.command not in taken] + figures
     RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
@@ -61,7 +60,7 @@ def _known() -> list[Figure]:
 
 
 def _where() -> str:
-    """Say what kind of machine this is, and which versions are compared."""
+    """Return the kind of machine, and the versions of the compared packages."""
     processors = f"{len(os.sched_getaffinity(0))} processors, {platform.system()}"
     packages = ("msgspec", "uvloop", "pyzmq", "grpcio", "pyarrow", "pyspark")
     return ", ".join(

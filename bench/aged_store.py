@@ -1,7 +1,7 @@
-"""A store of a system that has run for long: many complete snapshots, all kept, written in seconds.
+"""A store of a long-running system: many complete snapshots, all kept, written in seconds.
 
-The entries are as a coordinator writes them, but nothing is synced, and there are no blobs: a start, a list and a plan
-read none.
+The entries are as a coordinator writes them, but nothing is synced. There are no blobs, because a start, a list and a
+plan do not read them.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A source that sends in bursts to a process that takes its time, for `bench.barriers`; and one that adds up."""
+"""A source that sends in bursts to a slow process, and a sink, for `bench.barriers`."""
 
 import os
 import time
@@ -9,10 +9,10 @@ import msgspec
 from strobe import Channel, Process, System
 
 FRAMES = "STROBE_BENCH_FRAMES"
-"""How many messages the source sends when the file of this name is there; each is a frame of its own."""
+"""How many messages the source sends once the gate file exists; each is a separate frame."""
 GATE = "STROBE_BENCH_GATE"
 SENT = ".sent"
-"""The file of that name and this is there when the source has sent them all."""
+"""The suffix of the file that the source creates after sending all messages."""
 SERVICE_S = 0.0003
 
 
@@ -32,7 +32,7 @@ class Counted(Process):
 
 
 class Bursting(Counted):
-    """Sends all at once, when it is told to."""
+    """Sends all messages at once, when the gate file exists."""
 
     def start(self, ctx):
         ctx.set_timer("look", 0.005)
@@ -48,7 +48,7 @@ class Bursting(Counted):
 
 
 class Slow(Counted):
-    """Takes its time with each message."""
+    """Spends some time on each message."""
 
     def receive(self, ctx, channel, message):
         time.sleep(SERVICE_S)
@@ -62,7 +62,7 @@ class Sink(Counted):
 
 
 def queued(protocol: str) -> System:
-    """Return the three of them, in a row."""
+    """Return the three processes in a row."""
     processes = {"source": Bursting(), "slow": Slow(), "sink": Sink()}
     return System(processes, [Channel("source", "slow"), Channel("slow", "sink")], protocol=protocol)
 

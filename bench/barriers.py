@@ -1,8 +1,8 @@
-"""Barriers live: how long a snapshot takes while frames are queued before a slow process, aligned and unaligned (V4).
+"""Barriers live: the duration of a snapshot while frames are queued before a slow process, aligned and unaligned (V4).
 
 Half of the queue waits at the slow process, the other half at its source, for lack of credit. A snapshot is taken while
-it is worked off: aligned, it waits for that; unaligned, it does not, and holds what was queued. What the protocols need
-alone is shown in simulated time, in which bytes cost nothing; live, what is in flight is copied, written and proved.
+the queue is processed. An aligned one waits for that; an unaligned one does not, and contains the queued frames.
+Simulated time shows the protocols alone, because bytes cost nothing there. Live, frames are copied, written and proved.
 """
 
 import os
@@ -27,11 +27,11 @@ NAMES = {"aligned": "aligned", "unaligned": "unaligned", "timed": "aligned, unal
 _FRAME_BYTES = 48
 _PATIENCE_S = 60.0
 _SETTLE_S = 0.1
-"""By then the slow process has read what has credit: a barrier overtakes that there, and cannot in the kernel."""
+"""By then the slow process has read all frames with credit: a barrier overtakes those, but not ones in the kernel."""
 _SIMULATED = (100, 1_000, 10_000)
 _GROWTH_MAX = 1.2
 _SHARE_MAX = 0.2
-"""Of what aligned takes: what was queued is not waited for, but it is written."""
+"""Against the aligned time: queued frames are not waited for, but they are written."""
 
 
 def _settings(frames: int) -> list[str]:
@@ -47,7 +47,7 @@ def _settings(frames: int) -> list[str]:
 
 
 def completion(name: str, frames: int, folder: Path) -> tuple[float, int]:
-    """Return how long a snapshot took that was asked for when `frames` were queued, and how many it has in flight."""
+    """Return the duration of a snapshot requested when `frames` were queued, and its number of frames in flight."""
     gate = folder / "gate"
     anywhere = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with patch.dict(os.environ, {FRAMES: str(frames), GATE: str(gate)}):
@@ -61,9 +61,9 @@ def completion(name: str, frames: int, folder: Path) -> tuple[float, int]:
         with system:
             system.start()
             _await_settled(system)
-            system.client.take(timeout_s=_PATIENCE_S)  # the first one opens files and makes directories
+            system.client.take(timeout_s=_PATIENCE_S)  # the first snapshot opens files and creates directories
             gate.touch()
-            while not gate.with_name(gate.name + SENT).exists():  # no cut falls into the event that sends them
+            while not gate.with_name(gate.name + SENT).exists():  # no cut during the event that sends them
                 time.sleep(0.001)
             time.sleep(_SETTLE_S)
             started_s = time.perf_counter()
@@ -76,7 +76,7 @@ def completion(name: str, frames: int, folder: Path) -> tuple[float, int]:
 
 
 class Burst(Process):
-    """Sends a number of messages, each in a frame of its own, and then asks for a snapshot."""
+    """Sends a number of messages, each in a separate frame, and then requests a snapshot."""
 
     def __init__(self, frames: int) -> None:
         self.left = frames
@@ -106,7 +106,7 @@ class Passive(Process):
 
 
 def simulated_ms(protocol: str, frames: int) -> float:
-    """Return how long a snapshot takes, in simulated time, that is asked for when `frames` have been sent at once."""
+    """Return the duration, in simulated time, of a snapshot requested after `frames` were sent at once."""
     return statistics.median(_simulated_ms(protocol, frames, seed) for seed in range(5))
 
 

@@ -1,4 +1,4 @@
-"""Pairs of programs that take turns: all are up at once, and one at a time is let run. Noise hits all alike."""
+"""Pairs of programs that take turns: all are started, and one at a time runs, so that noise affects all equally."""
 
 import os
 import statistics
@@ -21,7 +21,7 @@ QUIET_S = 0.1
 
 
 class Turn(NamedTuple):
-    """What a pair did in its turn; `value` is what its processes measured themselves, at source and target."""
+    """The result of one turn of a pair; `value` is what its processes measured themselves, at source and target."""
 
     messages_per_s: float
     source_ns: float
@@ -31,7 +31,7 @@ class Turn(NamedTuple):
 
     @property
     def cpu_ns(self) -> float:
-        """The processor time of one message, at both ends."""
+        """The CPU time of one message, at both ends."""
         return self.source_ns + self.target_ns
 
 
@@ -48,18 +48,18 @@ class Pair(AbstractContextManager["Pair"]):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise where a program has ended."""
+        """Raise if a program has ended."""
         raise NotImplementedError
 
     def close(self) -> None:
         raise NotImplementedError
 
     def pids(self) -> tuple[int, int]:
-        """Return the programs at source and target."""
+        """Return the process ids of source and target."""
         raise NotImplementedError
 
     def place(self, source: set[int], target: set[int]) -> None:
-        """Let the two programs run on these processors only."""
+        """Restrict the two programs to these processors."""
         for pid, processors in zip(self.pids(), (source, target), strict=True):
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), processors)
@@ -87,7 +87,7 @@ class Pair(AbstractContextManager["Pair"]):
         return source, target
 
     def turn(self, seconds: float) -> Turn:
-        """Let the pair run for so long, and say what it did."""
+        """Let the pair run for `seconds`, and return what it did."""
         self.gate.open()
         try:
             time.sleep(RAMP_S)
@@ -95,7 +95,7 @@ class Pair(AbstractContextManager["Pair"]):
         finally:
             self.gate.shut()
         self._await_quiet()
-        # What they measure themselves they tell at the end of their turn.
+        # The processes report their own measurements at the end of their turn.
         source, target = self.read()
         return turn._replace(source_value=source.value, target_value=target.value)
 
@@ -116,7 +116,7 @@ class Pair(AbstractContextManager["Pair"]):
         return Turn(rate, source_ns, target_ns, after[0].value, after[1].value)
 
     def _await_quiet(self) -> None:
-        """What is on the way arrives; then nobody disturbs whose turn is next."""
+        """Wait until all messages in flight have arrived, so that the next turn is not disturbed."""
         counts: list[tuple[int, int]] = []
 
         def quiet() -> bool:
@@ -129,7 +129,7 @@ class Pair(AbstractContextManager["Pair"]):
 
 
 class StrobePair(Pair):
-    """A system of bench/live_systems.py under a coordinator that takes snapshots when asked."""
+    """A system of bench/live_systems.py under a coordinator that takes snapshots on demand."""
 
     def __init__(self, folder: Path, system: str, options: Sequence[str] = ()) -> None:
         super().__init__(folder)
@@ -189,29 +189,29 @@ def supervise(system: str, store: Path, processes: Sequence[str], options: Seque
 
 
 def check(supervisor: Supervisor) -> None:
-    """Raise where a program of the system has ended: what is measured then is void."""
+    """Raise if a program of the system has ended: then the measurement is void."""
     for gone in supervisor.tick():
         log = supervisor.logs / f"{gone.name}.log"
         raise RuntimeError(f"{gone}; its log ends:\n{log.read_text()[-2000:]}")
 
 
 class Turns(list[Turn]):
-    """The turns of one pair, or of several that are the same, round by round."""
+    """The turns of one pair, or of several equal pairs, round by round."""
 
     def median(self, what: str) -> float:
         return statistics.median(getattr(turn, what) for turn in self)
 
     def against(self, other: "Turns", what: str) -> float:
-        """Return the median of the ratios of each round: turns of one round have the same neighbours."""
+        """Return the median of the ratios of each round: turns of one round run under the same conditions."""
         return statistics.median(getattr(a, what) / getattr(b, what) for a, b in zip(self, other, strict=True))
 
     def beside(self, other: "Turns") -> "Turns":
-        """Return the means of two pairs that are the same: one may by chance lie better in memory than another."""
+        """Return the means of two equal pairs: one may by chance have a better memory layout."""
         return Turns(Turn(*map(statistics.fmean, zip(a, b, strict=True))) for a, b in zip(self, other, strict=True))
 
 
 def take_turns(pairs: Mapping[str, Pair], rounds: int, seconds: float) -> dict[str, Turns]:
-    """Let every pair run in turn, `rounds` times, each time beginning with another."""
+    """Let every pair run in turn, for `rounds` rounds, each starting with a different pair."""
     taken = {name: Turns() for name in pairs}
     names = list(pairs)
     for number in range(rounds):
@@ -222,7 +222,7 @@ def take_turns(pairs: Mapping[str, Pair], rounds: int, seconds: float) -> dict[s
 
 
 def others_cores(seconds: float = 1.0) -> float:
-    """Return how many processors are busy while nothing is measured: with any, throughput is not to be trusted."""
+    """Return how many processors are busy before a measurement: if any is, throughput figures are unreliable."""
 
     def busy() -> float:
         user, nice, system, idle, waiting, *rest = map(int, Path("/proc/stat").read_text().split()[1:9])
@@ -235,7 +235,7 @@ def others_cores(seconds: float = 1.0) -> float:
 
 
 def await_(done: Callable[[], object], what: str, patience_s: float = START_S_MAX) -> None:
-    """Wait until `done` says that it is so."""
+    """Wait until `done` returns true."""
     deadline_s = time.monotonic() + patience_s
     while not done():
         if time.monotonic() > deadline_s:

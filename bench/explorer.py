@@ -1,4 +1,4 @@
-"""The explorer: states per processor second, beside a search that knows nothing of protocols; and the whole of it."""
+"""The explorer: states per CPU second, compared with a search without protocols; and a full exploration."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def _search() -> float:
 
 
 def _grid() -> float:
-    """A breadth-first search of as many tuples of the same width, that have nothing in them."""
+    """A breadth-first search over the same number of plain tuples of the same width."""
 
     def search() -> None:
         start = (0,) * 8

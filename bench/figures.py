@@ -1,4 +1,4 @@
-"""What a measurement gives: figures, each with its goal and the command that measures it."""
+"""The results of a measurement: figures, each with its goal and the command that measures it."""
 
 import os
 import statistics
@@ -11,9 +11,9 @@ import msgspec
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One measured figure. `goal` is what it ought to be, in words; `met` is None where there is no goal.
+    """One measured figure. `goal` is its goal in words; `met` is None if there is no goal.
 
-    `where` says on what it was measured: the machine, and the versions of all that takes part.
+    `where` is the environment: the machine, and the versions of everything involved.
     """
 
     name: str
@@ -38,7 +38,7 @@ def shown(name: str, value: float, unit: str, command: str) -> Figure:
 
 
 def cpu_s(work: Callable[[], Any]) -> float:
-    """Return the processor seconds that `work` takes, in all its threads."""
+    """Return the CPU seconds that `work` takes, in all its threads."""
     start = time.process_time()
     work()
     return time.process_time() - start
@@ -51,13 +51,13 @@ def wall_s(work: Callable[[], Any]) -> float:
 
 
 def interleaved(rounds: int, *measures: Callable[[], float]) -> list[float]:
-    """Take every measure in turn, `rounds` times, and return the median of each: noise hits all alike."""
+    """Run the measures in turn, `rounds` times, and return the median of each: noise affects all equally."""
     taken = [[measure() for measure in measures] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*taken, strict=True)]
 
 
 def cpu_of_tree_s() -> float:
-    """Return the processor seconds of this process and all below it, by now: Java, and its Python workers."""
+    """Return the CPU seconds so far of this process and all its descendants: Java, and its Python workers."""
     stats = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -65,7 +65,7 @@ def cpu_of_tree_s() -> float:
         except OSError:
             continue
         words = rest.split()
-        # Of children that have ended, too: workers come and go.
+        # Including ended children, because workers come and go.
         stats[int(name.split()[0])] = int(words[1]), sum(map(int, words[11:15]))
     total, wanted = 0, {os.getpid()}
     while wanted:

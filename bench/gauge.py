@@ -1,8 +1,7 @@
-"""What a measured process shares with who measures it: a gate that lets it run, and a gauge that it keeps up to date.
+"""The interface between a measured process and the measurement: a gate that lets it run, and a gauge that it updates.
 
-Both are files mapped into memory, so that looking at the gate costs a process nothing to speak of, and no message of
-the measurement travels between the messages that are measured. A process reads its own clocks: count, time and
-processor time in a reading are of the same moment.
+Both are memory-mapped files. So checking the gate costs almost nothing, and the measurement sends no messages between
+the measured ones. A process reads its own clocks: count, time and CPU time of a reading are from the same moment.
 """
 
 import mmap
@@ -13,14 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 VARIABLE = "STROBE_BENCH"
-"""Names the folder of gate and gauges to the processes that are measured."""
+"""The environment variable with the folder of gate and gauges, for the measured processes."""
 
 _FORMAT = struct.Struct("<qqdddq")
 _GATE = "gate"
 
 
 class Reading(NamedTuple):
-    """How many messages a process has handled by when, with how much CPU; `value` is whatever it measures itself."""
+    """The messages that a process has handled, the time, and its CPU time; `value` is its own measurement."""
 
     messages: int
     at_s: float
@@ -29,7 +28,7 @@ class Reading(NamedTuple):
 
 
 class Gauge:
-    """Readings of one process. Who writes numbers them at both ends, so that who reads never sees half of one."""
+    """Readings of one process. The writer numbers a reading at both ends, so that a reader never sees a partial one."""
 
     def __init__(self, name: str, folder: Path | None = None) -> None:
         self._memory = _map((folder or given_folder()) / f"{name}.gauge", _FORMAT.size)
@@ -37,7 +36,7 @@ class Gauge:
         self._begun = False
 
     def write(self, messages: int, value: float = 0.0) -> None:
-        """Write a reading. Asking for the processor time is a call of the system: not to be done for every frame."""
+        """Write a reading. Reading the CPU time is a system call: do not write for every frame."""
         self._number += 1
         number = self._number
         _FORMAT.pack_into(self._memory, 0, number, messages, time.monotonic(), time.process_time(), value, number)
@@ -46,14 +45,14 @@ class Gauge:
         """Return the last reading, if there has been one."""
         while True:
             before, messages, at_s, cpu_s, value, after = _FORMAT.unpack_from(self._memory)
-            # A reading is cleared before it is written: nothing but zeros is none, once there has been one.
+            # A reading is cleared before it is written: after the first one, zeros mean a write in progress.
             if before == after and (after or not self._begun):
                 self._begun = after > 0
                 return Reading(messages, at_s, cpu_s, value) if after else None
 
 
 class Gate:
-    """Says whether the processes are to run. Each time it opens it has another number; shut, it has 0."""
+    """Whether the processes may run. Each opening has a new number; shut, the number is 0."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._memory = _map((folder or given_folder()) / _GATE, 1)

@@ -1,4 +1,4 @@
-"""Systems of one process that keeps much keyed state, and measures the turns of its node's loop as it works on it."""
+"""Systems of one process with a large keyed state, which measures its node's event loop while it works on the state."""
 
 import os
 import random
@@ -8,7 +8,7 @@ from bench.gauge import Gate, Gauge, given_folder
 from strobe import KeyedState, Process, System
 
 CHANGE = "change"
-"""A file of that name in the folder of the gauges lets one entry of a hundred be changed; then it is removed."""
+"""A file of this name in the folder of the gauges makes the process change 1 % of the entries, and is then removed."""
 ENTRIES, ENTRIES_SMALL = 5_000_000, 500_000
 VALUE_BYTES = 200
 _TURN_WRITES = _TURN_READS = 50
@@ -17,10 +17,10 @@ _REST_S = 0.01
 
 
 class Keeper(Process):
-    """Fills its state; then writes and reads random entries in each turn of the loop, while the gate is open.
+    """Fills its state; then writes and reads random entries in each event-loop iteration, while the gate is open.
 
-    What a turn takes is the processor time of the loop's thread from one timer to the next, so with all that the node
-    does in between. `usual` says how long 99.9 % of them took, since the gate was opened, and `longest` the longest.
+    An iteration is the CPU time of the loop's thread from one timer to the next, including the node's own work in
+    between. Since the gate was opened, 99.9 % of them were shorter than `usual`; `longest` is the maximum.
     """
 
     def __init__(self, entries):

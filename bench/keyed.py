@@ -1,6 +1,6 @@
-"""Keyed state in a live node: what a snapshot of it costs the process that goes on, how much it writes, and how fast.
+"""Keyed state in a live node: what a snapshot costs the running process, how much it writes, and how fast.
 
-The node is one as `strobe up` starts it, with a process that writes and reads random entries in every turn of the loop.
+The node is started as by `strobe up`. Its process writes and reads random entries in every event-loop iteration.
 """
 
 import os
@@ -31,7 +31,7 @@ _ALL_ANEW = ("--set", "node.delta_chain_max=0")
 
 
 class Turns(msgspec.Struct):
-    """The turns of a loop, in ms of its processor time: 99.9 % of them were shorter than `usual`."""
+    """Event-loop iterations, in ms of CPU time: 99.9 % of them were shorter than `usual`."""
 
     usual_ms: float
     longest_ms: float
@@ -70,7 +70,7 @@ class Kept(AbstractContextManager["Kept"]):
         return reading is not None and reading.messages == self._entries
 
     def work(self, meanwhile: Callable[[], None]) -> Turns:
-        """Let the process work until `meanwhile` has returned, and say how long the turns of its loop took."""
+        """Let the process work until `meanwhile` has returned, and return its event-loop iterations."""
         before = self._longest.read()
         self._gate.open()
         meanwhile()
@@ -82,7 +82,7 @@ class Kept(AbstractContextManager["Kept"]):
         return Turns(usual.value * 1e3, longest.value * 1e3)
 
     def take(self) -> Part:
-        """Take a snapshot, and return what it was to the process."""
+        """Take a snapshot, and return the part of the process."""
         taken = self.supervisor.client.take(timeout_s=_PATIENCE_S)
         if taken.outcome != COMMITTED:
             raise RuntimeError(f"snapshot {taken.id} was not committed: {taken.reason}")
@@ -90,14 +90,14 @@ class Kept(AbstractContextManager["Kept"]):
         return finished.parts[0]
 
     def change(self) -> None:
-        """Let one entry of a hundred be changed."""
+        """Change 1 % of the entries."""
         change = self._folder / CHANGE
         change.touch()
         await_(lambda: not change.exists(), "entries to be changed")
 
 
 class Capture(msgspec.Struct):
-    """What a snapshot of everything under writes came to."""
+    """The results of a full snapshot under writes."""
 
     freeze_ms: float
     turn_ms: float
@@ -117,7 +117,7 @@ def _median(captures: Sequence[Capture]) -> Capture:
 
 
 def _delta_share(folder: Path) -> float:
-    """Return what is written after one entry of a hundred has changed, against what is written first."""
+    """Return the bytes written after a change of 1 % of the entries, against the first snapshot."""
     with Kept(folder / "changed", "small", ENTRIES_SMALL) as kept:
         everything = kept.take()
         kept.change()
@@ -125,7 +125,7 @@ def _delta_share(folder: Path) -> float:
 
 
 def _against_disk(kept: Kept, folder: Path) -> tuple[float, float]:
-    """Return the MB/s of a snapshot while the process rests, and of the disk for as many bytes that are at hand."""
+    """Return the MB/s of a snapshot while the process is idle, and of the disk for the same number of bytes."""
     size = kept.take().written_bytes
     piece = os.urandom(_PIECE_BYTES)
 
@@ -145,7 +145,7 @@ def _against_disk(kept: Kept, folder: Path) -> tuple[float, float]:
 
 
 def _stops() -> tuple[float, float]:
-    """Return what stopping the process costs instead, in ms: copying a dict, and encoding it."""
+    """Return the cost of stopping the process instead, in ms: copying a dict, and encoding it."""
     plain = {number: bytes(VALUE_BYTES) for number in range(ENTRIES)}
     copying, encoding = interleaved(
         3, lambda: wall_s(lambda: plain.copy()), lambda: wall_s(lambda: msgspec.msgpack.encode(plain))

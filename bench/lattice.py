@@ -1,4 +1,4 @@
-"""The lattice of consistent cuts: walking it, against pure Python and numpy; vector clocks; reading a log of them."""
+"""The lattice of consistent cuts: traversal, against pure Python and numpy; vector clocks; a replicated log."""
 
 import json
 import resource
@@ -29,7 +29,7 @@ _LOADS = 5
 
 
 def walk(run: TraceRun) -> int:
-    """Walk all consistent cuts; return how many there are."""
+    """Visit all consistent cuts; return how many there are."""
     budget = Budget(None)
     for _ in LexicalWalk(run, budget).blocks():
         pass
@@ -81,7 +81,7 @@ def _clocks() -> Iterator[Figure]:
     processes, rows, cause_starts, causes, _, total = clock_inputs(random_trace(1_000_000, 0.8))
     kernel = compiled().clock_rows
     table = np.zeros((total, PROCESSES), np.int32)
-    kernel(processes, rows, cause_starts, causes, table)  # compiled, and the memory touched
+    kernel(processes, rows, cause_starts, causes, table)  # compile, and touch the memory
     (taken,) = interleaved(7, lambda: cpu_s(lambda: kernel(processes, rows, cause_starts, causes, table)))
     yield at_most("vector clocks of 1 million events of 8 processes, kernel", taken * 1000, "ns/event", 40, COMMAND)
 
@@ -105,7 +105,7 @@ def _log() -> Iterator[Figure]:
 
 
 def _children_s() -> float:
-    """Return the processor seconds of the processes that were started and have ended."""
+    """Return the CPU seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -131,7 +131,7 @@ def _walks() -> Iterator[Figure]:
 
 
 def by_enumeration(run: TraceRun, expression: str) -> tuple[bool | None, int]:
-    """Return whether a condition holds at one of all consistent cuts of the run, and how many were looked at."""
+    """Return whether a condition holds at any consistent cut of the run, and how many cuts were checked."""
     budget, condition = Budget(_ENUMERATED_MAX), CompiledCondition(Condition(run, expression).part)
     walk = LexicalWalk(run, budget)
     for block in walk.blocks():
@@ -141,7 +141,7 @@ def by_enumeration(run: TraceRun, expression: str) -> tuple[bool | None, int]:
 
 
 def _projections() -> Iterator[Figure]:
-    """Questions on two processes of several, against the enumeration of all cuts, which is stopped at 100 million."""
+    """Questions about two of several processes, against the enumeration of all cuts, stopped at 100 million."""
     log, apart = replicated_log(543), telling([lambda at: at % 2] * 12, 20)
     cases = [
         (log, "n1.commit > n0.commit", "replicated log, 5 processes, 4,887 events, n1.commit > n0.commit"),
@@ -169,7 +169,7 @@ def _against_enumeration(trace: Trace, expression: str, name: str) -> Iterator[F
 
 
 def _comparisons() -> Iterator[Figure]:
-    """Compare variables by `==` and by `>`, on the same cuts; neither holds at any."""
+    """Compare variables by `==` and by `>`, on the same cuts; neither holds at any of them."""
     trace = telling([lambda at, number=number: 10_000 * number + at for number in range(3)], 250)
 
     def ask(operator: str) -> Detection:

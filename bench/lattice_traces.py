@@ -1,4 +1,4 @@
-"""Traces to search the lattices of: random messages, processes without any, and a replicated log."""
+"""Traces for lattice searches: random messages, processes without messages, and a replicated log."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ PROCESSES = 8
 
 
 def random_trace(events: int, receiving: float, seed: int = 1) -> Trace:
-    """Return a run in which every event receives a message, with this probability if there is one, or sends one."""
+    """Return a run in which every event sends a message, or receives one with this probability if there is one."""
     chosen, names = random.Random(seed), tuple(f"p{number}" for number in range(PROCESSES))
     channels = tuple(ChannelSpec(f"{s}->{t}", s, t) for s in names for t in names if s != t)
     incoming = {name: [channel.id for channel in channels if channel.target == name] for name in names}
@@ -61,7 +61,7 @@ def told(**fields: object) -> Raw:
 def replicated_log(entries: int, seed: int = 1) -> Trace:
     """Return a run in which a leader n0 sends entries to four followers, and commits each when two acknowledged it.
 
-    With every entry it sends how far it has committed. Nobody waits for anybody, and messages take any time.
+    With every entry it sends its commit index. No process waits for another, and messages take any time.
     """
     chosen, followers = random.Random(seed), ("n1", "n2", "n3", "n4")
     channels = tuple(ChannelSpec(f"{s}{t}", s, t) for name in followers for s, t in (("n0", name), (name, "n0")))

@@ -1,6 +1,6 @@
-"""The live runtime: what a message costs, against framing without Strobe and against others; what snapshots do.
+"""The live runtime: the cost of a message, against plain framing and other libraries, and the effect of snapshots.
 
-Everything that is compared is up at the same time and takes turns; figures are medians of the turns.
+All compared programs are up at the same time and take turns; figures are medians of the turns.
 """
 
 import os
@@ -27,8 +27,8 @@ _RING_ROUNDS, _RING_TURN_S = 7, 0.4
 _VERDICT_ROUNDS, _VERDICT_TURN_S = 8, 1.5
 _TAKE_TIMEOUT_S = 30.0
 
-# Where a tenth decides there are two of each, in many short turns, and those that are compared run right behind each
-# other: on a machine that others share, one turn may be a fifth off. How much the same differs from itself is shown.
+# If a tenth matters, there are two of each pair, in many short turns, and compared pairs run directly after each other:
+# on a shared machine, one turn may be off by a fifth. The difference between equal pairs is shown too.
 _STROBE, _AGAIN, _PLAIN, _PLAIN_AGAIN, _TRACED, _TRACED_AGAIN = (
     "strobe",
     "strobe again",
@@ -48,7 +48,7 @@ _PEERS = {
 
 
 class Snapshots(threading.Thread):
-    """Has a snapshot taken every so often, until it is stopped."""
+    """Takes a snapshot every `every_s`, until it is stopped."""
 
     def __init__(self, client: Client, every_s: float) -> None:
         super().__init__(daemon=True)
@@ -59,7 +59,7 @@ class Snapshots(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        due_s = time.monotonic() + self._every_s / 2  # so that a turn has as many as it is long
+        due_s = time.monotonic() + self._every_s / 2  # so that the number of snapshots matches the length of a turn
         while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
             due_s = max(due_s + self._every_s, time.monotonic())
             taken = self._client.take(timeout_s=_TAKE_TIMEOUT_S)
@@ -78,7 +78,7 @@ class Snapshots(threading.Thread):
 
 
 def _message_figures(folder: Path) -> list[Figure]:
-    """What a message costs. All pairs are up from the beginning, and run in turn with those they are compared with."""
+    """The cost of a message. All pairs are up from the beginning, and take turns with those they are compared with."""
     strobe: dict[str, Pair] = {_STROBE: StrobePair(folder / "pair", "pair")}
     again: dict[str, Pair] = {_AGAIN: StrobePair(folder / "pair-again", "pair")}
     plain = {name: StrobePair(folder / name, "plain") for name in (_PLAIN, _PLAIN_AGAIN)}
@@ -138,7 +138,7 @@ def _peer_figures(turns: dict[str, Turns], peers: Mapping[str, tuple[str, int | 
 
 
 def _placements() -> dict[str, tuple[set[int], set[int]]]:
-    """Return where two programs may run: waking somebody on another processor takes several times as long."""
+    """Return the processors for two programs: waking a process on another processor takes several times as long."""
     everywhere = os.sched_getaffinity(0)
     placements = {"": (everywhere, everywhere)}
     if len(everywhere) > 1:
@@ -150,8 +150,8 @@ def _placements() -> dict[str, tuple[set[int], set[int]]]:
 def _round_trip_figures(folder: Path) -> list[Figure]:
     """A message to a process that sends it back.
 
-    The goal is for programs where the system puts them. It puts the ends of raw sockets on one processor at one time,
-    where waking each other is cheap, and on two at another, so both placements are shown beside it.
+    The goal is for programs placed by the operating system. It sometimes puts both ends of raw sockets on one
+    processor, where a wake-up is cheap, and sometimes on two. So both placements are shown as well.
     """
     figures = []
     with StrobePair(folder / "ring", "ring") as ring, PeerPair(folder / "raw", "raw") as raw:
@@ -175,7 +175,7 @@ def _round_trip(where: str, ring: Turns, raw: Turns) -> list[Figure]:
 
 
 def _watch(pair: StrobePair, every_s: float | None) -> tuple[Turn, int]:
-    """Watch the pair run, with a snapshot every so often; return how many were complete."""
+    """Watch the pair run, with a snapshot every `every_s`; return how many were complete."""
     if every_s is None:
         return pair.watch(_SNAPSHOT_TURN_S), 0
     with Snapshots(pair.supervisor.client, every_s) as snapshots:
@@ -203,7 +203,7 @@ def _snapshot_figures(folder: Path) -> list[Figure]:
         title = f"with a snapshot every {every_s:g} s"
         figures += [
             at_least(f"throughput {title}, against none", throughput, "x", goal, COMMAND),
-            # Snapshots that are late cost less: the throughput says nothing unless they were taken.
+            # Late snapshots cost less: the throughput counts only if they were taken in time.
             at_least(f"snapshots complete, one due every {every_s:g} s", rate, "1/s", 0.9 / every_s, COMMAND),
             shown(f"CPU of a message {title}, against none", cpu, "x", COMMAND),
         ]
@@ -211,7 +211,7 @@ def _snapshot_figures(folder: Path) -> list[Figure]:
 
 
 def _verdict_figures(folder: Path) -> list[Figure]:
-    """Two processes under full load with a snapshot every 100 ms: what it costs that each is judged."""
+    """Two processes under full load with a snapshot every 100 ms: the cost of judging each snapshot."""
     systems = {"pair": Turns(), "judged": Turns()}
     with ExitStack() as stack:
         pairs = {name: stack.enter_context(StrobePair(folder / f"verdicts-{name}", name)) for name in systems}
@@ -255,7 +255,7 @@ def _count(snapshots: Snapshots) -> int:
 
 def measure() -> list[Figure]:
     others = [others_cores()]
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # where stores go: /tmp may be in memory
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # for stores: /tmp may be in memory
         folder = Path(place)
         figures = _message_figures(folder)
         others.append(others_cores())

@@ -1,4 +1,4 @@
-"""The systems that are measured live. Their processes run while the gate is open, and keep their gauges up to date."""
+"""The systems that are measured live. Their processes run while the gate is open, and update their gauges."""
 
 import statistics
 import time
@@ -26,7 +26,7 @@ class Count(msgspec.Struct):
 
 
 class Membership(msgspec.Struct):
-    """1 KB, no two alike: what has not changed since the last snapshot would not be written again."""
+    """1 KB, always different: an unchanged state would not be written again."""
 
     name: str
     events: int
@@ -38,7 +38,7 @@ SMALL = Parcel(1, b"ping")
 
 
 class Measured(Process):
-    """A process with a gate and a gauge; `look` runs every now and then."""
+    """A process with a gate and a gauge; `look` runs periodically."""
 
     def __init__(self):
         self.messages = 0
@@ -65,7 +65,7 @@ class Measured(Process):
 
 
 class Pump(Measured):
-    """Sends bursts as fast as it is let: only back-pressure slows it down."""
+    """Sends bursts as fast as possible: only back-pressure slows it down."""
 
     burst = 512
     written_every = 16 * burst
@@ -84,11 +84,11 @@ class Pump(Measured):
 
 
 class Drain(Measured):
-    """Counts what comes."""
+    """Counts the received messages."""
 
 
 class WatchedDrain(Measured):
-    """Counts what comes, and watches for the longest gap in it since the gate was opened last."""
+    """Counts the received messages, and measures the longest gap between them since the gate was last opened."""
 
     number = 0
     gap_s_max = 0.0
@@ -104,13 +104,13 @@ class WatchedDrain(Measured):
 
     def look(self, ctx):
         number = self.gate.number
-        if number and number != self.number:  # that nothing came while it was shut is no gap
+        if number and number != self.number:  # the time while it was shut is no gap
             self.number, self.gap_s_max, self.last_s = number, 0.0, None
         self.gauge.write(self.messages, self.gap_s_max)
 
 
 class Ping(Measured):
-    """Sends one message, and the next when it has come back; its value is the median of the turn."""
+    """Sends one message, and the next when it has come back; its value is the median round trip of the turn."""
 
     def __init__(self):
         super().__init__()
@@ -138,7 +138,7 @@ class Ping(Measured):
 
 
 class Pong(Measured):
-    """Sends back what comes."""
+    """Sends every message back."""
 
     def receive(self, ctx, channel, message):
         self.messages += 1
@@ -146,7 +146,7 @@ class Pong(Measured):
 
 
 class Member(Process):
-    """One of many that send each other a little."""
+    """One of many processes that send each other small messages."""
 
     def __init__(self, name):
         self.state = Membership(name, 0, bytes(1000))
@@ -180,7 +180,7 @@ def _mesh(size):
 
 
 def _sent_and_received(states, messages):
-    """Return what is never more or less: all that was sent was received, or is in flight."""
+    """Return the conserved quantity: everything sent was received, or is in flight."""
     return states["source"].messages - states["target"].messages - len(messages)
 
 

@@ -1,4 +1,4 @@
-"""What the links cost: CPU time per message at sender and receiver, two processes, loopback, with and without protocol.
+"""The cost of the links: CPU time per message at sender and receiver, over loopback, with and without the protocol.
 
 python -m bench.live_wire
 """
@@ -31,7 +31,7 @@ ROUNDS = 7
 
 
 class Payload(msgspec.Struct):
-    """100 bytes as MessagePack, at `memo_bytes` of 70."""
+    """100 bytes as MessagePack, if `memo_bytes` is 70."""
 
     id: int
     amount: int
@@ -39,7 +39,7 @@ class Payload(msgspec.Struct):
 
 
 class Receiver:
-    """Decodes every frame and hands each message to a function, as a node does; echoes nothing."""
+    """Decodes every frame and passes each message to a function, as a node does; sends nothing back."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, count: int, with_protocol: bool, settings: NodeSettings
@@ -81,7 +81,7 @@ class Receiver:
 
 
 async def send(port: int, count: int, with_protocol: bool, settings: NodeSettings, memo_bytes: int) -> float:
-    """Send `count` messages; return the CPU time it took."""
+    """Send `count` messages; return the CPU time used."""
     room = asyncio.Event()
     outgoing_link = OutgoingLink(HELLO, settings, room.set)
     outgoing_link.reach(("127.0.0.1", port))
@@ -153,7 +153,7 @@ def compare(title: str, count: int, settings: NodeSettings, memo_bytes: int, rou
 
 
 class Echo(Receiver):
-    """Answers each message on a channel of its own."""
+    """Answers each message on a second channel."""
 
     outgoing_link: OutgoingLink
     open_frame: OpenFrame
@@ -206,7 +206,7 @@ async def echo_end(rounds: int, ports: Connection) -> list[float]:
 
 
 class RawEcho(asyncio.Protocol):
-    """What a round trip costs without anything on top of the loop's sockets."""
+    """A round trip over the event loop's bare sockets."""
 
     def __init__(self, rounds: int, done: "asyncio.Future[None]") -> None:
         self.rounds, self.done, self.rounds_s, self.started_s = rounds, done, [], 0.0

@@ -1,4 +1,4 @@
-"""What the age of a store costs: starting a coordinator, listing, planning; from a checkpoint, and from all entries."""
+"""The cost of an old store: starting a coordinator, listing, planning; from a checkpoint, and from all entries."""
 
 import asyncio
 import io
@@ -39,7 +39,7 @@ class Idle(Process):
 
 
 def _start(path: Path) -> float:
-    """Return how long a coordinator takes until it has taken over the log."""
+    """Return the time until a coordinator has taken over the log."""
 
     async def start() -> float:
         system = System({name: Idle() for name in PROCESSES}, [Channel("a", "b"), Channel("b", "c"), Channel("c", "a")])
@@ -55,9 +55,9 @@ def _start(path: Path) -> float:
 
 
 def _list(path: Path) -> float:
-    """Return the processor time of the command, with the interpreter's start: it waits for nothing else.
+    """Return the CPU time of the command, including the interpreter's start; it waits for nothing else.
 
-    As after an installation, all modules are compiled.
+    All modules are compiled, as after an installation.
     """
     strobe = Path(sys.executable).with_name("strobe")
     command = [str(strobe), "snapshot", "list", "--last", "20", "--store", str(path)]
@@ -72,7 +72,7 @@ def _list(path: Path) -> float:
 
 
 def _plan(path: Path) -> float:
-    """Return how long a stream takes to know what there is from offset 0 on."""
+    """Return the time a stream needs to find all commits from offset 0 on."""
 
     def plan() -> None:
         follower = Follower(path)
@@ -102,7 +102,7 @@ def _measure(folder: Path, commits: int) -> list[Figure]:
     make_store(path, commits)
     figures: list[Figure] = []
     without = {name: measured(path) for name, measured in MEASURES.items() if name != "coordinator's start"}
-    # The first start reads all entries, and writes the checkpoint that the others start from.
+    # The first start reads all entries, and writes the checkpoint for the others.
     without["coordinator's start"] = _start(path)
     shutil.rmtree(path / CHECKPOINTS)
     store = Store.open(path, checkpoint_every=checkpoint_writer.EVERY, manifests_kept=16)

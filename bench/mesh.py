@@ -1,6 +1,6 @@
-"""How long a snapshot takes where everybody is connected to everybody: 2, 8 and 32 nodes, a program each.
+"""The duration of a snapshot in a fully connected system: 2, 8 and 32 nodes, one program each.
 
-A snapshot sends one marker on every channel, so its time is set beside the number of channels.
+A snapshot sends one marker on every channel, so its time is shown beside the number of channels.
 """
 
 import statistics
@@ -24,7 +24,7 @@ _PATIENCE_S = 60.0
 
 
 class Mesh(NamedTuple):
-    """What the snapshots of one size came to: medians of those that were committed at the first attempt."""
+    """The snapshots of one size: medians of those committed at the first attempt."""
 
     channels: int
     completion_ms: float
@@ -42,13 +42,13 @@ def _measure(size: int, folder: Path) -> Mesh:
             taken = system.client.take(timeout_s=_PATIENCE_S)
             if taken.outcome != COMMITTED:
                 raise RuntimeError(f"a snapshot of {size} nodes was not taken: {taken.outcome} {taken.reason}")
-            time.sleep(2 * MESH_EVERY_S)  # by then every state is another
+            time.sleep(2 * MESH_EVERY_S)  # by then every state has changed
         check(system)
         return _summary(system.client.status())
 
 
 def _summary(status: Status) -> Mesh:
-    # The first of all makes folders and imports modules. An attempt that was aborted is cheap and proves nothing.
+    # The first snapshot creates folders and imports modules. An aborted attempt is cheap and proves nothing.
     counted = [one for one in status.finished[1:] if one.outcome == COMMITTED and one.attempt == 1]
     return Mesh(
         len(status.channels),
@@ -63,7 +63,7 @@ def _await_settled(system: Supervisor) -> None:
         check(system)
         try:
             status = system.client.status()
-        except TransportError:  # it is busy welcoming everybody
+        except TransportError:  # it is busy with handshakes
             return False
         return (
             status.settled
@@ -75,7 +75,7 @@ def _await_settled(system: Supervisor) -> None:
 
 
 def measure() -> list[Figure]:
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # where stores go: /tmp may be in memory
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # for stores: /tmp may be in memory
         meshes = {size: _measure(size, Path(place)) for size in _SIZES}
     figures = []
     for size, mesh in meshes.items():

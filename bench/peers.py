@@ -1,13 +1,13 @@
-"""What Strobe's channels are measured against: pyzmq, asyncio streams, grpc.aio, and raw sockets of uvloop.
+"""The libraries that Strobe's channels are compared with: pyzmq, asyncio streams, grpc.aio, and raw uvloop sockets.
 
-Each peer is two programs, `source` and `target`, that do the same work as Strobe's processes: every message is encoded,
-sent, decoded into its type and given to a function. Sent singly, each message goes to the peer by itself; batched by
-hand, 256 are encoded as one. Settings are those that the peers' documentation gives for speed:
+Each peer is two programs, `source` and `target`, with the same work as Strobe's processes: every message is encoded,
+sent, decoded into its type and passed to a function. Singly, each message is sent to the peer by itself; batched by
+hand, 256 are encoded as one. Settings are those that the peers' documentation recommends for speed:
 
     pyzmq            the blocking API, PUSH and PULL, small messages copied (zmq.COPY_THRESHOLD), long queues
     asyncio streams  uvloop, TCP_NODELAY (always set), write and drain, a large limit for the reader
-    grpc.aio         one channel kept open, uvloop, generic methods that hand over bytes; a call for each message with
-                     many under way, or one stream for all of them
+    grpc.aio         one channel kept open, uvloop, generic methods that pass bytes; many concurrent calls with one
+                     message each, or one stream for all messages
 
 python -m bench.peers KIND source|target    with STROBE_BENCH naming a folder
 """
@@ -55,7 +55,7 @@ class Source:
         return self._encode([PARCEL for _ in range(BATCH)])
 
     def may_go_on(self) -> bool:
-        """Look at the gate, and write the gauge when that is due."""
+        """Check the gate, and write the gauge when that is due."""
         is_open = bool(self.gate.number)
         if self.messages >= self._due or not is_open:
             self._due = self.messages + self._every
@@ -150,7 +150,7 @@ async def streams_target(batched: bool) -> None:
 
 
 async def grpc_calls_source(batched: bool) -> None:
-    """A call for each message, many under way at once."""
+    """A call for each message, many concurrently."""
     source = Source(batched, WRITTEN_EVERY_SLOW)
 
     async def call_on(call: Callable[[bytes], Awaitable[bytes]]) -> None:
@@ -165,7 +165,7 @@ async def grpc_calls_source(batched: bool) -> None:
 
 
 async def grpc_stream_source(batched: bool) -> None:
-    """One call for everything, to which each message is written."""
+    """One call, to which every message is written."""
     source = Source(batched, WRITTEN_EVERY_SLOW)
     async with _grpc_channel() as channel:
         call = channel.stream_unary(f"/{'/'.join(_METHOD)}")()
@@ -217,11 +217,11 @@ async def _serve_grpc(method: Any) -> None:
     await server.wait_for_termination()
 
 
-# Raw sockets: a round trip of as many bytes as Strobe's has
+# Raw sockets: a round trip of the same number of bytes as Strobe's
 
 
 class RawEnd(asyncio.Protocol):
-    """Sends back what comes; the one with a gate begins, and measures."""
+    """Sends back what it receives; the end with a gate begins, and measures."""
 
     transport: asyncio.Transport
 

@@ -74,13 +74,13 @@ def _fill(path: Path, snapshots: int, processes: int) -> str:
 
 
 def _loop(url: str) -> None:
-    """What a user would write: each snapshot loaded, and verified by the definition of the proof."""
+    """What a user would write: load each snapshot, and verify it with `strobe.causality.proof`."""
     store = Store.open(url)
     assert all(verify(store.load(name)).holds for _, name, _ in store.list())
 
 
 def _bare_loop(url: str) -> None:
-    """The least that has to be done in one process: every byte checked, and the proof as the pipeline checks it."""
+    """The minimum work in one process: check every byte, and the proof as the pipeline checks it."""
     store = Store.open(url)
     for _, name, manifest in store.list():
         blobs = {ref: store.read_blob(ref) for ref in blobs_of(manifest)}
@@ -88,7 +88,7 @@ def _bare_loop(url: str) -> None:
 
 
 class Runs:
-    """Runs of the pipeline, each into a directory of its own."""
+    """Runs of the pipeline, each into a new directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,20 +97,20 @@ class Runs:
     def __call__(self, url: str) -> None:
         self._number += 1
         to = self._folder / f"to-{self._number}"
-        # Drift is more than the loop does, and is measured with it all the same.
+        # Drift checks are included, although the loop does not have them.
         Pipeline(local_session(), url, to).run(once=True)
         shutil.rmtree(to)
 
 
 def _tree_cpu_s(work: Callable[[], object]) -> float:
-    """Return the processor seconds of this process and of every child that it has now or then: Java, and workers."""
+    """Return the CPU seconds of this process and all its children, including ended ones: Java, and workers."""
     before = cpu_of_tree_s()
     work()
     return cpu_of_tree_s() - before
 
 
 class Judged:
-    """The snapshots that have their verdicts, read batch by batch as these are written."""
+    """The snapshots with verdicts, read batch by batch as they are written."""
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
@@ -125,7 +125,7 @@ class Judged:
 
 
 def _latency_s(folder: Path) -> tuple[float, float]:
-    """Return the median time from a commit to its verdict on the disk, and that of a batch that does nothing."""
+    """Return the median time from a commit to its verdict on disk, and that of an empty batch."""
     store = Store.create(folder / "live")
     outputs = Outputs(folder / "live-to")
     taken: list[float] = []
@@ -157,14 +157,14 @@ def _latency_s(folder: Path) -> tuple[float, float]:
 
 
 def _empty_batch_s(folder: Path) -> float:
-    """The floor: what a micro-batch of one row takes that does nothing with it."""
+    """The floor: the time of a micro-batch that does nothing with its one row."""
     spark = local_session()
     source = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
     query = source.writeStream.foreachBatch(lambda *_: None).option("checkpointLocation", str(folder / "floor")).start()
     took: list[int] = []
     while len(took) < 6 and query.isActive:
         time.sleep(0.05)
-        # Rows that nobody looks at are not counted; a batch is known by its having been handed over.
+        # Unused rows are not counted, so a batch is recognized by its addBatch duration.
         durations = [one["durationMs"] for one in query.recentProgress]
         took = [one["triggerExecution"] for one in durations if "addBatch" in one]
     query.stop()

@@ -1,6 +1,6 @@
-"""What Strobe adds to the frames of a channel, taken away: the same nodes and links, with a protocol that does nothing.
+"""The baseline without Strobe's protocol: the same nodes and links, with a protocol that does nothing.
 
-No ordinals, no hash, no check whether a snapshot is recorded. It stands in the list of protocols only where this module
+No ordinals, no hash, no check whether a snapshot is being recorded. It is in the list of protocols only if this module
 is imported, and takes no snapshots.
 """
 
@@ -11,7 +11,7 @@ from strobe.protocol.process.registry import PROTOCOLS
 
 
 class PlainFraming(ChandyLamport):
-    """Hands frames on as they are."""
+    """Passes frames on unchanged."""
 
     name = "plain-framing"
 

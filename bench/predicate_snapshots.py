@@ -1,4 +1,4 @@
-"""Snapshots of many processes that declare what they wait for and refer to, made without running any (G2)."""
+"""Snapshots of many processes with declared waits and references, made without running any process (G2)."""
 
 import random
 
@@ -18,9 +18,9 @@ _REFERENCES, _OBJECTS, _KNOT = 2, 3, 20
 def snapshot_of(processes: int, counter: int = 1) -> Snapshot:
     """Return a snapshot in which half of the processes are deadlocked, and some of their objects are garbage.
 
-    The channels are a ring. The first half waits in a long chain that ends with somebody who can proceed, and one waits
-    for all of them: whenever one more is found to be free, it still lacks others. The second half waits in cycles of
-    twenty. Every object refers to two that others keep; on every twentieth channel a reference is in flight.
+    The channels are a ring. The first half waits in a long chain that ends with a process that can proceed, and one
+    process waits for all of them: each time another one is found free, it still lacks others. The second half waits in
+    cycles of twenty. Every object refers to two of other processes; every twentieth channel has a reference in flight.
     """
     chosen, names = random.Random(counter), [f"p{number:06d}" for number in range(processes)]
     edges = tuple(ChannelSpec(f"{a}->{b}", a, b) for a, b in zip(names, [*names[1:], names[0]], strict=True))

@@ -26,7 +26,7 @@ _ROOT = ""
 
 
 def deadlock_with_networkx(picture: Picture) -> set[str]:
-    """All waits are for all of several: who is in a cycle, or waits for one who is, is stuck."""
+    """All waits are for all members: a process is stuck if it is in a cycle, or waits for a stuck process."""
     graph = nx.DiGraph()
     for process, stance in picture.stances.items():
         if stance.declared.waits is not None:
@@ -38,7 +38,7 @@ def deadlock_with_networkx(picture: Picture) -> set[str]:
 
 
 def garbage_with_networkx(picture: Picture) -> set[str]:
-    """What is not a descendant of anybody who can act, or of a message."""
+    """The objects that are not descendants of a process that can act, or of a message."""
     graph = nx.DiGraph()
     holders: set[str] = set()
     for process, stance in picture.stances.items():
@@ -72,7 +72,7 @@ def _on_one() -> Iterator[Figure]:
 def _compared(
     name: str, ours: Callable[[Any], Any], small: Any, large: Any, other: Callable[[Any], Any] | None, what: str
 ) -> Iterator[Figure]:
-    # A small one is looked at ten times: what takes a millisecond is not measured well.
+    # A small one is evaluated ten times, because a single millisecond cannot be measured well.
     tenfold, taken, others = interleaved(
         _ROUNDS,
         lambda: cpu_s(lambda: [ours(small) for _ in range(10)]),
@@ -80,7 +80,7 @@ def _compared(
         lambda: cpu_s(lambda: other(large)) if other is not None else 0.0,
     )
     yield shown(f"{name}, {_LARGE:,} processes", taken * 1000, "CPU ms", COMMAND)
-    # The work itself; time also grows by what no longer fits into the processor's caches.
+    # Calls count the work itself; time also grows by cache misses.
     growth = _calls(lambda: ours(large)) / _calls(lambda: ours(small))
     yield at_most(f"{name}, ten times the processes", growth, "x calls", _GROWTH_MAX, COMMAND)
     yield shown("the same, in processor time", taken / (tenfold / 10), "x CPU", COMMAND)
@@ -120,7 +120,7 @@ def _on_many() -> Iterator[Figure]:
 
 
 def _calls(work: Callable[[], Any]) -> int:
-    """Return how many calls `work` makes, of functions in Python and in C, and of generators for each item."""
+    """Return the number of calls that `work` makes: of Python and C functions, and of generators for each item."""
     profile = Profile()
     profile.runcall(work)
     return sum(entry.callcount for entry in profile.getstats())

@@ -1,4 +1,4 @@
-"""The proof of a stored snapshot, against reading its bytes once; and that it grows with the bytes and no faster."""
+"""The proof of a stored snapshot, against reading its bytes once; and whether its cost is linear in the bytes."""
 
 import os
 import tempfile
@@ -46,7 +46,7 @@ def _store(path: Path, sizes: list[tuple[int, int]]) -> tuple[Store, list[str]]:
 
 
 def _read(path: Path) -> None:
-    """Read a file once, into a buffer that is used again and again: nothing reads faster."""
+    """Read a file once, into a reused buffer: nothing reads faster."""
     buffer = bytearray(_READ_BYTES)
     with path.open("rb", buffering=0) as stream:
         while stream.readinto(buffer):
@@ -64,7 +64,7 @@ def measure() -> list[Figure]:
             verdict = verify(store.load(ids[number], checksums=checksums))
             assert verdict.holds, verdict
 
-        for number in range(3):  # once, so that every measure finds the same bytes in memory
+        for number in range(3):  # warm-up, so that every measure finds the same bytes in memory
             prove(number)
         _read(largest)
         proof, small_frames, checked, read, smaller = interleaved(

@@ -1,9 +1,9 @@
-"""Scale by simulation: one snapshot of a large system; its time, messages and memory beside the least it can take.
+"""Scale by simulation: one snapshot of a large system; its time, messages and memory against the theoretical minimum.
 
-Every size is a process of its own, so that its peak of memory is its own. Each process of the system has sent one
-message, and has a state of one number. The least in messages: one marker for each channel; with Lai-Yang, which has no
-markers, an order and a report for each process and a count for each channel. The least in memory: a frontier at either
-end of each channel, of 24 bytes.
+Every size runs in a separate process, for its own memory peak. Each process of the system has sent one message, and has
+a state of one number. The minimum in messages is one marker for each channel. Lai-Yang has no markers: it needs an
+order and a report for each process and a count for each channel. The minimum in memory is a frontier of 24 bytes at
+either end of each channel.
 """
 
 import resource
@@ -26,11 +26,11 @@ DEGREE = 8
 FRONTIER_BYTES = 24
 POLICY = Policy(interval_us=0, timeout_us=600_000_000)
 LINEAR_MAX = 1.35
-"""Maximum growth of the time for each channel if there are twice as many: noise, and slower memory."""
+"""Maximum growth of the time per channel when the number of channels doubles: noise, and slower memory."""
 
 
 class Quiet(Process):
-    """Sends one message, and is photographed."""
+    """Sends one message before the snapshot."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -47,7 +47,7 @@ class Quiet(Process):
 
 
 class Scale(msgspec.Struct):
-    """What one size has taken."""
+    """The measurements of one size."""
 
     processes: int
     channels: int
@@ -59,12 +59,12 @@ class Scale(msgspec.Struct):
 
 
 def regular(count: int) -> list[tuple[int, int]]:
-    """Return channels from each process to the 8 that are a power of two further on, round a circle."""
+    """Return channels from each process to the 8 processes at distances of powers of two, on a ring."""
     return [(p, (p + (1 << step)) % count) for p in range(count) for step in range(DEGREE)]
 
 
 def layered(count: int) -> list[tuple[int, int]]:
-    """Return channels from each process to 8 of those behind it: no cycle."""
+    """Return channels from each process to at most 8 later ones, without cycles."""
     return [(p, p + (1 << step)) for p in range(count) for step in range(DEGREE) if p + (1 << step) < count]
 
 
@@ -95,7 +95,7 @@ def _peak_bytes() -> int:
 
 
 def _count_messages(world: World) -> Counter[str]:
-    """Count what the protocol itself sends: markers, orders to record, reports and relayed counts."""
+    """Count the protocol's own messages: markers, orders to record, reports and relayed counts."""
     counted: Counter[str] = Counter()
     network = world.network
     transmit, up, down = network.transmit, network.control_up, network.control_down

@@ -1,4 +1,4 @@
-"""The simulator: events per processor second, beside SimPy and beside the bare loop that no simulator can beat."""
+"""The simulator: events per CPU second, against SimPy and against a bare loop, which no simulator can beat."""
 
 import random
 from collections.abc import Callable
@@ -77,7 +77,7 @@ def _simpy() -> int:
 
 
 def _bare() -> int:
-    """A heap, a random delay, a handler: nothing encoded, counted, hashed, recorded or checked."""
+    """A heap, a random delay, a handler: nothing is encoded, counted, hashed, recorded or checked."""
     draw, queue, sequence = random.Random(1), [], 0
     balances = dict.fromkeys(names, 200)
     for number, name in enumerate(names):

@@ -17,7 +17,7 @@ _SNAPSHOTS, _BRANCHES = 300, 8
 
 
 def _fill(path: Path) -> int:
-    """Store the snapshots of a bank of eight, and return how many there are."""
+    """Store the snapshots of a bank of eight, and return their number."""
     names = [f"branch{number}" for number in range(_BRANCHES)]
     channels = [Channel(source, target) for source in names for target in names if source != target]
     system = System({name: Branch(200) for name in names}, channels, [Transfer])

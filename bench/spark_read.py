@@ -1,8 +1,8 @@
-"""Reading tables through format("strobe"), against a plain Python loop that makes the same Arrow batches, and against
-the JVM's own Parquet reader on the same rows. The raw limit is a source that hands over batches which are made already.
+"""Reading tables through format("strobe"), against a plain Python loop that makes the same Arrow batches.
 
-Every way is taken in turn on a session that has run each before; Spark's start is apart. Processor time is that of Java
-and its Python workers together.
+Also against the JVM's own Parquet reader on the same rows. The upper limit is a source that yields ready-made batches.
+All ways take turns on a session that has run each of them before; Spark's start is measured separately. CPU time is
+that of Java and its Python workers together.
 """
 
 import statistics
@@ -35,7 +35,7 @@ _RAW_TIMES = 40
 
 
 class Case(NamedTuple):
-    """A table of a store, and what its rows are."""
+    """A table of a store, and a name for its rows."""
 
     table: str
     path: Path
@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 
 
 class RawSource(DataSource):
-    """Batches of `frontiers` that are made before the clock matters: what is left is Spark's."""
+    """Batches of `frontiers` made in advance: only Spark's own time is left."""
 
     @classmethod
     def name(cls) -> str:
@@ -80,7 +80,7 @@ class RawReader(DataSourceReader):
 def measure() -> list[Figure]:
     start_s = wall_s(lambda: local_session("strobe-bench", long_running=True))
     spark = local_session()
-    # The workers cannot import what is run by `python -m bench`.
+    # The workers cannot import modules that run by `python -m bench`.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark.dataSource.register(RawSource)
     figures = [shown("reading, Spark's start", start_s, "s", COMMAND)]

@@ -1,4 +1,4 @@
-"""Stores to read rows from: snapshots of many processes, with much in flight or many keys, made without running any."""
+"""Stores to read rows from: snapshots with many processes, frames or keys, made without running any process."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from strobe.storage import Store
 
 
 def mesh(processes: int, hubs: int) -> View:
-    """Return a view in which every process has channels to and from each of some `hubs`, which are the first."""
+    """Return a view in which every process has channels to and from each of the first `hubs` processes."""
     names = [f"process{number:03d}" for number in range(processes)]
     pairs = [(a, b) for a in names for b in names if a != b and (a in names[:hubs] or b in names[:hubs])]
     return View(1, tuple(names), tuple(ChannelSpec(f"{a}->{b}", a, b) for a, b in pairs))
@@ -58,7 +58,7 @@ def fill(path: Path, snapshots: list[Snapshot]) -> Store:
 
 @contextmanager
 def unsynced() -> Iterator[None]:
-    """Do not wait for the disk: for stores that are only made to be read, which would take minutes otherwise."""
+    """Skip fsync, for stores that are only made to be read: waiting for the disk would take minutes."""
     fsync, os.fsync = os.fsync, lambda _: None
     try:
         yield

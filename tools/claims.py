@@ -1,11 +1,11 @@
 """Joins the promises (docs/promises.toml) with their code and the tests that show them into docs/claims.md.
 
-A test cites promises by id, first thing in its name (`test_C3_first_marker_...`, `test_E6_E7_...`) or first thing in
-its docstring (`C3: ...`, `E6, E7: ...`). A file of tests cites them in its docstring, in parentheses (`(S1, S2)`).
+A test cites promises by id at the start of its name (`test_C3_first_marker_...`, `test_E6_E7_...`) or at the start of
+its docstring (`C3: ...`, `E6, E7: ...`). A test file cites them in its docstring, in parentheses (`(S1, S2)`).
 Tests in tests/claims and tests/live are listed by name, all others by file. They are read as text and never imported.
 
     tools/claims.py            write docs/claims.md
-    tools/claims.py --check    write nothing; fail when it is stale, a built promise has no test, or a path is wrong
+    tools/claims.py --check    write nothing; fail if it is stale, a built promise has no test, or a path is wrong
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CITED_BY_FILE = re.compile(rf"\(({ID}(?:, {ID}| and {ID}|-{ID})*)[);]")
 
 
 class ClaimsError(Exception):
-    """The promises or the tests contradict themselves; the message says where."""
+    """The promises and the tests contradict each other; the message has the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Promises:
 
 
 def cited_ids(name: str, docstring: str | None) -> list[str]:
-    """The promise ids a test cites, each once, in the order of citing."""
+    """The promise ids that a test cites, each once, in the order of citing."""
     in_name = CITED_IN_NAME.match(name)
     in_docstring = CITED_IN_DOCSTRING.match(docstring or "")
     cited = (in_name[1] if in_name else "") + " " + (in_docstring[1] if in_docstring else "")
@@ -85,7 +85,7 @@ def tests_in(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The tests that show a promise, by name; and the files that have other tests of it."""
+    """The tests that show a promise, by name, and the files with other tests of it."""
 
     tests: list[str]
     files: list[str]
@@ -110,7 +110,7 @@ def tests_by_promise(root: Path, promises: Promises) -> dict[str, Shown]:
 
 
 def cited_by_file(docstring: str | None, promises: Promises) -> list[str]:
-    """The promises that a file of tests is about."""
+    """The promises that a test file cites."""
     cited = " ".join(match[1] for match in CITED_BY_FILE.finditer(docstring or ""))
     return [id_ for id_ in dict.fromkeys(re.findall(ID, cited)) if id_ in promises.by_id]
 
@@ -146,7 +146,7 @@ def _section(promise: Promise, shown: Shown) -> list[str]:
 
 
 def problems(root: Path, promises: Promises, tests: dict[str, Shown]) -> list[str]:
-    """Why the claims cannot stand as they are; empty when they can."""
+    """Why the claims are wrong; empty if they are right."""
     found = []
     for id_, promise in promises.by_id.items():
         if promise.status == "built" and not tests[id_].tests:
