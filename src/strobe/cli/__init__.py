@@ -1,4 +1,4 @@
-"""The command line: composition only. What a command does lives in the other packages."""
+"""The command line: parses arguments and prints results. The work of each command is in the other packages."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, `sys.argv` unless told otherwise, and return its exit code."""
+    """Run the command line, `sys.argv` by default, and return its exit code."""
     from strobe.cli.app import run
 
     return run(arguments)

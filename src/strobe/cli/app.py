@@ -1,4 +1,4 @@
-"""The one way in: runs a command, and turns what goes wrong into a message and an exit code.
+"""The entry point: runs a command, and turns failures into a message and an exit code.
 
 0    all holds                       3    the environment: a missing extra, Java, an unreachable store or peer
 1    a violation was found         130    interrupted
@@ -51,7 +51,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback(cls=LazyGroup, invoke_without_command=True)
 def strobe(
     ctx: typer.Context,
-    version: Annotated[  # noqa: ARG001 -- its callback answers it
+    version: Annotated[  # noqa: ARG001 -- its callback handles it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -97,11 +97,11 @@ def _run(words: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        if is_disk_failure(error) and _printed_by_parser(error):  # its help goes straight to stdout
+        if is_disk_failure(error) and _printed_by_parser(error):  # the parser prints its help straight to stdout
             lose(sys.stdout)
             return 0
         return _fail_as_bug(words, error)
-    except Exception as error:  # noqa: BLE001 -- the last resort: whatever arrives here is a bug, and is shown as one
+    except Exception as error:  # noqa: BLE001 -- the last resort: any other exception is a bug, and is shown as one
         return _fail_as_bug(words, error)
 
 
@@ -113,7 +113,7 @@ def _invoke(words: list[str]) -> int:
 
 
 def _printed_by_parser(error: OSError) -> bool:
-    """Tell whether the option parser was printing."""
+    """Return whether the option parser was printing."""
     innermost = traceback.extract_tb(error.__traceback__)[-1]
     return innermost.name == "echo" and "typer" in innermost.filename
 
@@ -143,12 +143,12 @@ def _usage_problem(error: typer.TyperException) -> str:
 
 
 def _lower(sentence: str) -> str:
-    """Return a sentence as part of another one."""
+    """Return a sentence in the form it has inside another one."""
     return f"{sentence[:1].lower()}{sentence[1:]}".rstrip(".")
 
 
 def _forget_stdout() -> None:
-    """Nobody reads on, as with `| head`: let the interpreter flush into nothing when it ends."""
+    """Redirect stdout to /dev/null after its reader has closed, as with `| head`: the final flush must not fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

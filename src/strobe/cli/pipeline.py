@@ -1,4 +1,4 @@
-"""`strobe pipeline run`: every snapshot of a store judged on Spark as it commits (D2)."""
+"""`strobe pipeline run`: judges every snapshot of a store on Spark as it commits (D2)."""
 
 import logging
 import time
@@ -114,7 +114,7 @@ def run(
     from strobe.spark.tables.clusters import session_for
     from strobe.storage.files.urls import backend_at, is_object_url
 
-    # Everything that can be refused is, before Spark takes its seconds to start.
+    # Check all options before Spark starts, which takes seconds.
     if drift_window == 1:
         raise UsageError("--drift-window 1 compares a snapshot with nothing; give 2 or more, or 0 for no drift checks")
     with beside_document(json):  # a user's file may print
@@ -231,14 +231,14 @@ def _print(results: "Results", described: dict[str, str], to: str) -> None:
 
 
 def _quiet_logs() -> None:
-    """Leave what Spark logs of a failing query, tracebacks and all, to the reason that we print; show our own lines."""
+    """Hide Spark's own logging of a failing query, since we print the reason; keep our own log lines."""
     from pyspark.logger import PySparkLogger
 
     for kind in ("SQL", "DataFrame"):
         PySparkLogger.getLogger(f"{kind}QueryContextLogger").disabled = True
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     logging.getLogger("py4j").propagate = False
-    # When it is interrupted, py4j prints its stack by way of the root, unless that has somewhere to put it.
+    # On an interrupt, py4j prints its stack through the root logger, unless that has a handler.
     logging.getLogger().addHandler(logging.NullHandler())
     logger = logging.getLogger("strobe.pipeline")
     logger.handlers[:] = [Noted()]

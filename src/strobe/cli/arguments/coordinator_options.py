@@ -1,4 +1,4 @@
-"""Commands that speak to a running system find its coordinator by its store, or by its address."""
+"""Options that select a running coordinator: its store, or its address."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", he
 
 
 def find_coordinator(store: str | None, api: str | None) -> Client:
-    """Return a client for the coordinator that is meant."""
+    """Return a client for the selected coordinator."""
     if (store is None) == (api is None):
         raise UsageError("name the system: --store DIR, or --api HOST:PORT")
     return Client(api) if api is not None else Client.of_store(store or "")

@@ -1,4 +1,4 @@
-"""A live system as a command line names it: the processes, and the settings that go with them."""
+"""Loads a live system named on the command line: its processes and settings."""
 
 import tomllib
 from pathlib import Path
@@ -21,7 +21,7 @@ SystemArgument = Annotated[
 
 
 class LiveSystem(NamedTuple):
-    """A system with its settings: from system.toml, or the usual ones."""
+    """A system with its settings, from system.toml or the defaults."""
 
     system: System
     coordinator: CoordinatorSettings
@@ -38,14 +38,14 @@ def load_live(source: SystemSource) -> LiveSystem:
         return LiveSystem(system, CoordinatorSettings(), NodeSettings(), RetentionSettings(), STORE, {})
     path = Path(source.spec)
     file = parse_system_file(path)
-    # Paths in the file are meant as seen from the file.
+    # Paths in the file are relative to the file.
     store = str(path.parent / file.store) if file.store and "://" not in file.store else (file.store or STORE)
     listens = {name: table.listen for name, table in file.process.items()}
     return LiveSystem(system, file.coordinator, file.node, file.retention, store, listens)
 
 
 def with_settings(live: LiveSystem, settings: list[str]) -> LiveSystem:
-    """Return `live` with settings given as `table.key=value`, the value as TOML has it; words need no quotes."""
+    """Return `live` with settings given as `table.key=value`; the value is TOML, but words need no quotes."""
     for setting in settings:
         name, _, text = setting.partition("=")
         table, _, key = name.partition(".")
@@ -62,7 +62,7 @@ def with_settings(live: LiveSystem, settings: list[str]) -> LiveSystem:
 
 
 def check_settings(live: LiveSystem) -> None:
-    """Raise UsageError where a setting makes no sense, or not beside another."""
+    """Raise UsageError if a setting is invalid, or contradicts another."""
     live.coordinator.policy()
     live.node.check()
     live.retention.check()

@@ -13,7 +13,7 @@ SLOW_S = 5.0
 
 
 def programs_of(system: System) -> list[str]:
-    """Return the processes that are programs with their own loop: these check themselves when they connect."""
+    """Return the processes that are programs with their own loop. They are checked when they connect."""
     return [name for name, process in system.processes.items() if isinstance(process, ProgramWithOwnLoop)]
 
 
@@ -39,7 +39,7 @@ def _report(checked: Checked) -> None:
 
 @contextmanager
 def _reported_if_slow() -> Iterator[None]:
-    """Report what takes long: the check runs the user's own functions, and one of them may never return."""
+    """Print a note if the check is slow: it runs the user's functions, and one of them may never return."""
     text = "still checking the system: capture(), restore() or `conserved` has been running for"
     timer = Timer(SLOW_S, lambda: note(f"{text} {SLOW_S:g} s; Ctrl-C stops it"))
     timer.daemon = True

@@ -1,4 +1,4 @@
-"""Stores as commands use them: made for a run, and opened for a live system."""
+"""Opens and creates the stores that commands use."""
 
 import secrets
 import shlex
@@ -33,10 +33,10 @@ StoreIdOption = Annotated[
 
 @contextmanager
 def way_to_create(url: str, command: str, system: str) -> Iterator[None]:
-    """Where there is no store for `command` to run `system` on, say how to have one made.
+    """If there is no store for `command` to run `system` on, explain how to create one.
 
-    It is made only if that is asked for. Anything else would begin from nothing whenever the store cannot be seen: its
-    file system is not mounted, or it was moved away, or the path is wrong.
+    A store is created only on request. Otherwise a system would start from nothing whenever its store is not visible:
+    its file system is not mounted, it was moved away, or the path is wrong.
     """
     try:
         yield
@@ -56,13 +56,13 @@ def way_to_create(url: str, command: str, system: str) -> Iterator[None]:
 
 
 def live_store(url: str, create: bool, command: str, system: str) -> Store:
-    """Open the store that `command` runs `system` on; it is made if there is none, and that is asked for."""
+    """Open the store that `command` runs `system` on; create it if there is none and `create` is set."""
     with way_to_create(url, command, system):
         return Store.open_or_create(url) if create else Store.open(url)
 
 
 def fresh_store(url: str, maker: str) -> Store:
-    """Make a store at `url` for the command `maker`, in place of one that the same command has left there.
+    """Create a store at `url` for the command `maker`; replaces one that the same command has left there.
 
     Anything else at `url` is not touched.
     """
@@ -91,7 +91,7 @@ def _remove_leftover(backend: StorageBackend, url: str, maker: str) -> None:
         raise UsageError(refusal)
     if running_for(url) is not None:
         raise UsageError(f"a system is running on the store {url}; stop it first, or choose another: --store STORE")
-    # The header last: until it goes, a removal that was interrupted can be taken up again.
+    # Remove the header last: until then, an interrupted removal can be resumed.
     if is_object_url(url):
         for directory in (*(f"{BLOBS}/{name}" for name in backend.names(BLOBS)), *DIRECTORIES):
             backend.remove(f"{directory}/{name}" for name in backend.names(directory))

@@ -1,6 +1,6 @@
-"""Finds the system that a command line names: `file.py:name`, `module:name` or `system.toml`.
+"""Loads the system that a command line names: `file.py:name`, `module:name` or `system.toml`.
 
-A run changes the processes of its system, so each run needs a system of its own: the user's code is run again for each.
+A run changes the processes of its system, so each run needs its own system: the user's code is run again for each.
 """
 
 import sys
@@ -21,7 +21,7 @@ _FORMS = "write it as file.py:name, module:name or system.toml"
 
 
 class SystemSource:
-    """Where a system comes from. `protocol` takes the place of the one it names."""
+    """The source of a system. `protocol` overrides the system's own."""
 
     def __init__(self, spec: str, protocol: str | None = None) -> None:
         self.spec = spec
@@ -29,7 +29,7 @@ class SystemSource:
         self._modules: set[str] = set()
 
     def load(self) -> System:
-        """Return a new system, checked; raise UsageError that says what is wrong with it, and where."""
+        """Return a new system, checked; UsageError describes what is wrong with it, and where."""
         self.forget_modules()
         known = set(sys.modules)
         try:
@@ -42,7 +42,7 @@ class SystemSource:
         return system
 
     def forget_modules(self) -> None:
-        """Let the user's modules be run again when they are next imported."""
+        """Drop the user's modules, so that the next import runs them again."""
         for name in self._modules:
             sys.modules.pop(name, None)
 
@@ -67,7 +67,7 @@ class SystemSource:
 
 @contextmanager
 def open_system(spec: str, protocol: str | None = None) -> Iterator[SystemSource]:
-    """Give access to the system `spec`; its modules are importable meanwhile, and are gone afterwards."""
+    """Open the system `spec`; its modules are importable within the `with` block only."""
     path = list(sys.path)
     place = spec if spec.endswith(".toml") else spec.rpartition(":")[0]
     sys.path.insert(0, str(Path(place).absolute().parent) if _is_file(place) else str(Path.cwd()))
@@ -84,7 +84,7 @@ def _is_file(place: str) -> bool:
 
 
 def _run_file(path: Path) -> ModuleType:
-    """Run the Python file `path` as a module of its own."""
+    """Run the Python file `path` as a separate module."""
     try:
         source = path.read_bytes()
     except OSError as error:

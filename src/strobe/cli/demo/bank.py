@@ -1,4 +1,4 @@
-"""The bank of the demo: four branches that send each other money without end. All money is always somewhere."""
+"""The bank of the demo: four branches that transfer money without end. The total never changes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ TOTAL = BALANCE * len(BRANCHES)
 
 
 class Transfer(msgspec.Struct, tag=True):
-    """A message: money on its way."""
+    """A message: a transfer in flight."""
 
     amount: int
 
@@ -57,7 +57,7 @@ class Branch(Process):
 
 
 def total(accounts: Mapping[str, Account], transfers: Sequence[Transfer]) -> int:
-    """Return all the money there is: in the branches, and on its way between them."""
+    """Return the total money: in the branches, and in flight between them."""
     return sum(account.balance for account in accounts.values()) + sum(transfer.amount for transfer in transfers)
 
 

@@ -1,4 +1,4 @@
-"""`strobe demo`: a bank of real processes, photographed and judged while it runs, one of them killed."""
+"""`strobe demo`: runs a bank of real processes, takes and judges snapshots, and kills one process."""
 
 import logging
 import shlex
@@ -48,7 +48,7 @@ AUDIT = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY 1 ORDE
 
 
 class DemoSnapshot(msgspec.Struct):
-    """One snapshot of the bank. `balances` lacks the branches that had left."""
+    """One snapshot of the bank. `balances` lacks branches that had left."""
 
     snapshot: str
     balances: dict[str, int]
@@ -61,7 +61,7 @@ class DemoSnapshot(msgspec.Struct):
 
 
 class Demo(msgspec.Struct):
-    """What the demo has found."""
+    """The results of the demo."""
 
     store: str
     snapshots: list[DemoSnapshot] = []
@@ -105,7 +105,7 @@ def demo(
     require_java()  # before the bank runs, not after
     with ProgressLine() as progress, beside_document(json):
         found = Demo(fresh_store(store, "demo").url)
-        # An interrupt breaks into py4j's socket, and py4j logs a traceback for what is no fault.
+        # An interrupt breaks py4j's socket, and py4j would log a traceback.
         logging.getLogger().addHandler(logging.NullHandler())
         with Judging(found.store) as judging:
             with progress.ticking("Spark starts"):
@@ -128,7 +128,7 @@ def demo(
 
 
 def _run(found: Demo, snapshots: int, judging: Judging, progress: ProgressLine) -> None:
-    """Run the bank until it has so many snapshots, and kill a branch on the way, while they are being judged."""
+    """Run the bank until it has this many snapshots, and kill a branch while they are being judged."""
     options = ["--interval", "1", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with interruptible() as interrupted, Supervisor(SYSTEM, found.store, BRANCHES, options) as bank:
         bank.start()
@@ -156,7 +156,7 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: ProgressLine) 
 
 
 def _look(bank: Supervisor) -> Status | None:
-    """Keep the bank running, and return how it is; None while its coordinator does not answer."""
+    """Keep the bank running, and return its status; None while its coordinator does not respond."""
     until_s = time.monotonic() + LOOK_EVERY_S
     while time.monotonic() < until_s:
         bank.tick()
@@ -191,7 +191,7 @@ def _row(snapshot: Snapshot) -> DemoSnapshot:
 
 
 def _judge(found: Demo, judging: Judging) -> None:
-    """Write Spark's verdicts into the rows, when all are there."""
+    """Write Spark's verdicts into the rows once all have arrived."""
     verdicts = judging.wait({row.snapshot for row in found.snapshots}, PATIENCE_S)
     for row in found.snapshots:
         row.verdict, row.reason = verdicts.get(row.snapshot, ("", None))
@@ -245,7 +245,7 @@ def _print_next_steps(store: str) -> None:
 
 
 def _query(store: str) -> str:
-    """Return a command that asks Spark for the audit of the bank: all its money, snapshot by snapshot."""
+    """Return a command that runs a Spark query for the bank's total in each snapshot."""
     directory = msgspec.json.encode(store).decode()
     steps = (
         "from strobe.spark import *",

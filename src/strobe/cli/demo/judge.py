@@ -1,4 +1,4 @@
-"""The demo's judge: the streaming pipeline, in a thread beside the bank that it judges (D2)."""
+"""The demo's judge: runs the streaming pipeline in a thread beside the bank (D2)."""
 
 import threading
 import time
@@ -16,12 +16,12 @@ MONEY = (
     "SELECT snapshot_id, state:balance::int AS money FROM process_states UNION ALL "
     "SELECT snapshot_id, payload:amount::int FROM channel_messages"
 )
-"""Every sum of money that a snapshot of the bank has, wherever it is."""
+"""All amounts of money in a snapshot of the bank."""
 LOOK_EVERY_S = 0.1
 
 
 class Judging:
-    """A pipeline over the store at `url`, which goes on until the `with` ends. Its tables are with what runs leave."""
+    """A pipeline over the store at `url` that runs until the `with` block ends. Its tables are in the run directory."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -42,20 +42,20 @@ class Judging:
         self._thread.join()
 
     def wait_started(self, timeout_s: float) -> None:
-        """Wait until Spark has started, or could not be."""
+        """Wait until Spark has started, or has failed to."""
         self._started.wait(timeout_s)
         self._raise_failure()
 
     @property
     def has_judged(self) -> bool:
-        """Whether a verdict is written. Where there will be none, raise why."""
+        """Whether a verdict is written. Raises the failure of the pipeline, if any."""
         from strobe.spark.pipeline.output_tables import Outputs
 
         self._raise_failure()
         return bool(Outputs(self.to).batches())
 
     def wait(self, snapshots: set[str], timeout_s: float) -> dict[str, tuple[str, str]]:
-        """Return the verdict on each snapshot, and its reason, as soon as all are judged or the time is up."""
+        """Return the verdict on each snapshot, and its reason, once all are judged or the time is up."""
         deadline = time.monotonic() + timeout_s
         while True:
             self._raise_failure()
@@ -69,7 +69,7 @@ class Judging:
             raise self._failure
 
     def _verdicts(self) -> dict[str, tuple[str, str]]:
-        """Return what is written so far: of the checks on a snapshot, the first one that does not hold."""
+        """Return the verdicts so far: for each snapshot, the first check that does not hold."""
         from strobe.spark.pipeline.output_tables import VERDICTS, Outputs
         from strobe.spark.schema import columns as c
 
@@ -79,7 +79,7 @@ class Judging:
         for row in (row for batch in outputs.batches() for row in outputs.read(VERDICTS, batch)):
             known = found.get(row[c.SNAPSHOT_ID])
             if known is None or (row[c.VERDICT] in bad and known[0] not in bad):
-                # A check that needs more snapshots than there are is undecided, and no reason to doubt this one.
+                # A check that needs more snapshots is undecided, which says nothing against this one.
                 verdict = row[c.VERDICT] if row[c.VERDICT] in bad else c.HOLDS
                 found[row[c.SNAPSHOT_ID]] = verdict, row[c.REASON]
         return found
@@ -87,7 +87,7 @@ class Judging:
     def _run(self) -> None:
         try:
             self._judge()
-        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
+        except BaseException as error:  # noqa: BLE001 -- raised again in the waiting thread
             self._failure = error
             self._started.set()
 
@@ -109,7 +109,7 @@ class Judging:
 
 
 def conserved() -> "Invariant":
-    """Return the invariant that no money comes or goes."""
+    """Return the invariant that the total of all money is constant."""
     from strobe.spark.pipeline.invariants import Invariant
 
     query = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY snapshot_id HAVING total <> {TOTAL}"

@@ -1,4 +1,4 @@
-"""One program that `strobe up` has started, and what its log says of its end."""
+"""One program started by `strobe up`, and the reason of its end from its log."""
 
 import os
 import re
@@ -18,14 +18,14 @@ RESTART_S_MAX = 2.0
 _LINES_SHOWN = 12
 _HALTED = 'halted report="'
 _ERROR = re.compile(r"(\S+ )?error: ")
-"""How a line begins that tells of an error: with the time in a log, without in what a command ends with."""
+"""The beginning of an error line: in a log it has a timestamp, in a command's last output it has none."""
 _LAST_WORDS = "error: "
 _LOGGED = re.compile(r"\d\d:\d\d:\d\d\.\d{3} ")
 _WRAPPED = re.compile(r"\n  (?=\S)")
 
 
 class Gone(NamedTuple):
-    """A child that has ended: by itself with `code`, or by a signal (negative); `error` is the last that it logged."""
+    """A child that has ended: with an exit `code`, or by a signal (negative); `error` is the last error in its log."""
 
     name: str
     code: int
@@ -41,7 +41,7 @@ class Gone(NamedTuple):
 
 
 class Child:
-    """One program, and how often it was started."""
+    """One child program, and how often it was started."""
 
     def __init__(self, name: str, program: Sequence[str], arguments: Sequence[str], log: ChildLog) -> None:
         self.name = name
@@ -78,7 +78,7 @@ class Child:
         self._started_s = time.monotonic()
 
     def poll(self) -> int | None:
-        """Return the code that it has just ended with, once; None as long as it runs."""
+        """Return the exit code once after it has ended; None while it runs."""
         code = self.process.poll() if self.process is not None else None
         if code is not None:
             self.process, self.code = None, code
@@ -88,11 +88,11 @@ class Child:
         return code
 
     def tail(self) -> str:
-        """Return the end of what it has logged since it was last started."""
+        """Return the end of its log since it was last started."""
         return "\n".join(self.log.lines()[-_LINES_SHOWN:])
 
     def last_error(self) -> str:
-        """Return the last error it has logged, or has ended with, since it was last started; empty if there is none."""
+        """Return the last error that it logged or ended with since it was last started; empty if there is none."""
         wrapped: list[str] = []
         for line in reversed(self.log.lines()):
             found = _ERROR.match(line)
@@ -100,14 +100,14 @@ class Child:
                 first, traced, _ = line[found.end() :].partition(" traceback=")
                 first = first.removesuffix(f" process={self.name}").removeprefix(f"process {self.name} ends: ")
                 return first if traced else " ".join([first, *reversed(wrapped)])
-            # What a command ends with is a paragraph: its further lines are set in.
+            # A command ends with an error paragraph, whose further lines are indented.
             wrapped = [*wrapped, line.strip()] if line.startswith("  ") else []
         return ""
 
     def last_words(self) -> str:
-        """Return what its command has ended with; else the end of its log.
+        """Return its command's final error; if there is none, the end of its log.
 
-        A coordinator of somebody else may run for the same store and log to the same file, but it does not end there.
+        Another coordinator may run for the same store and log to the same file, but it does not end there.
         """
         lines = self.log.lines()
         begins = [place for place, line in enumerate(lines) if line.startswith(_LAST_WORDS)]
@@ -117,7 +117,7 @@ class Child:
         return _WRAPPED.sub(" ", "\n".join(words)).removeprefix(_LAST_WORDS)
 
     def report(self) -> str:
-        """Return why it has stopped the whole system, as it has logged that; else the end of its log."""
+        """Return the reason that it logged for halting the system; if there is none, the end of its log."""
         last = self.last_error()
         if not last.startswith(_HALTED):
             return self.tail()

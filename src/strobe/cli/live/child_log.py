@@ -1,7 +1,7 @@
-"""The log of one program that `strobe up` has started: a file of bounded size in the store's run directory.
+"""The log file of one child of `strobe up`, of bounded size, in the store's run directory.
 
-It is opened once, and stays open. When the store is moved away, a program that is started again goes on logging to the
-same file, wherever that is by then, and nothing is written into what lies in the store's place.
+It is opened once, and stays open. When the store is moved away, a restarted program keeps logging to the same file, and
+nothing is written into whatever now is at the store's path.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ _TAIL_BYTES = 256 << 10
 
 
 class ChildLog:
-    """The log at `path`; `make_room` makes its directory, or raises StoreError while the store is not there."""
+    """The log at `path`; `make_room` makes its directory, or raises StoreError while the store is missing."""
 
     def __init__(self, path: Path, make_room: Callable[[], object]) -> None:
         self.path = path
         self._make_room = make_room
         self._file = -1
-        # Where that of the last run of the program begins.
+        # The offset at which the log of the program's last run begins.
         self._begin = 0
 
     def open(self) -> None:
-        """Open the file; StrobeError: it cannot be."""
+        """Open the file; StrobeError if that fails."""
         self._make_room()
         try:
             file = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
@@ -39,7 +39,7 @@ class ChildLog:
         self._file = file
 
     def begin(self) -> int:
-        """Return the file for another run of the program. One that was removed is made again, if it can be."""
+        """Return the file for another run of the program. A removed file is created again if possible."""
         if self._file < 0:
             self.open()
         elif os.fstat(self._file).st_nlink == 0:
@@ -54,12 +54,12 @@ class ChildLog:
             self._file = -1
 
     def bound(self) -> None:
-        """Let the log begin again where it is too long; it is written on meanwhile, so it cannot be another file."""
+        """Truncate the log if it is too long. The program keeps writing to it, so it must stay the same file."""
         found = os.fstat(self._file)
         if found.st_size <= LOG_BYTES_MAX:
             return
-        with contextlib.suppress(OSError):  # what is not kept must not fill the disk
-            if os.path.samestat(self.path.stat(), found):  # else the store was moved away
+        with contextlib.suppress(OSError):  # a part that cannot be kept must not fill the disk
+            if os.path.samestat(self.path.stat(), found):  # otherwise the store was moved away
                 with (
                     open_file(self.path) as log,
                     open_file(self.path.with_name(f"{self.path.name}.1"), "wb") as copy,
@@ -70,7 +70,7 @@ class ChildLog:
             self._begin = 0
 
     def lines(self) -> list[str]:
-        """Return the last lines since the program was last started, as many as people can be expected to look at."""
+        """Return the last lines since the program was last started, up to a readable number."""
         try:
             size = os.fstat(self._file).st_size
             begin = max(self._begin, size - _TAIL_BYTES)

@@ -65,7 +65,7 @@ def coordinator(
             "--set", metavar="TABLE.KEY=VALUE", help="Any setting of system.toml, such as node.window_bytes=65536."
         ),
     ] = None,
-    # From who starts it again when it ends, such as `strobe up`.
+    # From a supervisor that restarts it, such as `strobe up`.
     last_entry: Annotated[str, typer.Option("--last-entry", hidden=True)] = "",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object per line.")] = False,
 ) -> int:
@@ -97,7 +97,7 @@ def coordinator(
         "node": {"trace": trace},
     }
     with open_system(system) as source:
-        # What has an option of its own counts by that: `strobe up` pins the ports of one that it starts again.
+        # Options take precedence over settings: `strobe up` fixes the ports of a restarted coordinator.
         live = _with_given(with_settings(load_live(source), settings or []), given)
     if create and store_id is not None:
         raise UsageError("--create makes a new store, and --store-id waits for an existing one; give only one of them")
@@ -107,7 +107,7 @@ def coordinator(
 
 
 def _entry(text: str) -> EntryRef | None:
-    """Return the entry that the log must have, as POSITION:CHECKSUM; None: nothing is known of it."""
+    """Return the entry that the log must have, from POSITION:CHECKSUM; None if the text is empty."""
     if not text:
         return None
     position, _, checksum = text.partition(":")
@@ -118,7 +118,7 @@ def _entry(text: str) -> EntryRef | None:
 
 
 def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSystem:
-    """Return the settings with what the command line says in the place of what the system says."""
+    """Return the settings with those given on the command line replaced."""
     for table, settings in given.items():
         said = {name: value for name, value in settings.items() if value is not None}
         live = live._replace(**{table: msgspec.structs.replace(getattr(live, table), **said)})
@@ -128,7 +128,7 @@ def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSyste
 async def _run(
     live: LiveSystem, system: str, store: str, store_id: str, create: bool, known: EntryRef | None, events: EventLog
 ) -> int:
-    # The web server is imported here: whoever only asks for help does not wait for it.
+    # Import the web server here: `--help` need not wait for it.
     from strobe.runtime.api.service import CoordinatorService
 
     coordinator = Coordinator(

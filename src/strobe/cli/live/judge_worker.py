@@ -1,10 +1,10 @@
-"""The judge's process: loads the system as nodes do, and answers the coordinator's questions (`judge_process.py`).
+"""The judge process: loads the system as nodes do, and answers the coordinator's questions (`judge_process.py`).
 
     python -m strobe.cli.live.judge_worker SYSTEM STORE BYTES_MAX
 
-Questions come as lines of JSON on the standard input, and answers go to the standard output. The user's functions have
-neither: they read nothing, and what they print goes to the log. The process ends when its input does, whatever it is
-doing by then, so it never outlives its coordinator.
+Questions arrive as lines of JSON on stdin, and answers go to stdout. The user's functions have neither: their stdin is
+empty, and their output goes to the log. The process ends at the end of its input, even in the middle of a question, so
+it never outlives its coordinator.
 """
 
 import os
@@ -25,17 +25,17 @@ from strobe.storage.content.manifests import to_snapshot
 from strobe.storage.log.follower import CommitReader
 
 NICENESS = 10
-"""Processes of the system come first."""
+"""The processes of the system have priority."""
 
 
 def command_of(system: str, store: str, bytes_max: int) -> list[str]:
-    """Return the command that starts the judge's process for a store."""
+    """Return the command that starts the judge process for a store."""
     return [sys.executable, "-m", __name__, system, store, str(bytes_max)]
 
 
 def main(system: str, store: str, bytes_max: str) -> None:
     questions, answers = _take_pipes()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever presses Ctrl-C ends the coordinator, and that ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the coordinator, and that ends this process
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (int(bytes_max), resource.RLIM_INFINITY))
     waiting: SimpleQueue[bytes] = SimpleQueue()
@@ -50,7 +50,7 @@ def main(system: str, store: str, bytes_max: str) -> None:
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Keep the pipes to the coordinator; give the user's code nothing to read, and the log to print to."""
+    """Keep the pipes to the coordinator; give the user's code an empty stdin, and the log as stdout."""
     questions, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -62,7 +62,7 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
 def _read(questions: BinaryIO, waiting: "SimpleQueue[bytes]") -> None:
     for line in questions:
         waiting.put(line)
-    os._exit(0)  # the coordinator is gone; the user's function may run for ever
+    os._exit(0)  # the coordinator is gone, and the user's function may run forever
 
 
 def _write(answers: BinaryIO, document: msgspec.Struct) -> None:

@@ -1,4 +1,4 @@
-"""A pipe that ties a child to its parent: when the parent is gone, however it went, the child ends."""
+"""A pipe that ties a child to its parent: the child ends when the parent does, for whatever reason."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ VARIABLE = "STROBE_LIFELINE"
 
 
 def follow_lifeline(end: Callable[[], None]) -> None:
-    """Call `end` when whoever started this program has ended; nothing where it was not started like that."""
+    """Call `end` when the parent process has ended; does nothing if there is no lifeline."""
     number = os.environ.pop(VARIABLE, "")
     if not number.isdecimal():
         return

@@ -55,7 +55,7 @@ def node(
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Sign this process's part of every snapshot with this key.")
     ] = None,
-    # From who starts it again when it ends, such as `strobe up`.
+    # From a supervisor that restarts it, such as `strobe up`.
     run: Annotated[str, typer.Option("--run", hidden=True)] = "",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object per line.")] = False,
 ) -> int:
@@ -111,7 +111,7 @@ def _make_host(
 
 
 def _coordinator_at(given: str | None, listens: str) -> tuple[str, int]:
-    """Return the coordinator's address: the given one, else that of the system."""
+    """Return the coordinator's address: the given one, or that of the system."""
     host, port = parse_address(given or listens, "--coordinator")
     if given is None and is_anywhere(host):
         logger.warning(

@@ -1,4 +1,4 @@
-"""Refuses to begin a new history in front of output that belongs to another one (R2)."""
+"""Refuses to start a new history if a sink has output of another one (R2)."""
 
 from strobe.errors import StoreMissing, UsageError
 from strobe.process import System
@@ -7,7 +7,7 @@ from strobe.storage import Store
 
 
 def refuse_old_output(system: System, url: str) -> None:
-    """Raise UsageError if a file sink has released output, and the store has no snapshot that it can follow on."""
+    """Raise UsageError if a file sink has released output, but the store has no snapshot to continue from."""
     old = {name: sink for name, sink in system.sinks.items() if isinstance(sink, FileSink) and sink.released}
     if not old or _has_snapshot(url):
         return

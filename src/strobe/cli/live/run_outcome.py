@@ -1,8 +1,8 @@
-"""What became of the snapshots of one `strobe up`: whether the run can be gone on from at all.
+"""The outcomes of the snapshots of one `strobe up`: whether the run can be continued later.
 
-A run in which snapshots are tried and none completes has saved nothing, however well its processes ran. So the end of
-`strobe up` reports it, with the reason of the last abort, and its exit code is 1: if none of the last `LAST` snapshots
-that the run has tried was completed (or none at all, if it has tried fewer).
+A run whose snapshots never complete has saved nothing, however well its processes ran. So `strobe up` reports that at
+its end, with the reason of the last abort and exit code 1, if not one of the run's last `LAST` snapshots completed (or
+not one at all, if it tried fewer).
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ _SEEN_MAX = 1000
 
 
 class RunOutcome:
-    """The snapshots that were begun from `since_us` on, as the coordinator reports their ends."""
+    """The snapshots begun since `since_us`, with the outcomes that the coordinator reports."""
 
     def __init__(self, since_us: int) -> None:
         self._since_us = since_us
@@ -24,19 +24,19 @@ class RunOutcome:
         self._last_abort = ""
 
     def see(self, status: Status) -> None:
-        """Take note of what has ended since the last time."""
+        """Record the snapshots that have ended since the last status."""
         for finished in status.finished:
             if finished.started_us >= self._since_us:
                 self._add(finished.id, finished.outcome, finished.reason)
 
     def take(self, taken: TakeResult) -> None:
-        """Take note of a snapshot that was asked for."""
+        """Record a requested snapshot."""
         if taken.id is not None and taken.outcome in (COMMITTED, ABORTED):
             self._add(taken.id, taken.outcome, taken.reason)
 
     @property
     def problem(self) -> str | None:
-        """Why the run has failed; None if a snapshot was completed lately, or none was tried."""
+        """Why the run has failed; None if a recent snapshot completed, or if there was no snapshot."""
         if not self._committed or any(self._committed):
             return None
         which = f"none of the last {LAST} snapshots" if self._tried > LAST else "no snapshot"

@@ -1,12 +1,11 @@
-"""Runs a live system on one machine: a coordinator and a node for each process, as children that are started again.
+"""Runs a live system on one machine: a coordinator, and a node for each process, as supervised children.
 
-Children write to log files in the store's run directory, of bounded size. They are tied to this program by a pipe:
-however it ends, they end too. A child that was killed or crashed is started again; one that ended by itself with 0 has
-left; one that cannot run at all (bad usage, something missing) stops everything. A coordinator that has run before may
-find its port taken, or its store out of reach, when it is started again: that may pass, so it is tried some more times.
-A coordinator from which another one has taken over ends everything here: started again, it would take over in turn.
-A coordinator that is started again is given the newest entry of the log that the one before has reported, so that it
-waits while an older copy of the store lies in its place.
+Children write to log files of bounded size in the store's run directory. A pipe ties them to this program: however it
+ends, they end too. A child that was killed or crashed is restarted. A child that ended with exit code 0 has left. A
+child that cannot run at all (bad usage, something missing) stops everything. A restarted coordinator may find its port
+taken or its store unreachable. That may be transient, so it is retried a few times. A coordinator that was replaced by
+another one ends everything here: if restarted, it would take over in turn. A restarted coordinator is given the newest
+log entry that its predecessor has reported, so that it waits while an older copy of the store is in its place.
 """
 
 import contextlib
@@ -45,8 +44,8 @@ RETURNS_MAX = 10
 class Supervisor:
     """The children of one system. `options` are the coordinator's, beside SYSTEM and the store.
 
-    `program` is what runs as `strobe`. `identity` is that of the store, else it is read at the start; a child that is
-    started again later waits for that store.
+    `program` is what runs as `strobe`. `identity` is that of the store; by default it is read at the start. Restarted
+    children wait for that store.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Supervisor:
         self.program = program
         self.client: Client
         self.listen = ""
-        # Who had left before all was started.
+        # Processes that had left before the start.
         self.left: Sequence[str] = ()
         self.stopping = False
         self._names = list(processes)
@@ -74,21 +73,21 @@ class Supervisor:
         self._lifeline, self._held = os.pipe()
 
     def start(self, before_nodes: Callable[[Client], object] = lambda _: None) -> None:
-        """Start all but those who have left, when the coordinator answers. StoreError: the store cannot be used.
+        """Start the coordinator, then all processes that have not left. StoreError: the store cannot be used.
 
-        `before_nodes` is called when the coordinator is there, and nobody else yet.
+        `before_nodes` is called when the coordinator has started, before any node.
         """
         self.identity = self.identity or Store.open(self.store).header.store
         coordinator = self._add(COORDINATOR, [COORDINATOR, self.system, *self._store_options, *self.options])
         coordinator.start(self._lifeline)
         found = self._await_coordinator(coordinator)
-        # Started again, it must be where its nodes and users look for it.
+        # After a restart it must have the address that its nodes and users know.
         coordinator.arguments = _with_options(coordinator.arguments, {"--listen": found.listen, "--api": found.api})
         self.client, self.listen = Client(found.api, system=found.system), found.listen
         before_nodes(self.client)
         self.left = self.client.status().left
         for name in self._names:
-            if name in self.left:  # it would join again, or be refused; it is there for when it is needed
+            if name in self.left:  # it would join again, or be refused; it is started if it is needed
                 self._add_node(name, self.listen).ended = True
             else:
                 self.add_node(name, self.listen)
@@ -99,7 +98,7 @@ class Supervisor:
 
     def _add_node(self, name: str, listen: str) -> Child:
         place = ["--coordinator", listen, *self._store_options]
-        # So that one that is killed while it ends, after it has left, does not join anew when it is started again.
+        # A process that is killed after it has left, before it has ended, must not join again when restarted.
         run = ["--run", secrets.token_hex(8)]
         return self._add(name, ["node", self.system, "--name", name, *place, *run])
 
@@ -108,7 +107,7 @@ class Supervisor:
         return ["--store", self.store, "--store-id", self.identity]
 
     def tick(self) -> list[Gone]:
-        """Start again what has ended and should not have; return what has ended since the last time."""
+        """Restart children that should not have ended; return those that have ended since the last call."""
         gone = []
         for child in self._children.values():
             child.log.bound()
@@ -122,20 +121,20 @@ class Supervisor:
         return gone
 
     def needed(self, name: str) -> None:
-        """A process that had left is needed again: the system was rolled back to before that."""
+        """Restart a departed process: the system was rolled back to before it left."""
         child = self._children.get(name)
         if child is not None and child.ended and child.process is None:
             child.ended = False
 
     def saw(self, status: Status) -> None:
-        """Remember how far the log goes that the coordinator has."""
+        """Remember the newest log entry that the coordinator has reported."""
         coordinator = self._children.get(COORDINATOR)
         if coordinator is not None and status.last_entry is not None and status.pid == coordinator.pid:
             last = f"{status.last_entry.position}:{status.last_entry.blake3}"
             coordinator.arguments = _with_options(coordinator.arguments, {_LAST_ENTRY: last})
 
     def _forget_log(self) -> None:
-        """There is another log now: the one that was known is not waited for."""
+        """Forget the known log entry: the log was replaced."""
         coordinator = self._children[COORDINATOR]
         coordinator.arguments = _with_options(coordinator.arguments, {_LAST_ENTRY: ""})
 
@@ -146,7 +145,7 @@ class Supervisor:
         return self._children[name].starts
 
     def kill(self, name: str, signal_number: int = signal.SIGKILL) -> bool:
-        """Send a signal to a child; tell whether it was there to get it."""
+        """Send a signal to a child; return whether it was running."""
         pid = self.pid(name)
         if pid is None:
             return False
@@ -157,18 +156,18 @@ class Supervisor:
         return True
 
     def stop(self, asks: bool = True) -> None:
-        """Stop the system in good order; what does not end in time is killed. A coordinator that hangs is not asked."""
+        """Stop the system gracefully; kill children that do not end in time. `asks`: first send a stop request."""
         self.stopping = True
         children = list(self._children.values())
         if not (asks and self._ask_to_stop()):
-            self._cut_lifeline()  # the coordinator is gone, or hangs, and cannot tell its nodes
+            self._cut_lifeline()  # the coordinator is gone or hangs, and cannot stop its nodes
             children = [child for child in children if child.name != COORDINATOR]
         self._await_end(STOP_S_MAX, children)
         self.close()
 
     @property
     def failure(self) -> "ChildFailed | None":
-        """Why the coordinator has ended for good, if it has: it has halted the system, or another one leads."""
+        """Why the coordinator has ended for good, if so: it has halted the system, or another one leads."""
         coordinator = self._children.get(COORDINATOR)
         return _final(coordinator, coordinator.code) if coordinator is not None else None
 
@@ -189,7 +188,7 @@ class Supervisor:
         finally:
             for child in self._children.values():
                 if child.process is not None:
-                    # One that was stopped by a signal does not notice that the pipe is cut.
+                    # A child suspended by a signal does not notice that the pipe is closed.
                     child.process.kill()
                     child.process.wait()
                     child.process = None
@@ -235,19 +234,19 @@ class Supervisor:
         child.ended = code == 0 and child.name != COORDINATOR
 
     def _may_return(self, child: Child, code: int) -> bool:
-        """Tell whether a coordinator that could not come back just now is tried again; processes go on without it."""
+        """Return whether to retry a coordinator that failed to restart; processes run without it meanwhile."""
         has_served = child.starts > 1 or bool(self.listen)
         child.failed_returns = child.failed_returns + 1 if code == _NOT_NOW and has_served else 0
         return child.name == COORDINATOR and 0 < child.failed_returns <= RETURNS_MAX
 
     def _await_coordinator(self, child: Child) -> Discovered:
-        """Wait until it listens. It reads the whole log before, for as long as that takes, or waits for the store."""
+        """Wait until it listens. Before that it reads the whole log, and may wait for the store."""
         told_s = time.monotonic() + SLOW_START_S
         while True:
             code = child.poll()
             if code is not None:
                 raise ChildFailed(child.name, code, child.last_words(), False)
-            with contextlib.suppress(TransportError, StoreError):  # it is not that far yet
+            with contextlib.suppress(TransportError, StoreError):  # it is still starting
                 found = discover(self.store)
                 if found.pid == child.pid:
                     return found
@@ -263,12 +262,12 @@ class Supervisor:
             for child in self._children.values():
                 child.poll()
             if COORDINATOR in self._children and self._children[COORDINATOR].process is None:
-                self._cut_lifeline()  # it ends last: whoever is still there was not connected, and is not told
+                self._cut_lifeline()  # it ends last: remaining nodes were not connected, and got no stop message
             time.sleep(0.02)
 
 
 def _final(child: Child, code: int | None) -> "ChildFailed | None":
-    """Return the failure of a coordinator that must not be started again, if it has ended with one."""
+    """Return the failure of a coordinator that must not be restarted, if it has ended with one."""
     if child.name == COORDINATOR and code == _HALT:
         return ChildFailed(child.name, code, child.report(), True)
     if child.name == COORDINATOR and code == TakenOver.exit_code:
@@ -277,7 +276,7 @@ def _final(child: Child, code: int | None) -> "ChildFailed | None":
 
 
 class ChildFailed(StrobeError):
-    """A child cannot run, or has stopped the whole system; `tail` says why, or is the end of its log."""
+    """A child cannot run, or has stopped the whole system; `tail` is the reason, or the end of its log."""
 
     def __init__(self, name: str, code: int, tail: str, halted: bool) -> None:
         super().__init__(name, code, tail, halted)
@@ -294,7 +293,7 @@ class ChildFailed(StrobeError):
 
 
 def _with_options(arguments: list[str], options: dict[str, str]) -> list[str]:
-    """Return `arguments` with these options in the place of those of the same name."""
+    """Return `arguments` with these options added or replaced."""
     kept: list[str] = []
     skip = False
     for argument in arguments:

@@ -98,7 +98,7 @@ def up(
 
 
 def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> list[str]:
-    """Return the coordinator's further options: those of the command line, else any free ports."""
+    """Return the coordinator's further options: those of the command line, or any free ports."""
     options: list[str] = []
     if interval is not None:
         options += ["--interval", str(interval)]
@@ -107,7 +107,7 @@ def coordinator_options(live: LiveSystem, interval: float | None, trace: str | N
     _check_all(live, interval, trace, settings)
     for setting in settings:
         options += ["--set", setting]
-    for port in ("listen", "api") if not live.listens else ():  # no system.toml says where
+    for port in ("listen", "api") if not live.listens else ():  # there is no system.toml with addresses
         if not any(setting.startswith(f"coordinator.{port}=") for setting in settings):
             options += [f"--{port}", "127.0.0.1:0"]
     return options

@@ -1,4 +1,4 @@
-"""What `strobe up` shows: a table that is drawn again on a terminal, a line for each thing that happened elsewhere."""
+"""The display of `strobe up`: a live table on a terminal, otherwise one line per event."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ _STATE_STYLES = {"running": "green", "missing": "bold red", "waiting": "yellow"}
 
 
 class UpDisplay:
-    """Follows the status of a system; `quiet` shows nothing."""
+    """Shows the status of a system; `quiet` shows nothing."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -52,7 +52,7 @@ class UpDisplay:
             self._live = None
 
     def show_event(self, event: str) -> None:
-        """Show that something has happened."""
+        """Show an event."""
         if self._events and self._events[-1] == event:
             return
         self._events.append(event)
@@ -61,10 +61,10 @@ class UpDisplay:
         self._draw()
 
     def show(self, status: Status) -> None:
-        """Show how things stand, and what is new since the last time."""
+        """Show the status, and what is new since the last one."""
         self._status = status
         if self._since_us is None:
-            self._since_us = status.started_us  # a coordinator that has read its log also knows of what was before
+            self._since_us = status.started_us  # a coordinator that has read its log also knows about earlier runs
         for rollback in status.rollbacks:
             if rollback.at_us >= self._since_us and self._is_new(f"epoch {rollback.epoch}"):
                 self.show_event(rollback_text(rollback))
@@ -80,7 +80,7 @@ class UpDisplay:
         self._draw()
 
     def _show_condition(self, condition: ConditionStatus) -> None:
-        """Tell when a condition gets another verdict, and not of each snapshot that has the same."""
+        """Show a change of a condition's verdict, not every snapshot."""
         latest = condition.latest
         if latest is None:
             return
@@ -98,7 +98,7 @@ class UpDisplay:
         return True
 
     def _show_troubles(self, troubles: list[Trouble]) -> None:
-        """Tell of each trouble once while it lasts; for how long it has lasted changes all the time."""
+        """Show each trouble once while it lasts; its duration changes all the time."""
         lasting = {_lasting(trouble): trouble for trouble in troubles}
         for problem, trouble in lasting.items():
             if problem not in self._troubles:
@@ -111,12 +111,12 @@ class UpDisplay:
 
 
 def _lasting(trouble: Trouble) -> str:
-    """Return what stays the same of a trouble while it lasts."""
+    """Return the part of a trouble's text that stays the same while it lasts."""
     return trouble.kind if trouble.kind == "snapshots" else _SECONDS.sub("", trouble.problem)
 
 
 def rollback_text(rollback: RollbackReport) -> str:
-    """Return what a rollback came to, in one line."""
+    """Describe a rollback in one line."""
     undone = ", ".join(f"{process} {events:,}" for process, events in rollback.undone.items() if events)
     lost = f"; undone events: {undone}" if undone else ""
     return f"rolled back to {rollback.restored or 'the beginning'}, epoch {rollback.epoch}: {rollback.reason}{lost}"
@@ -131,7 +131,7 @@ def snapshot_text(finished: FinishedSnapshot) -> str:
 
 
 def condition_text(condition: ConditionStatus) -> str:
-    """Return what the newest verdict on a condition is, in one line: `conserved ✓ 800`."""
+    """Describe the newest verdict on a condition in one line: `conserved ✓ 800`."""
     latest = condition.latest
     if latest is None:
         return f"{condition.name}: not judged yet"
@@ -145,12 +145,12 @@ def condition_text(condition: ConditionStatus) -> str:
 
 
 def judged_text(condition: ConditionStatus) -> str:
-    """Return how many snapshots a condition was judged on, in a few words."""
+    """Return how many snapshots a condition was judged on."""
     return f"judged {condition.judged:,} of {condition.committed:,}"
 
 
 def condition_summary(condition: ConditionStatus) -> str:
-    """Return what became of a condition, in one line, with the first violation if there is one."""
+    """Summarize a condition in one line, with the first violation if there is one."""
     known = [f"{condition_text(condition)} (judged {condition.judged:,} of {count(condition.committed, 'snapshot')}"]
     if condition.violation is not None:
         first = f"{condition.violation.found} ≠ {condition.violation.expected}"

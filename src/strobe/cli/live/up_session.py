@@ -1,7 +1,7 @@
-"""One `strobe up`, from start to stop: keeps its children running, shows how they are, and ends them in good order.
+"""One `strobe up`, from start to stop: supervises the children, shows their status, and stops them gracefully.
 
-A coordinator may hang, or be gone for a while. It is asked in threads that nobody waits for: what was killed is started
-again, and whoever interrupts is obeyed, all the same.
+A coordinator may hang, or be gone for a while. Requests to it run in threads that nothing waits for, so that killed
+children are restarted and interrupts are handled even then.
 """
 
 import contextlib
@@ -46,17 +46,18 @@ class Session:
         self._heard_s = time.monotonic()
         self._silent = False
         self._outcomes = RunOutcome(time.time_ns() // 1000)
-        # What the system declares, as each coordinator that has run has judged it, by when it started.
+        # The declared conditions as judged by each coordinator of this run, by its start time.
         self._conditions: dict[int, list[ConditionStatus]] = {}
-        # Who has failed by itself, and was not told of yet: where all is stopped for that, the report says so.
+        # Processes that failed by themselves and were not shown yet. If the system is halted for that, the report shows
+        # it.
         self._untold: list[Gone] = []
 
     def run(self, seconds: float | None, restore: str | None = None, fork: bool = False) -> Status | None:
-        """Run until the time is over or somebody interrupts; return how things stood at the end.
+        """Run until the time is over or an interrupt arrives; return the last status.
 
-        `restore`: from this snapshot on. It is asked for once, while there is nobody who would go on from another one.
+        `restore`: start from this snapshot. It is requested once, before any node can continue from another one.
         """
-        # Whoever interrupts before all is started need not wait for anything.
+        # An interrupt before everything is started need not wait for anything.
         self._supervisor.start(lambda client: client.restore(restore, fork) if restore is not None else None)
         with interruptible() as interrupted:
             note(f"running; logs are in {self._supervisor.logs}, the API is at http://{self._supervisor.client.api}")
@@ -74,7 +75,7 @@ class Session:
 
     @property
     def problem(self) -> str | None:
-        """Why the run counts as failed although it was not halted: it has saved nothing lately."""
+        """Why the run counts as failed although it was not halted: it has saved nothing recently."""
         return self._outcomes.problem
 
     @property
@@ -82,7 +83,7 @@ class Session:
         return self._status is not None and self._status.halted is not None
 
     def _tell_others(self, left: Sequence[str], listen: str) -> None:
-        """Tell of those who are not started."""
+        """Print which processes are not started."""
         for name in left:
             note(
                 f"{name} has left, and is not started; to let it join again: "
@@ -102,10 +103,10 @@ class Session:
             time.sleep(TICK_S)
 
     def _keep_running(self) -> None:
-        """Start again what has ended, and see how things stand."""
+        """Restart ended children, and update the status."""
         for gone in self._supervisor.tick():
             if gone.name == COORDINATOR:
-                self._heard_s, self._silent = time.monotonic(), False  # the next one has its own time to begin
+                self._heard_s, self._silent = time.monotonic(), False  # the next one gets its full start-up time
             if gone.code > 0 and gone.name != COORDINATOR:
                 self._untold.append(gone)
             else:
@@ -119,12 +120,12 @@ class Session:
             self._watch.show_event(f"{gone}{'; it is started again' if gone.code else ''}")
 
     def _look(self) -> None:
-        """Ask how things stand if it is time to, or take note of the answer if it has come."""
+        """Request the status if it is time to, or handle the response if it has arrived."""
         if self._asked is None and time.monotonic() - self._asked_s >= LOOK_EVERY_S:
             self._asked, self._asked_s = ask(self._supervisor.client.status), time.monotonic()
         elif self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
-            # While there is no coordinator, its end was told of, or is by the next tick, which knows what it means.
+            # If there is no coordinator, its end was reported, or will be by the next tick, which knows the reason.
             with contextlib.suppress(TransportError):
                 self._show(asked.result())
         if time.monotonic() - self._heard_s >= SILENT_S:
@@ -151,7 +152,7 @@ class Session:
             self._tell_gone(gone)
 
     def _tell_silence(self) -> None:
-        """Tell once that the coordinator is there and does not answer: nobody ends it, for it may only be slow."""
+        """Report once that the coordinator runs but does not respond. It is not killed, since it may only be slow."""
         self._tell_untold()
         pid = self._supervisor.pid(COORDINATOR)
         if not self._silent and pid is not None:
@@ -162,14 +163,14 @@ class Session:
                 "once"
             )
 
-    # In the end
+    # At the end
 
     def _take_last(self) -> None:
-        """Take a last snapshot, so that nothing is undone when the system is started again; say what came of it.
+        """Take a last snapshot, so that nothing is undone at the next start; report its outcome.
 
-        What ends meanwhile, or has ended right before, is started again. Processes outlive their coordinator, and for
-        want of the next one, which is there in a second, all that they have done would be undone. And where a process
-        is gone, everybody goes back first; without that, who asks for a snapshot would wait in vain.
+        Children that end meanwhile, or ended just before, are restarted. Processes outlive their coordinator. Without
+        the next one, which starts within a second, all their work since the last snapshot would be undone. If a process
+        is lost, the system must roll back first; otherwise a snapshot request would wait in vain.
         """
         deadline_s = time.monotonic() + LAST_SNAPSHOT_S
         taking: Future[TakeResult] | None = None
@@ -183,7 +184,7 @@ class Session:
                 try:
                     self._tell_last(taking.result())
                     return
-                except (TransportError, RequestRefused) as error:  # where all was halted, that is seen next
+                except (TransportError, RequestRefused) as error:  # if the system was halted, that is noticed next
                     taking, why = None, str(error)
             elif taking is None and left_s > 0 and time.monotonic() - asked_s >= LOOK_EVERY_S:
                 taking, asked_s = self._ask_last(left_s), time.monotonic()
@@ -211,7 +212,7 @@ class Session:
         note(f"no last snapshot could be taken ({why}); {undone}")
 
     def _stop(self) -> None:
-        """Stop everything. What is halted by then was stopped for a reason, which is shown."""
+        """Stop everything. If the system was halted, show the reason."""
         was_halted = self._is_halted
         if not self._silent and not was_halted:
             with contextlib.suppress(TransportError, TimeoutError):
@@ -233,7 +234,7 @@ class Session:
             note(self.problem)
 
     def _await_verdicts(self) -> None:
-        """Take the last status, with the verdicts on the last snapshot if these come soon."""
+        """Get the last status, with the verdicts on the last snapshot if they arrive soon."""
         deadline_s = time.monotonic() + LAST_VERDICTS_S
         while True:
             self._status = status = ask(self._supervisor.client.status).result(ANSWER_S)
@@ -243,7 +244,7 @@ class Session:
             time.sleep(TICK_S)
 
     def _complete(self) -> int | None:
-        """Count the snapshots in the store, which knows better than the coordinator's last answer; None: who knows."""
+        """Count the snapshots in the store, which is newer than the last status; None if it cannot be read."""
         try:
             store = Store.open(self._supervisor.store, identity=self._supervisor.identity)
             return len(store.state().committed)

@@ -1,1 +1,1 @@
-"""What every command shares: the list of commands, output for people and programs, signals, logging."""
+"""Shared by all commands: the list of commands, output, signals, logging."""

@@ -1,4 +1,4 @@
-"""Asks a coordinator something without waiting for it: it may hang, and who looks after its nodes must not."""
+"""Calls a coordinator in the background: it may hang, and its supervisor must not."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,15 +9,15 @@ Answer = TypeVar("Answer")
 
 
 def ask(call: Callable[[], Answer]) -> "Future[Answer]":
-    """Call it in a thread of its own, and return its answer to come, or what it raises."""
+    """Run `call` in a new thread; return a future with its result or exception."""
     answer: Future[Answer] = Future()
 
     def run() -> None:
         try:
             answer.set_result(call())
-        except Exception as error:  # noqa: BLE001 -- it is raised where the answer is looked at
+        except Exception as error:  # noqa: BLE001 -- raised when the result is read
             answer.set_exception(error)
 
-    # No executor: a program that ends would wait for its threads, and so for who does not answer.
+    # No executor: a program that ends would wait for the executor's threads, and so for a hung coordinator.
     Thread(target=run, daemon=True).start()
     return answer

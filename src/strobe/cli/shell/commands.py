@@ -1,7 +1,7 @@
-"""The list of commands. Each is a module of this package, imported only when it is asked for.
+"""The list of commands. Each is a module of this package, imported only when it is used.
 
-A command module has an `app`, made by `new_app`, with one command or several. So `strobe --help` costs the import of
-typer and nothing more, whatever the commands need.
+A command module has an `app`, made by `new_app`, with one or more commands. So `strobe --help` only costs the import of
+typer, whatever the commands need.
 """
 
 from importlib import import_module
@@ -17,7 +17,7 @@ HELP_WIDTH_MAX = 100
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and its purpose in one line."""
+    """The module of a command, and its purpose in one line."""
 
     module: str
     purpose: str
@@ -74,11 +74,11 @@ def new_app(purpose: str | None = None) -> typer.Typer:
 
 
 class LazyGroup(TyperGroup):
-    """Knows the names of its commands from the list; imports one when it runs."""
+    """A group that knows its commands by name, and imports a command when it runs."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # For suggestions after a slip of the hand. The commands themselves come from `get_command`.
+        # For suggestions after a typo. The commands themselves come from `get_command`.
         self.commands = dict.fromkeys(self.list_commands(None))  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -100,4 +100,4 @@ _SETTINGS: dict[str, Any] = {
 
 
 def _nothing() -> None:
-    """Stand for the group: with a callback, typer keeps a group even of one command."""
+    """The callback of a group: typer then keeps a group even with only one command."""

@@ -1,4 +1,4 @@
-"""The log of a live program on stderr: a line for people, or a JSON object for programs."""
+"""Logging of a live program to stderr: a line of text, or a JSON object per line."""
 
 import logging
 
@@ -7,7 +7,7 @@ from strobe.runtime.event_log import ERROR, INFO, WARNING, EventLog
 
 
 class _Told(logging.Handler):
-    """Hands what the logging module gets to an `EventLog`."""
+    """Forwards log records to an `EventLog`."""
 
     def __init__(self, events: EventLog, process: str) -> None:
         super().__init__()
@@ -21,14 +21,14 @@ class _Told(logging.Handler):
 
 
 class Noted(logging.Handler):
-    """Prints what the logging module gets as a line beside the result of a command."""
+    """Prints log records on stderr, beside the result of a command."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
 
 
 def start_logging(as_json: bool, process: str) -> EventLog:
-    """Send what this program logs to stderr; return the log itself."""
+    """Log to stderr; return the event log."""
     events = EventLog(as_json=as_json)
     for name, level in (("strobe", logging.INFO), ("asyncio", logging.WARNING)):
         root = logging.getLogger(name)

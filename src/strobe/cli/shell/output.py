@@ -1,7 +1,7 @@
-"""What people and programs see: text and tables on stdout, errors and progress on stderr, or one JSON document.
+"""The output of commands: text and tables on stdout, errors and progress on stderr, or one JSON document.
 
-Everything that a command prints goes through here, and so through `plain_text`: names and reasons from elsewhere reach
-a terminal without control characters, and are never markup.
+Everything that a command prints goes through `plain_text`: names and reasons from elsewhere reach a terminal without
+control characters, and are never markup.
 """
 
 import errno
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH_ELSEWHERE = 100
-"""How wide lines are where they do not go to a terminal."""
+"""Line width if the output is not a terminal."""
 _PROGRESS_EVERY_S = 0.1
 _TEXT_WIDTH_MIN = 16
 _COMMAND = "    "
@@ -40,22 +40,22 @@ def print_line(text: str = "") -> None:
 
 
 def say_lines(text: str) -> None:
-    """Print several lines of our own."""
+    """Print several lines of our own text."""
     _write(plain_lines(text), sys.stdout)
 
 
 def note(text: str) -> None:
-    """Print a line beside the result."""
+    """Print a line on stderr, beside the result."""
     _write(plain(text), sys.stderr)
 
 
 def note_lines(text: str) -> None:
-    """Print several lines beside the result, such as a traceback."""
+    """Print several lines on stderr, such as a traceback."""
     _write(plain_lines(text, _LINES_LENGTH_MAX), sys.stderr)
 
 
 def say_wrapped(text: str, indent: str = "  ") -> None:
-    """Print one line of the result; on a terminal it is broken between words, and goes on behind `indent`."""
+    """Print one line of the result; on a terminal it wraps between words, with `indent` on the following lines."""
     line = plain(text)
     _write(_wrap(line, indent, sys.stdout) if sys.stdout.isatty() else line, sys.stdout)
 
@@ -71,35 +71,35 @@ def _write(text: str, stream: TextIO, end: str = "\n") -> None:
     with _unless_disk_fails(stream):
         try:
             stream.write(f"{text}{end}")
-        except UnicodeEncodeError:  # the locale has fewer characters than the text
+        except UnicodeEncodeError:  # the locale's encoding lacks a character of the text
             known = stream.encoding or "ascii"
             stream.write(f"{text}{end}".encode(known, "backslashreplace").decode(known))
 
 
 def flush(stream: TextIO) -> None:
-    """Write out what waits for `stream`."""
+    """Flush `stream`."""
     with _unless_disk_fails(stream):
         stream.flush()
 
 
 def is_lost(stream: TextIO) -> bool:
-    """Tell whether something that was printed to `stream` could not be written."""
+    """Return whether some output to `stream` could not be written."""
     return stream in _lost
 
 
 def lose(stream: TextIO) -> None:
-    """Note that something that was printed to `stream` could not be written."""
+    """Record that some output to `stream` could not be written."""
     _lost.add(stream)
 
 
 def is_disk_failure(error: OSError) -> bool:
-    """Tell whether nothing can be written because the disk is full or broken."""
+    """Return whether the error means that the disk is full or broken."""
     return error.errno in _DISK_FAILS
 
 
 @contextmanager
 def _unless_disk_fails(stream: TextIO) -> Iterator[None]:
-    """Drop what cannot be written: a full disk under the output of `strobe up` must not end the system."""
+    """Ignore disk failures: a full disk under the output of `strobe up` must not end the system."""
     try:
         yield
     except OSError as error:
@@ -110,7 +110,7 @@ def _unless_disk_fails(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def beside_document(json: bool) -> Iterator[None]:
-    """With --json, send what is printed meanwhile to stderr: stdout is for the one document."""
+    """With --json, redirect other prints to stderr: stdout is for the one document."""
     if json:
         with redirect_stdout(sys.stderr):
             yield
@@ -119,7 +119,7 @@ def beside_document(json: bool) -> Iterator[None]:
 
 
 def print_error(problem: str, label: str = "error: ") -> None:
-    """Print what went wrong as a paragraph on stderr. Lines stay lines, and commands (indented by four) stay whole."""
+    """Print an error as a paragraph on stderr. Line breaks are kept, and commands (indented by four) do not wrap."""
     lines = plain_lines(f"{label}{problem}").split("\n")
     shown = (line if line.startswith(_COMMAND) else _wrap(line, "  ", sys.stderr) for line in lines)
     _write("\n".join(shown), sys.stderr)
@@ -127,12 +127,12 @@ def print_error(problem: str, label: str = "error: ") -> None:
 
 def _wrap(line: str, indent: str, stream: TextIO) -> str:
     indent += line[: len(line) - len(line.lstrip())]
-    # Names, paths and commands to paste stay whole.
+    # Do not break names, paths and commands to paste.
     return textwrap.fill(line, width(stream), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def width(stream: TextIO | None = None) -> int:
-    """Return how many columns there are to fill on stdout or `stream`: those of the terminal, elsewhere always 100."""
+    """Return the number of columns of stdout or `stream`: the terminal's, or 100 if it is not a terminal."""
     terminal = (stream or sys.stdout).isatty()
     return shutil.get_terminal_size((WIDTH_ELSEWHERE, 40)).columns if terminal else WIDTH_ELSEWHERE
 
@@ -143,14 +143,14 @@ def count(number: int, what: str, plural: str | None = None) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes as people read it: `812 B`, `1.2 MB`."""
+    """Return a number of bytes in readable form: `812 B`, `1.2 MB`."""
     units = ("B", "kB", "MB", "GB", "TB")
     power = min((len(str(size)) - 1) // 3, len(units) - 1)
     return f"{size / 1000**power:,.{1 if power else 0}f} {units[power]}"
 
 
 class Column(NamedTuple):
-    """A column of a table: numbers stand to the right and stay whole, as do names; other text wraps."""
+    """A column of a table. Numbers are right-aligned; numbers and names do not wrap, other text does."""
 
     title: str
     number: bool = False
@@ -182,7 +182,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
 
 
 def _print_long_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a table in which nothing wraps, as `print_table` would, but without colours and a hundred times as fast."""
+    """Print a table in which nothing wraps: like `print_table`, but without colours and a hundred times as fast."""
     lines = [[column.title for column in columns], *([_cell_text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -208,7 +208,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence["Text"]]) -> "Table
 
 
 def cell_of(cell: Cell, style: str | None = None) -> "Text":
-    """Return text to be drawn as it stands: brackets in a name are no markup. Verdicts have a style of their own."""
+    """Return literal text to be drawn: brackets in a name are not markup. Verdicts have their own style."""
     from rich.text import Text
 
     text = _cell_text(cell)
@@ -220,7 +220,7 @@ def _cell_text(cell: Cell) -> str:
 
 
 def _width_min(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
-    """Return what the table needs: a name that is cut off cannot be pasted. On a narrow terminal, lines run over."""
+    """Return the minimum width of the table: names are never cut, so lines may overflow a narrow terminal."""
     total = 2 * len(columns)
     for place, column in enumerate(columns):
         cells = [column.title, *(_cell_text(row[place]) for row in rows)]
@@ -229,7 +229,7 @@ def _width_min(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int
 
 
 class ProgressLine:
-    """One line on stderr that says how far a command is; nothing where stderr is not a terminal."""
+    """A progress line on stderr; nothing if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -247,7 +247,7 @@ class ProgressLine:
 
     @contextmanager
     def ticking(self, text: str) -> Iterator[None]:
-        """Show `text` and the seconds that pass, while something runs that does not say how far it is."""
+        """Show `text` and the elapsed seconds, during work that does not report its progress."""
         done = threading.Event()
         started_s = time.monotonic()
 
@@ -264,7 +264,7 @@ class ProgressLine:
             thread.join()
 
     def note(self, text: str) -> None:
-        """Print a line that stays, also where stderr is not a terminal."""
+        """Print a line that stays, even if stderr is not a terminal."""
         _write(f"{_CLEAR_LINE if self._shown else ''}{plain(text)}", sys.stderr)
 
     def show(self, text: str, *, now: bool = False) -> None:

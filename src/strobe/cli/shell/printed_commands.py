@@ -1,4 +1,4 @@
-"""How to call this installation's programs from where the user is: for commands that are printed to be pasted."""
+"""Program names for printed commands, so that they work when pasted into the user's shell."""
 
 import shlex
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def program(name: str) -> str:
-    """Return how to call the program `name` of this installation from here."""
+    """Return how to call the program `name` of this installation from the user's shell."""
     here = Path(sys.executable).parent / name
     found = shutil.which(name)
     if found is not None and Path(found).resolve() == here.resolve():
@@ -16,7 +16,7 @@ def program(name: str) -> str:
 
 
 def python() -> str:
-    """Return how to call the interpreter that runs this."""
+    """Return how to call the current interpreter."""
     return _from_here(Path(sys.executable))
 
 

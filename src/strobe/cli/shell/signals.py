@@ -1,4 +1,4 @@
-"""Interrupts that a command obeys in its own time: Ctrl-C and SIGTERM."""
+"""Deferred interrupts: a command handles Ctrl-C and SIGTERM when it is ready."""
 
 import contextlib
 import signal
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Give a list that is not empty any more when somebody has interrupted; a second time ends at once."""
+    """Yield a list that receives the first interrupt; a second one ends the program at once."""
     seen: list[int] = []
 
     def note_signal(number: int, _: FrameType | None) -> None:

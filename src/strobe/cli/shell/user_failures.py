@@ -1,4 +1,4 @@
-"""Errors in a user's own code, told in one paragraph: what failed, in which process and event, file and line."""
+"""Reports errors in a user's code in one paragraph: what failed, in which process and event, file and line."""
 
 import traceback
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.Msgspec
 
 @contextmanager
 def running(command: str | None = None) -> Iterator[None]:
-    """Turn what a user's code raises during a run into UserCodeFailed; `command`, if given, shows it again."""
+    """Turn exceptions of a user's code during a run into UserCodeFailed; `command`, if given, reproduces it."""
     try:
         yield
     except UserCodeFailed as error:
@@ -40,7 +40,7 @@ def _again(command: str | None) -> str:
 
 
 def _what_failed(error: BaseException) -> str | None:
-    """Name what of the user's has failed, from the innermost frame that knows it; None if the failure is ours."""
+    """Name the user's function that failed, from the innermost frame that shows it; None if the failure is ours."""
     if isinstance(error, StrobeError) and not isinstance(error, UsageError):
         return None
     if isinstance(error, AssertionError) and _raised_by_us(error):
@@ -51,7 +51,7 @@ def _what_failed(error: BaseException) -> str | None:
         found = _event_in(frame)
         if found is not None:
             return found
-    # Called from a place that is not listed below: still the user's, if nothing of ours was called from there.
+    # Called from a place that is not listed below: still the user's failure, if it called no code of ours.
     return None if _raised_by_us(error) else "the system's own code failed"
 
 

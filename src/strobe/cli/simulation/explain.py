@@ -1,4 +1,4 @@
-"""`strobe explain`: the algorithm step by step, made by the real protocol code."""
+"""`strobe explain`: shows the algorithm step by step, with the real protocol code."""
 
 from pathlib import Path
 from typing import Annotated
@@ -75,7 +75,7 @@ def _print(scene: Scene) -> None:
 
 
 def recorded(outcome: Outcome) -> list[str]:
-    """Return what a snapshot recorded, and its verdict, in words."""
+    """Describe what a snapshot recorded, and its verdict."""
     states = "  ".join(f"{name} {balance}" for name, balance in sorted(outcome.balances.items()))
     wires = "  ".join(
         f"{name} {'+'.join(map(str, amounts))}" for name, amounts in sorted(outcome.in_flight.items()) if amounts

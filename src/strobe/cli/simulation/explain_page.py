@@ -11,6 +11,6 @@ _PLACE = "/* scenes */ []"
 
 def page(scenes: Sequence[Scene]) -> str:
     """Return the whole page; scenes are embedded as data, and drawn in the browser."""
-    # "</" would end the script element early, and "<!--" begin a comment, whatever stands in a text.
+    # Escape "<": "</" in a text would end the script element early, and "<!--" would begin a comment.
     data = json_of(list(scenes), str).replace("<", "\\u003c")
     return files("strobe.cli").joinpath("explain.html").read_text(encoding="utf-8").replace(_PLACE, data)

@@ -1,4 +1,4 @@
-"""`strobe explore`: the shipped protocol code over every interleaving of small systems."""
+"""`strobe explore`: runs the real protocol code through every interleaving of small systems."""
 
 import multiprocessing
 import signal
@@ -83,7 +83,7 @@ def _results(chosen: list[Scenario], progress: ProgressLine) -> Iterator[Explore
         return
     ordered = sorted(chosen, key=lambda known: (not known.large, chosen.index(known)))
     progress.show(f"0 of {len(chosen)} scenarios", now=True)
-    # An interrupt is for this process to answer: the workers just end.
+    # Only this process handles an interrupt: the workers ignore it, and end with the pool.
     quiet = (signal.SIGINT, signal.SIG_IGN)
     with multiprocessing.get_context("spawn").Pool(initializer=signal.signal, initargs=quiet) as pool:
         yield from pool.imap_unordered(explore, ordered)

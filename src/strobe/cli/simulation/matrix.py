@@ -1,4 +1,4 @@
-"""`strobe matrix`: which checker catches which broken protocol."""
+"""`strobe matrix`: shows which checker catches which broken protocol."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What the commands that run a simulation say of it."""
+"""Text about simulation runs, shared by several commands."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ _SINGULAR = {
 
 
 def faults_text(injected: Mapping[str, int]) -> str:
-    """Return how often which fault has happened."""
+    """Return how often each kind of fault happened."""
     order = sorted(injected, key=[*_SINGULAR, *injected].index)
     kinds = (f"{injected[kind]:,} {_SINGULAR.get(kind, kind) if injected[kind] == 1 else kind}" for kind in order)
     return ", ".join(kinds) or "none"

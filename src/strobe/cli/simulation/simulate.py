@@ -1,4 +1,4 @@
-"""`strobe simulate`: a user's own processes, under every fault, with every checker on."""
+"""`strobe simulate`: runs a user's processes under faults, with every checker on."""
 
 import shlex
 import time
@@ -34,7 +34,7 @@ _INDENT = " " * len("snapshots  ")
 
 
 class SimulationPlan(msgspec.Struct, frozen=True):
-    """What was asked for."""
+    """The options of the command."""
 
     system: str
     seed: int
@@ -51,10 +51,10 @@ class SimulationPlan(msgspec.Struct, frozen=True):
         return f"{self.seed}..{self.seed + self.seeds - 1}" if self.seeds > 1 else str(self.seed)
 
     def command(self, seed: int) -> str:
-        """Return the command that runs `seed` again, alone."""
+        """Return the command that reproduces the run of `seed` alone."""
         words = ["simulate", self.system, "--seed", str(seed), "--faults", self.faults]
         words += ["--snapshots", str(self.snapshots)]
-        # A run with a store has other places at which its coordinator can crash, so it is part of what happened.
+        # With a store, the coordinator has other points at which it can crash, so the store is part of the run.
         words += [word for option in ("protocol", "store") for word in self._option(option)]
         return f"{program('strobe')} {shlex.join(words)}"
 
@@ -64,7 +64,7 @@ class SimulationPlan(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What the runs so far come to."""
+    """The totals of the runs so far."""
 
     faults: Faults | None = None
     runs: int = 0
@@ -81,7 +81,7 @@ class Tally(msgspec.Struct):
     violated_seed: int | None = None
 
     def add(self, world: World, seconds: float) -> None:
-        """Take in a run that has ended."""
+        """Add a finished run."""
         self.runs += 1
         self.events += world.events
         self.seconds += seconds
@@ -139,7 +139,7 @@ def simulate(
         raise UsageError(f"--trace {trace}: its directory does not exist; create it, or choose another file")
     if trace is not None and Path(trace).is_dir():
         raise UsageError(f"--trace {trace}: this is a directory; give a file")
-    if trace is not None:  # said in full, for the command that runs it again without a trace
+    if trace is not None:  # spelled out for the printed command, which runs without a trace
         plan = msgspec.structs.replace(plan, faults=_without_rollbacks(faults))
     parameters = Faults.parse(plan.faults, rollbacks=True)
     with open_system(system, protocol) as source, ProgressLine() as progress, beside_document(json):
@@ -152,7 +152,7 @@ def simulate(
 
 
 def _run_all(plan: SimulationPlan, source: SystemSource, faults: Faults, progress: ProgressLine) -> Tally:
-    """Run one seed after the other, up to the first violation."""
+    """Run one seed after another, up to the first violation."""
     tally = Tally()
     for seed in range(plan.seed, plan.seed + plan.seeds):
         with running(plan.command(seed)):
@@ -190,12 +190,12 @@ def _make_world(plan: SimulationPlan, system: System, faults: Faults, seed: int)
 
 
 def _follow(plan: SimulationPlan, world: World, tally: Tally, progress: ProgressLine, restores: Restores) -> None:
-    """Show each commit, and try now and then whether the processes take back the states that it has."""
+    """Show each commit, and from time to time try to restore its states."""
     run = f"seed {world.seed} ({tally.runs + 1} of {plan.seeds}): " if plan.seeds > 1 else ""
 
     def committed(snapshot: Snapshot) -> None:
         number = len(world.committed)
-        if number & (number - 1) == 0:  # the first, the second, the fourth...: cheap, and early and late states
+        if number & (number - 1) == 0:  # the first, the second, the fourth...: cheap, with early and late states
             restores.check(snapshot)
         events = tally.events + world.events
         progress.show(f"{run}{count(len(world.committed), 'snapshot')} of {plan.snapshots}, {events:,} events")

@@ -1,1 +1,1 @@
-"""The commands that look at a store and look after it: `snapshot`, `keys`, `store repair`."""
+"""The commands that inspect and maintain a store: `snapshot`, `keys`, `store repair`."""

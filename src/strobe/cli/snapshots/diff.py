@@ -88,7 +88,7 @@ def _print_channels(channels: list[ChannelDifference]) -> None:
 
 
 def _state_cells(one: ProcessDifference) -> list[Cell]:
-    """How the size changed, and what did."""
+    """Return the change of size, and the changed fields."""
     size = f"{'-' if one.state_bytes.by < 0 else '+'}{size_text(abs(one.state_bytes.by))}" if one.state_bytes.by else ""
     return [size, [*_state_lines(one), *_position_lines(one)]]
 
@@ -113,7 +113,7 @@ def _position_lines(one: ProcessDifference) -> Iterator[str]:
 
 
 def _shown(field: FieldChange) -> FieldChange:
-    """Return a change of a source's position as people are shown it."""
+    """Return a change of a source's position in display form."""
     before, after = (value if value is None else shown_position(value) for value in (field.before, field.after))
     return FieldChange(field.path, field.change, before, after)
 

@@ -1,4 +1,4 @@
-"""The snapshots of a store as a list: the complete ones, and what became of the others."""
+"""Lists the snapshots of a store: complete ones, and the outcome of the others."""
 
 from itertools import islice
 
@@ -12,7 +12,7 @@ from strobe.storage import Committed, LogState, Store
 
 
 class ListedSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot as `list` shows it. One that is not complete has no sizes. `pause_us` is the longest of a process."""
+    """A snapshot as `list` shows it. An incomplete one has no sizes. `pause_us` is the longest pause of a process."""
 
     id: str
     status: str
@@ -34,8 +34,9 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
 
 
 def list_complete(store: Store, last: int | None = None) -> list[ListedSnapshot]:
-    """Return those that are complete, oldest first; the `last` ones, if that is given. No manifest is read for it
-    where a checkpoint of the log has what is shown.
+    """Return the complete snapshots, oldest first; only the `last` ones, if given.
+
+    No manifest is read if a checkpoint of the log has the listed values.
     """
     state = store.state()
     newest_first = islice(reversed(state.committed.items()), last)
@@ -43,17 +44,17 @@ def list_complete(store: Store, last: int | None = None) -> list[ListedSnapshot]
 
 
 def list_others(store: Store, last: int | None = None) -> list[ListedSnapshot]:
-    """Return those that were begun and are not complete, with what became of them, oldest first.
+    """Return the snapshots that were begun and are not complete, with their outcome, oldest first.
 
-    Snapshots that have ended, and whose begins were removed from the log, are left out.
+    Ended snapshots whose begin was removed from the log are left out.
     """
     state = store.state()
     begins = {opened.begin.snapshot: (opened.position, opened.begin) for opened in state.open.values()}
     for position in reversed(store.positions()):
-        # A file beyond the end is no entry.
+        # A file beyond the end is not an entry.
         entry = store.read_entry(position) if position < state.next_position else None
         if isinstance(entry, Begin) and (entry.snapshot in state.aborted or entry.snapshot in state.removed):
-            begins[entry.snapshot] = position, entry  # the first begin is the one that counts
+            begins[entry.snapshot] = position, entry  # the first begin counts
             if len(begins) - len(state.open) == last:
                 break
     found = sorted(begins.values(), key=lambda one: one[0])
@@ -82,7 +83,7 @@ def _other(state: LogState, position: int, begin: Begin) -> ListedSnapshot:
 
 
 def print_listing(complete: list[ListedSnapshot], others: list[ListedSnapshot], total: int) -> None:
-    """Print a table of each kind; `total` are complete in all."""
+    """Print a table of each kind; `total` is the number of complete snapshots."""
     _print_complete(complete, total)
     if others:
         print_line()

@@ -1,4 +1,4 @@
-"""`strobe snapshot predicates`: who is deadlocked, whether all has ended, and what is garbage (G2)."""
+"""`strobe snapshot predicates`: evaluates deadlock, termination and garbage (G2)."""
 
 from typing import Annotated
 

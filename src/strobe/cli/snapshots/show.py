@@ -1,4 +1,4 @@
-"""A snapshot as people read it: every process, every channel, every message in flight, decoded."""
+"""Shows a snapshot: every process, every channel, every message in flight, decoded."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,14 +24,14 @@ _decode_body = msgspec.msgpack.Decoder(list[Any]).decode
 # Times of live systems count from 1970, those of simulations from the start of the run.
 _SIMULATED_US_MAX = 10**15
 _NOT_SHOWN = (*UNREADABLE, TypeError, ValueError)
-"""What decoding raises, and printing: maps in maps without end, keys that JSON has no form for."""
+"""Errors of decoding and printing: maps nested too deeply, keys that JSON cannot represent."""
 
 
 class FrozenProcess(msgspec.Struct, frozen=True):
-    """One process, frozen. `state` is plain values, or None with the bytes in `state_bytes` (base64 in JSON).
+    """One recorded process. `state` is plain values, or None with the bytes in `state_bytes` (base64 in JSON).
 
-    A keyed state is not shown entry by entry: `keys` says how many there are, `deltas` how many blobs of changes.
-    `declared` is what the process says of itself (G2).
+    A keyed state is not shown entry by entry: `keys` is the number of entries, `deltas` the number of delta blobs.
+    `declared` is what the process declares about itself (G2).
     """
 
     process: str
@@ -59,7 +59,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class FrozenChannel(msgspec.Struct, frozen=True):
-    """One channel, frozen: sent and received at the cut, and what is between, with the bytes of its frames."""
+    """One recorded channel: sent and received counts at the cut, the messages in between, and their frames' bytes."""
 
     channel: str
     source: str
@@ -75,7 +75,7 @@ def processes(snapshot: Snapshot, manifest: Manifest) -> Iterator[FrozenProcess]
     """Yield the processes, in the order of the view."""
     for name in snapshot.view.processes:
         fragment = snapshot.fragments.get(name)
-        if fragment is not None and fragment.state is not None:  # the proof names one that is missing
+        if fragment is not None and fragment.state is not None:  # the proof names a missing one
             yield _process(name, fragment.state, manifest.processes[name])
 
 
@@ -129,14 +129,14 @@ def _messages(item: InFlight) -> Iterator[Message]:
         payloads = _decode_body(item.frame.body)
         msgspec.json.encode(payloads, enc_hook=repr)
     except _NOT_SHOWN:
-        return  # the proof says so of a frame that is no list of messages
+        return  # the proof reports a frame that is not a list of messages
     for place, payload in enumerate(payloads):
         if place >= item.consumed:
             yield Message(item.frame.first_ordinal + place, payload)
 
 
 def _count_keys(state: LocalState) -> int | None:
-    """Return how many keys a keyed state has, its deltas applied; None where it cannot be read."""
+    """Return the number of keys of a keyed state, with its deltas applied; None if it cannot be read."""
     try:
         return sum(1 for _ in keyed_items(state))
     except ValueError:
@@ -153,25 +153,25 @@ def _plain(data: bytes) -> tuple[Any, bool]:
 
 
 def time_text(at_us: int) -> str:
-    """Return a time: of a simulation in seconds from its start, of a live system in UTC."""
+    """Return a time as text: seconds from the start for a simulation, UTC for a live system."""
     if at_us < _SIMULATED_US_MAX:
         return f"{at_us / 1_000_000:.6f} s"
     from datetime import UTC, datetime
 
     try:
         return datetime.fromtimestamp(at_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
-    except (ValueError, OverflowError, OSError):  # in no year that there is a date for
+    except (ValueError, OverflowError, OSError):  # outside the range of dates
         return f"{at_us:,} us"
 
 
 def value_text(value: Any) -> str:
-    """Return a decoded state or message in one line, cut off where it is too long to read."""
+    """Return a decoded state or message in one line, cut off if it is too long."""
     text = msgspec.json.encode(value, enc_hook=repr).decode()
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text):,} characters; --json shows all)"
 
 
 def print_frame(snapshot: Snapshot, manifest: Manifest, verdict: Verdict, pinned: bool) -> None:
-    """Print the whole freeze-frame."""
+    """Print the whole snapshot."""
     retries = f", retries {snapshot.retries}" if snapshot.retries else ""
     print_line(f"snapshot   {snapshot.id}{retries}{', pinned' if pinned else ''}")
     place = f"view {snapshot.view.number}, epoch {manifest.epoch}"
@@ -191,7 +191,7 @@ def print_frame(snapshot: Snapshot, manifest: Manifest, verdict: Verdict, pinned
 
 
 def _print_processes(found: list[FrozenProcess]) -> None:
-    """Print a table; what none of them has gets no column."""
+    """Print a table; omit columns that are empty for all processes."""
     cells = {
         "events": [f"{one.position:,}" for one in found],
         "pause ms": [f"{one.pause_us / 1000:,.2f}" if one.pause_us else "" for one in found],

@@ -1,4 +1,4 @@
-"""`strobe snapshot`: what a store holds, and whether it holds."""
+"""`strobe snapshot`: shows and verifies the snapshots of a store."""
 
 from typing import Annotated
 
@@ -57,7 +57,7 @@ def show(store: StoreOption, id: SnapshotArgument = "latest", json: JsonOption =
     """
     opened = Store.open(store)
     snapshot = opened.load(id)
-    state = opened.known  # as it was loaded: it may have been removed since
+    state = opened.known  # the state at the time of loading: the snapshot may have been removed since
     complete = state.committed[str(snapshot.id)]
     pinned = str(snapshot.id) in state.pinned
     verdict = verify(snapshot)

@@ -1,4 +1,4 @@
-"""`strobe store repair`: what is wrong with a log, and what to do about it."""
+"""`strobe store repair`: shows what is wrong with a log, and repairs it."""
 
 import sys
 import time
@@ -88,7 +88,7 @@ def _fence(backend: StorageBackend, store: str, position: int, reason: str, yes:
     examined = examine(backend)
     found = (found for found in examined.open if found.position <= position <= found.last)
     finding = next(found, None)
-    if finding is not None and examined.gap is None:  # else `fence_off` says why not
+    if finding is not None and examined.gap is None:  # otherwise `fence_off` reports why not
         _show(finding)
         if not yes:
             _confirm(f"{_entries(finding)} will have no effect from now on. This cannot be undone.")

@@ -1,4 +1,4 @@
-"""`strobe snapshot take`: have a running system photographed now."""
+"""`strobe snapshot take`: takes a snapshot of a running system now."""
 
 import contextlib
 from concurrent.futures import wait as wait_for
@@ -51,14 +51,14 @@ def take(
 
 
 def _tell_obstacle(client: Client, progress: ProgressLine) -> None:
-    with contextlib.suppress(TransportError):  # whoever waits for the snapshot hears of that soon enough
+    with contextlib.suppress(TransportError):  # the snapshot request reports the same failure soon
         obstacle = _obstacle(client.status())
         if obstacle:
             progress.note(f"the snapshot is not complete yet: {obstacle}")
 
 
 def _obstacle(status: Status) -> str:
-    """Say what a snapshot waits for; empty where it just takes its time."""
+    """Describe what a snapshot waits for; empty if it is only slow."""
     obstacles = [trouble.problem for trouble in status.troubles if trouble.kind != "missing"]
     waiting = [process.name for process in status.processes if process.state not in ("running", "leaving")]
     if waiting:

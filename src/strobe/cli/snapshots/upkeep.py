@@ -1,7 +1,7 @@
-"""`strobe snapshot pin`, `unpin`, `remove` and `collect`: what a store keeps, decided by people (E8).
+"""`strobe snapshot pin`, `unpin`, `remove` and `collect`: decide what a store keeps (E8).
 
-Each appends to the log, beside a running coordinator if there is one: what is decided on is what the log says at that
-very entry.
+Each appends to the log, next to a running coordinator if there is one. The decision is based on the log right up to the
+appended entry.
 """
 
 import time
@@ -65,7 +65,7 @@ def remove(
     removed: list[str] = []
     for name in names:
         if not retention.remove(opened, name, reason, _now_us()):
-            _refuse_protected(opened.state(), name, removed)  # someone has pinned it just now
+            _refuse_protected(opened.state(), name, removed)  # it has just been pinned
         removed.append(name)
     if json:
         print_json({"store": opened.url, "removed": removed, "reason": reason})
@@ -100,7 +100,7 @@ def collect(
     opened = Store.open(store, checkpoint_every=checkpoint_writer.EVERY)
     state = opened.state()
     planned = retention.plan(state, keep_last, hourly, daily, _now_us())
-    # Before the log is read on: others may remove some of them, too.
+    # Before the log is read further: others may also remove some of them.
     started_us = {name: state.committed[name].started_us for name in planned.removed}
     applied = retention.apply(opened, planned, dry_run)
     if json:
@@ -148,7 +148,7 @@ def _print_collected(
 ) -> None:
     rows = [[name, time_text(started_us[name]), "remove"] for name in applied.removed]
     if dry_run:
-        # What stays, and why, is what a dry run is for; afterwards `list` says it.
+        # A dry run shows what stays, and why; afterwards `list` shows it.
         rows += [[name, "", f"keep: {', '.join(reasons)}"] for name, reasons in planned.kept.items()]
     if rows:
         print_table([Column("snapshot", name=True), Column("started", number=True), Column("")], rows)

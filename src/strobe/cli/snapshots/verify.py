@@ -1,4 +1,4 @@
-"""`strobe snapshot verify`: level by level, and what was checked, said beside what was not (S4)."""
+"""`strobe snapshot verify`: verifies level by level, and reports what was checked and what was not (S4)."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +19,7 @@ _NAMES = {Level.CAUSAL: "causal proof", Level.RESTORE: "trial restore"}
 
 
 class ViewFile(msgspec.Struct, frozen=True):
-    """A view as `--view` gives it, and as `strobe snapshot show --json` prints it; without a number, any will do."""
+    """A view in the format of `--view` and of `strobe snapshot show --json`; without a number, any number matches."""
 
     processes: tuple[str, ...]
     channels: tuple[ChannelSpec, ...]
@@ -93,7 +93,7 @@ def _check_options(
 
 
 def read_view(path: Path) -> View:
-    """Return the view in a file; raise UsageError where there is none."""
+    """Return the view in a file; raise UsageError if there is none."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=ViewFile)
     except OSError as error:
@@ -110,13 +110,13 @@ def _names(store: Store, problems: list[Problem]) -> list[str]:
     except StoreCorrupt:
         if not problems:
             raise
-        return []  # without its log, nobody knows what the store should hold
+        return []  # without its log, the expected contents of the store are unknown
 
 
 def _verify_all(
     store: Store, names: list[str], level: Level, system: str | None, signers: Signers | None
 ) -> tuple[list[Verified], list[SnapshotNotFound]]:
-    """Return what was found, and which were removed before that was known."""
+    """Return the results, and the snapshots that were removed before they could be verified."""
     verified: list[Verified] = []
     removed: list[SnapshotNotFound] = []
     with ExitStack() as stack:
@@ -169,13 +169,13 @@ def _print_verified(verified: list[Verified], problems: list[Problem], files_too
 def _details(one: Verified) -> list[str]:
     if not one.holds:
         return [str(finding) for finding in one.findings]
-    # What comes before the proof says little where the proof holds as well; --json has it.
+    # Details of the levels before the proof add little if the proof holds too; --json has them.
     worth = [check.detail for check in one.checks if check.level not in (Level.EXISTS, Level.CHECKSUMS)]
     return ["; ".join(worth or [one.checks[-1].detail])]
 
 
 def _print_scope(level: Level, keys: bool, holds: bool) -> None:
-    """Say what was looked at and what was not: a verdict is worth what it covers."""
+    """Print what was checked and what was not: a verdict covers only what was checked."""
     end = "" if holds else " (of each snapshot, up to the first level that does not hold)"
     print_line(f"checked: {', '.join(map(_name, level.included))}{', signatures' if keys else ''}{end}")
     left = [_name(each) for each in Level if each not in level.included]

@@ -1,1 +1,1 @@
-"""`strobe trace`: check, import, export and replay recorded runs, and search their consistent cuts."""
+"""`strobe trace`: checks, imports, exports and replays recorded runs, and searches their consistent cuts."""

@@ -20,7 +20,7 @@ _DEPTH_MAX = 4  # a trace lies in STORE/run/trace/epoch-000001
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What a replay has found: how many events and states, and which of the states are not as recorded."""
+    """The result of a replay: the number of events and states, and the states that differ from the recorded ones."""
 
     events: int
     states: int
@@ -29,7 +29,7 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 def find_store(trace: str, given: str | None) -> Store | None:
-    """Return the store that was named, or else the one that the trace lies in."""
+    """Return the named store, or the one that contains the trace."""
     if given is not None:
         return Store.open(given)
     for place in Path(trace).absolute().parents[:_DEPTH_MAX]:
@@ -39,18 +39,18 @@ def find_store(trace: str, given: str | None) -> Store | None:
 
 
 def complete_in(store: Store | None) -> frozenset[str]:
-    """Return the ids of the snapshots that can be replayed from."""
+    """Return the ids of the snapshots that a replay can start from."""
     return frozenset(store.state().committed) if store is not None else frozenset()
 
 
 def states_of(trace: Trace, system: str, store: Store | None) -> dict[str, list[Any]]:
-    """Run `system` along all of `trace`; return the states that its processes were in."""
+    """Run `system` along the whole `trace`; return the states of its processes."""
     with open_system(system) as source, running():
         return states_along(lambda: _runnable(source.load()), trace, _begun(trace, store))
 
 
 def replay(trace: Trace, system: str, store: Store | None) -> Replayed:
-    """Run `system` along all of `trace`; compare with every complete snapshot that is recorded in it."""
+    """Run `system` along the whole `trace`; compare it with every complete snapshot recorded in it."""
     begun = _begun(trace, store)
     recorded = [name for name in trace.snapshots() if name in complete_in(store)]
     snapshots = [store.load(name) for name in recorded] if store is not None else []
@@ -61,7 +61,7 @@ def replay(trace: Trace, system: str, store: Store | None) -> Replayed:
 
 
 def _runnable(system: System) -> System:
-    """Return `system`; raise UsageError where a process of it is no class that could be run here."""
+    """Return `system`; raise UsageError if one of its processes is not a class that can run here."""
     for name, process in system.processes.items():
         if isinstance(process, ProgramWithOwnLoop):
             raise UsageError(
@@ -71,7 +71,7 @@ def _runnable(system: System) -> System:
 
 
 def _begun(trace: Trace, store: Store | None) -> Snapshot | None:
-    """Return the snapshot that a trace begins at, if it does not begin at the beginning."""
+    """Return the snapshot that a trace starts from, if it does not start at the beginning."""
     start = trace.header.start.snapshot
     if start is not None and store is None:
         raise UsageError(f"{trace.name} begins at snapshot {start}; give the store of that snapshot with --store")

@@ -1,4 +1,4 @@
-"""`strobe trace`: what a recorded run says of itself."""
+"""`strobe trace`: verifies and replays a recorded run."""
 
 from typing import Annotated, NamedTuple
 
@@ -51,7 +51,7 @@ def verify_(path: PathArgument, since: SinceOption = None, epoch: EpochOption = 
 
 
 class _Verified(NamedTuple):
-    """A trace whose events fit together, and what its cuts are."""
+    """A trace whose events are consistent, and the verdicts on its cuts."""
 
     trace: Trace
     verdicts: list[CutVerdict]
@@ -85,7 +85,7 @@ def _verify(path: str, since: str | None) -> _Verified:
 
 
 def _verify_each(path: str, places: list[str], since: str | None, json: bool) -> int:
-    """Verify every epoch; one that cannot be read, or does not fit together, does not keep the others from it."""
+    """Verify every epoch; an unreadable or inconsistent one does not stop the others."""
     documents: list[dict[str, object]] = []
     codes: list[int] = []
     for place in places:

@@ -1,4 +1,4 @@
-"""`strobe trace export`: a trace as a log of vector clocks, or as a space-time diagram."""
+"""`strobe trace export`: converts a trace to a log of vector clocks, or to a space-time diagram."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Reading the trace that a command line names: a file of JSON lines, or what live processes recorded."""
+"""Reads the trace that a command line names: a file of JSON lines, or the recording of a live run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ EpochOption = Annotated[
 
 
 def epochs_of(path: str, epoch: int | None) -> list[str]:
-    """Return the directories of epochs in `path`, or the one that is asked for; none where it is a trace itself."""
+    """Return the epoch directories in `path`, or only `epoch`; empty if `path` is itself a trace."""
     if not Path(path).is_dir():
         found: list[Path] = []
     else:
@@ -45,7 +45,7 @@ def epochs_of(path: str, epoch: int | None) -> list[str]:
 def read_any(path: str, since: str | None, among: frozenset[str] | None = None) -> tuple[Trace, dict[str, int]]:
     """Return a trace, and how many events of each process were left out at its end.
 
-    That of a live run begins at its beginning, or at one of the snapshots `among` these.
+    The trace of a live run starts at its beginning, or at one of the snapshots in `among`.
     """
     if not Path(path).is_dir():
         if since is not None:

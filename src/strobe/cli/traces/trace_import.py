@@ -1,4 +1,4 @@
-"""`strobe trace import`: checks a log of vector clocks, and makes traces of its executions (D7)."""
+"""`strobe trace import`: checks a log of vector clocks, and converts its executions to traces (D7)."""
 
 import signal
 import threading
@@ -93,9 +93,9 @@ def _text(log: Path) -> str:
 
 @contextmanager
 def _looking(log: str, by_default: bool) -> "Iterator[_Looking]":
-    """Stop a regular expression that looks for one event forever: it may have exponentially many ways to fail.
+    """Stop a regular expression that searches one event forever: it may have exponentially many ways to fail.
 
-    Python's engine looks for signals while it matches. Where there are none to be had, an interrupt stops it too.
+    Python's regular expression engine checks for signals while it matches. Without a timer, an interrupt stops it too.
     """
     looking = _Looking(log, by_default)
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
@@ -111,7 +111,7 @@ def _looking(log: str, by_default: bool) -> "Iterator[_Looking]":
 
 
 class _Looking:
-    """Knows up to which line a log is looked at, and checks now and then whether that goes on."""
+    """Tracks the line that the search has reached, and checks from time to time whether it advances."""
 
     def __init__(self, log: str, by_default: bool) -> None:
         self._log = log
@@ -140,7 +140,7 @@ class _Looking:
 
 
 def _renamed(options: list[str], executions: list[Execution], log: str) -> dict[str, str]:
-    """Return the new names by the old; these may have a = in them."""
+    """Return the new names by the old ones; old names may contain "="."""
     hosts = {event.host for execution in executions for event in execution.events}
     renamed: dict[str, str] = {}
     for option in options:
@@ -160,7 +160,7 @@ def _listed(hosts: set[str]) -> str:
 
 
 def _import_all(executions: list[Execution], log: str, renamed: dict[str, str]) -> list[tuple[TraceHeader, list[Line]]]:
-    """Return all traces; raise one ClockLogInvalid that names the impossible lines of all executions."""
+    """Return all traces; raise one ClockLogInvalid with the impossible lines of all executions."""
     traces: list[tuple[TraceHeader, list[Line]]] = []
     refused: list[ClockLogInvalid] = []
     for execution in executions:

@@ -1,4 +1,4 @@
-"""`strobe trace lattice`: how many consistent cuts a run has, and what possibly or definitely held at them (G3)."""
+"""`strobe trace lattice`: counts a run's consistent cuts, and decides what possibly or definitely held (G3)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -138,7 +138,7 @@ def _sentence(found: Detection) -> str:
         text = "yes: every observer sees it hold" + (", for example at this cut" if found.cut is not None else "")
     elif found.path is not None:
         text = "no: an observer may never see it hold, as in this order"
-    else:  # a conjunction, which is decided before such an order is looked for
+    else:  # a conjunction is decided before such an order is searched
         return f"{found.question}: {_NO_ORDER}"
     return f"{found.question}: {text} ({looked})"
 
@@ -195,7 +195,7 @@ def _print_path(path: Sequence[EventRef]) -> None:
 
 
 def _stretches(path: Sequence[EventRef]) -> Iterator[str]:
-    """Yield events of one process in a row together."""
+    """Group consecutive events of one process."""
     for process, events in groupby(path, key=lambda event: event.process):
         positions = [event.position for event in events]
         what = f"event {positions[0]}" if len(positions) == 1 else f"events {positions[0]} to {positions[-1]}"
