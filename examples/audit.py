@@ -1,16 +1,16 @@
-# Audit a store of snapshots with Spark: the cells of a notebook, for an editor that knows `# %%`, or top to bottom:
+# Audit a store of snapshots with Spark, as notebook cells (for editors that support `# %%`) or as a program:
 #
 #     make demo                                  # leaves a store in ./strobe-demo
 #     .venv/bin/python examples/audit.py         # or: examples/audit.py DIRECTORY
 #
-# Needs strobe-snapshots[spark]; for the plot also matplotlib, and it is left out where that is not installed.
+# Needs strobe-snapshots[spark]. The plot needs matplotlib, and is skipped without it.
 
 # %% A store
 import sys
 
 from strobe.spark import local_session, tables, verify_proofs
 
-# A notebook's own arguments are an option and a file of JSON.
+# In a notebook, sys.argv has the kernel's own arguments: an option and a JSON file.
 given = [argument for argument in sys.argv[1:] if not argument.startswith("-") and not argument.endswith(".json")]
 store = given[0] if given else "./strobe-demo"
 spark = local_session()
@@ -24,7 +24,7 @@ balances = spark.sql("""
 """)
 balances.groupBy("snapshot_id").pivot("process").sum("balance").orderBy("snapshot_id").show(5, False)
 
-# %% Money in flight over time: it belongs to no process, and yet to the total
+# %% Money in flight over time: it belongs to no process, but counts in the total
 in_flight = spark.sql("""
     SELECT started_at, coalesce(sum(payload:amount::bigint), 0) AS money
     FROM snapshots LEFT JOIN channel_messages USING (snapshot_id)
@@ -33,7 +33,7 @@ in_flight = spark.sql("""
 """).toPandas()
 print(in_flight.to_string(index=False))
 
-# %% The same as a picture
+# %% The same as a plot
 try:
     import matplotlib
 except ModuleNotFoundError:
@@ -48,10 +48,10 @@ else:
     figure.autofmt_xdate()
     figure.savefig("money-in-flight.png", dpi=120)
 
-# %% Is every snapshot a consistent cut? The proofs say so, recomputed from the stored bytes
+# %% Is every snapshot a consistent cut? The proofs, recomputed from the stored bytes
 verify_proofs(snapshots).groupBy("verdict").count().show()
 
-# %% An invariant of your own: a query for what violates it. No rows: it holds
+# %% Your own invariant: a query for the rows that violate it. No rows: it holds
 conserved = """-- name: money is conserved
 -- description: balances and transfers in flight always come to 800
 SELECT snapshot_id, sum(money) AS total
@@ -66,7 +66,7 @@ HAVING total <> 800
 violations = spark.sql(conserved).collect()
 print(violations or "money is conserved in every snapshot")
 
-# %% Saved to a file, the pipeline judges every snapshot by it, as it commits:
+# %% From a file, the pipeline checks it on every snapshot after its commit:
 #
 #     strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts
 from pathlib import Path

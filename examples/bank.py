@@ -1,4 +1,4 @@
-"""A bank of four branches that send each other money without end. All money is always somewhere: 800 in all."""
+"""A bank of four branches that send each other money forever. Balances and transfers in flight always sum to 800."""
 
 import msgspec
 

@@ -1,6 +1,6 @@
 """Three owners of objects that refer to each other, also across owners; references travel in messages. In the end, the
-owners of the `forgotten` graph let go of all they refer to: every object is garbage, cycles and all. Of `remembered`,
-one owner keeps a single reference, and what can be reached from there is none."""
+owners in `forgotten` drop all their references: every object is garbage, including cycles. In `remembered`, one owner
+keeps a single reference: the objects reachable from it are not garbage."""
 
 import msgspec
 
@@ -49,7 +49,7 @@ class Owner(Process):
         else:
             if chance < 0.9:
                 ctx.send(ctx.random.choice(ctx.outputs), Share(chosen))
-            if chance > 0.7:  # it moves, or is let go
+            if chance > 0.7:  # move it, or drop it
                 heap.roots.remove(chosen)
 
     def receive(self, ctx, channel, share):

@@ -1,10 +1,10 @@
-"""A shop with a loop of its own, and its till: a program that is not a `Process`.
+"""A shop with its own event loop, and its till: a program that is not a `Process`.
 
     strobe up examples/own_loop.toml --create   # the coordinator, and the till, which is a `Process`
     python examples/own_loop.py                 # the shop: any asyncio program takes part as a `Node`
 
-The shop sells what it has and sends the money to the till; the till sends some of it back, for new goods. Whatever is
-killed and started again, nothing is sold or paid twice: goods and money together are always worth 1000.
+The shop sells its goods and sends the money to the till; the till sends some of it back, for new goods. If either is
+killed and restarted, nothing is sold or paid twice: goods and money together are always worth 1000.
 """
 
 import asyncio
@@ -60,17 +60,17 @@ class Shop:
             while True:
                 await asyncio.sleep(0.001)  # a customer comes
                 price = min(7, self.shelf.goods)
-                with node.atomic():  # goods and money change hands together: no snapshot falls between
+                with node.atomic():  # goods and money change together: no snapshot is taken in between
                     self.shelf.goods -= price
                     room = node.send("shop->till", Money(price))
-                await room  # where the till is slow, customers wait
+                await room  # back-pressure: if the till is slow, customers wait
 
     def restore(self, state):
         self.shelf = state
 
 
 def worth(states, transfers):
-    """What never changes: checked on every snapshot."""
+    """The conserved quantity, checked on every snapshot."""
     return states["shop"].goods + states["till"].amount + sum(money.amount for money in transfers)
 
 

@@ -1,5 +1,5 @@
-"""Five philosophers, a fork between each two; who is hungry asks for both. `greedy` ones keep what they have, to end in
-deadlock. `polite` ones (Chandy and Misra, 1984) hand over what they have eaten with: they come close, and do not."""
+"""Five philosophers, a fork between each two; a hungry one requests both. `greedy` ones keep their forks, and end in a
+deadlock. `polite` ones (Chandy and Misra, 1984) hand over used forks: they come close to a deadlock, but avoid it."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ class Fork(msgspec.Struct, tag=True):
 
 
 class Seat(msgspec.Struct):
-    used: dict[str, bool]  # of the forks that are here, by neighbour
+    used: dict[str, bool]  # whether each fork held here was used, by neighbour
     asked: list[str] = []
     hungry: bool = False
     meals: int = 0
@@ -26,7 +26,7 @@ class Philosopher(Process):
         self.neighbours, self.meals_polite, self.seat = neighbours, meals_polite, Seat(dict.fromkeys(forks, True))
 
     def start(self, ctx):
-        if not self.seat.hungry and self.seat.meals != self.meals_polite:  # all keep the same hours
+        if not self.seat.hungry and self.seat.meals != self.meals_polite:  # all get hungry at about the same time
             ctx.set_timer("hungry", 0.01 - ctx.now() % 0.01 + ctx.random.uniform(0, 0.0003))
         elif self.seat.hungry and not self.missing():
             ctx.set_timer("sated", ctx.random.uniform(0.001, 0.003))
@@ -35,7 +35,7 @@ class Philosopher(Process):
         seat = self.seat
         seat.hungry, back = name == "hungry", () if self.meals_polite else self.neighbours[:1]
         others = self.missing() if seat.hungry else dict.fromkeys([*seat.asked, *back])
-        for other in others:  # the greedy put the fork on their left back
+        for other in others:  # greedy ones put the fork on their left back
             ctx.send(f"{ctx.name}->{other}", Ask() if seat.hungry else Fork())
         if not seat.hungry:
             seat.used, seat.asked = {other: True for other in seat.used if other not in others}, []
@@ -49,7 +49,7 @@ class Philosopher(Process):
             self.start(ctx)
         elif seat.hungry and not (self.meals_polite and self.missing() and seat.used[other]):
             seat.asked.append(other)
-        elif seat.used.pop(other, None) is not None:  # else it is on its way already
+        elif seat.used.pop(other, None) is not None:  # else the fork is already in flight
             for answer in [Fork(), Ask()][: 1 + seat.hungry]:
                 ctx.send(f"{ctx.name}->{other}", answer)
 

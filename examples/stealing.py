@@ -1,5 +1,5 @@
-"""Four workers and a heap of work; who has none left asks the others for half of theirs. In the `pool`, who was refused
-by all goes to sleep: it ends when all is done. Those of the `restless` pool ask again, and it never ends."""
+"""Four workers and a heap of tasks; an idle worker requests half of the tasks of the others. In the `pool`, a worker
+refused by all sleeps: it terminates when all work is done. Workers of the `restless` pool retry forever."""
 
 import msgspec
 
@@ -21,7 +21,7 @@ class Bench(msgspec.Struct):
 
 
 class Worker(Process):
-    """A task of size n is one step, and leaves two tasks that are n - 1 together."""
+    """A task of size n takes one step, and creates two tasks with n - 1 as the sum of their sizes."""
 
     def __init__(self, tasks, restless):
         self.bench, self.restless = Bench(tasks), restless

@@ -1,4 +1,4 @@
-"""Counting the words of a text that never ends: a reader, two that split lines, two that count, one that sums up."""
+"""Counts the words of an endless text: a reader, two line splitters, two counters, and a process that sums up."""
 
 import msgspec
 
@@ -61,7 +61,7 @@ class Counter(Operator):
 
 
 def in_between(tables, messages):
-    """Return what was read and is nowhere, and what was counted and is nowhere: nothing, in every snapshot."""
+    """Return what was read or counted but is in no state and no message: nothing, in every snapshot."""
     words = sum(len(m.text.split()) if type(m) is Line else type(m) is Word for m in messages)
     counts = sum(m.count for m in messages if type(m) is Count)
     first, second, summed = (sum(tables[name].counts.values()) for name in ("count-1", "count-2", "sum"))
