@@ -1,7 +1,7 @@
-"""What runs on a host: the interface, and the one that runs a user's `Process`.
+"""The `Application` interface of a host, and `ProcessApplication`, which runs a user's `Process`.
 
-Handlers run one at a time, to completion. A message is received when the handler run that took it has ended; a cut
-falls between two runs.
+Handlers run one at a time, to completion. A message counts as received when its handler has returned. A cut falls
+between two handler runs.
 """
 
 import asyncio
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from strobe.runtime.node.timeline import Timeline
 
 SLICE_S = 0.02
-"""Handlers run for so long in one turn of the loop, where that can be helped: heartbeats, orders and snapshots that are
-being written wait for the next."""
-_LOOK_AFTER_MAX = 32  # messages: the clock is not looked at after each
+"""Target time for handlers per event-loop iteration. Heartbeats, orders and snapshot writes wait for the next one."""
+_LOOK_AFTER_MAX = 32  # maximum number of messages between two looks at the clock
 
 
 class Captured(msgspec.Struct):
-    """A process at its cut: what `capture` gave, what the host adds to it, and what it declares of itself (G2)."""
+    """A process at its cut: its captured state, the host's additions, and its declarations (G2)."""
 
     state: Any
     position: int
@@ -46,10 +45,10 @@ class Captured(msgspec.Struct):
 
 
 class Application(ABC):
-    """Something with a state that takes messages. `position` counts its events.
+    """A stateful program that takes messages. `position` counts its events.
 
-    It tells the recorder of a trace what it does, where there is one. Of records from outside it takes
-    `records_at_once`. One that `may_exit` ends by SystemExit as it likes; for any other that is a failure.
+    It reports its events to the trace recorder, if there is one. It takes up to `records_at_once` records of a source
+    per call. If `may_exit`, SystemExit is a normal end; otherwise it is a failure.
     """
 
     position: int = 0
@@ -57,59 +56,59 @@ class Application(ABC):
     may_exit: bool = False
 
     def event(self) -> int:
-        """Return what tells the event under way from every other: for the bound on what one may send."""
+        """Return an id of the current event, for the bound on the output of one event."""
         return self.position
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether it can be given a message now."""
+        """Whether it can take a message now."""
 
     @property
     @abstractmethod
     def quiet(self) -> bool:
-        """Whether it is between two events, so that a cut may fall here."""
+        """Whether it is between two events, so that a cut may be taken."""
 
     @abstractmethod
     async def wait_idle(self) -> None:
-        """Wait for the end of the event under way."""
+        """Wait for the end of the current event."""
 
     @abstractmethod
     def example(self) -> Any:
-        """Return a state such as `capture` gives: what is restored is decoded as its type."""
+        """Return an example of a captured state; a restored state is decoded as its type."""
 
     @abstractmethod
     def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
-        """Live on `timeline`: from the beginning, or from a restored state."""
+        """Begin on `timeline`, from scratch or from a restored state."""
 
     @abstractmethod
     def end(self) -> None:
-        """The timeline has ended: nothing set in motion there may happen any more."""
+        """End the timeline: cancel everything pending."""
 
     @abstractmethod
     def unpack(self, channel: str, frame: Frame) -> list[Any]:
-        """Return the messages of a frame that comes from the wire; raise FrameRejected where it is garbage."""
+        """Return the messages of a frame from the wire; raise FrameRejected if it is garbage."""
 
     @abstractmethod
     def deliver(
         self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None, may_pause: bool = False
     ) -> None:
-        """Take the messages of `frame`, but for the first `consumed`; `messages` are all, where they are unpacked.
+        """Take the messages of `frame` except the first `consumed`; `messages` are all of them, if already unpacked.
 
-        One that `may_pause` lets the loop turn where that takes long; it is not `quiet` then until all are taken.
+        If it `may_pause`, a long delivery yields to the event loop; it is not `quiet` until all messages are taken.
         """
 
     @abstractmethod
     def take(self, source: str, records: list[Any]) -> None:
-        """Take records from outside."""
+        """Take records of a source."""
 
     @abstractmethod
     def leave(self, then: Callable[[], None]) -> None:
-        """Run the last event; when it is over, call `then`."""
+        """Run the last event, then call `then`."""
 
     @abstractmethod
     def capture(self) -> Captured:
-        """Return the state as it is now."""
+        """Return the current state."""
 
     def random_state(self) -> int | None:
         """Return the state of the random generator, if there is one."""
@@ -117,11 +116,11 @@ class Application(ABC):
 
     @abstractmethod
     def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-        """The process has these channels now."""
+        """Set the channels of the process."""
 
 
 class LiveContext(Context):
-    """What a live process sees of the world."""
+    """The `Context` of a live process."""
 
     random: Random
 
@@ -138,7 +137,7 @@ class LiveContext(Context):
         self._application.timeline.outbox.send(channel, message)
 
     def live_on(self, timeline: "Timeline") -> None:
-        """Send there from now on, without a call in between."""
+        """Send on `timeline` from now on, without an extra call per message."""
         self.send = timeline.outbox.send  # type: ignore[method-assign]
 
     def set_timer(self, name: str, after_s: float) -> None:
@@ -163,18 +162,18 @@ class LiveContext(Context):
 
 
 class Delivery(msgspec.Struct):
-    """A frame whose messages are being handed over: those that are `left`."""
+    """A frame whose messages are being handed over; `left` are the remaining ones."""
 
     channel: str
     left: Iterator[Any]
-    # Of the frame in all, and of the process before its first message.
+    # The number of messages in the frame, and the position of the process before its first message.
     count: int
     before: int
     may_pause: bool
 
 
 class ProcessApplication(Application):
-    """Runs the handlers of a user's process. An exception in one of them ends the node: state is lost with it."""
+    """Runs the handlers of a user's process. An exception in a handler ends the node, and its state is lost."""
 
     def __init__(
         self,
@@ -198,15 +197,15 @@ class ProcessApplication(Application):
 
     @property
     def position(self) -> int:
-        """How many events it has had, with that under way."""
-        # Messages are many: what is left of their frame is counted when somebody asks, not these one by one.
+        """The number of events, including the current one."""
+        # Computed on demand from the remaining messages: counting each message would be slower.
         return self._last - length_hint(self._left)
 
     @position.setter
     def position(self, position: int) -> None:
         self._last, self._left = position, iter(())
 
-    # Handlers run to completion, so whoever looks sees it between two events. But a cut does not fall into a frame.
+    # Handlers run to completion, so callers see it between two events. But no cut is taken inside a paused frame.
     @property
     def ready(self) -> bool:
         return self._paused is None
@@ -214,7 +213,7 @@ class ProcessApplication(Application):
     quiet = ready
 
     async def wait_idle(self) -> None:
-        pass  # asked for when its timeline has ended: between two turns of the loop no handler is under way
+        pass  # called after the end of its timeline: no handler is running then
 
     def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
         self.timeline = timeline
@@ -225,7 +224,7 @@ class ProcessApplication(Application):
         used, self._used = self._used, True
         if local is None:
             if used:
-                self.process = self._beginning.again(self.process)  # all that it has become is undone
+                self.process = self._beginning.again(self.process)  # reset to its initial state
             self.position = 0
             context.random = Random(f"{timeline.system}/{self.name}")
             self._run("start", lambda: self.process.start(context))
@@ -271,12 +270,12 @@ class ProcessApplication(Application):
         self._hand_over(Delivery(channel, self._left, frame.count, before - consumed, may_pause))
 
     def _hand_over(self, delivery: Delivery) -> None:
-        """Run the handler for one message after the other: to the end, or until the loop has to turn."""
+        """Run the handler for each remaining message, until the end or until it must yield to the event loop."""
         channel, left = delivery.channel, delivery.left
         context, outbox = self.context, self.timeline.outbox
         receive: Callable[..., object] = self.process.receive
         requested = context.requested
-        touched = outbox.touched  # always empty where there is no trace
+        touched = outbox.touched  # always empty without a trace
         until_s, some = perf_counter() + SLICE_S, 1
         while True:
             for message in islice(left, some):
@@ -312,7 +311,7 @@ class ProcessApplication(Application):
         then()
 
     def _run(self, name: str, handler: Callable[[], object], record: Any = None) -> None:
-        """Run a handler that no message caused."""
+        """Run a handler other than that of a message."""
         self.position += 1
         self.context.at_s = None
         tracer = self.timeline.tracer
@@ -347,14 +346,14 @@ class ProcessApplication(Application):
             handle.cancel()
 
     def _due(self, name: str) -> None:
-        # It stays pending until it is run: that may have to wait for a slow peer, and a cut may fall before it.
+        # The timer stays pending until it runs: back-pressure may delay it, and a cut may be taken before it.
         handle, _ = self.timers[name]
         self.timeline.run_soon(lambda: self._fire(name, handle))
 
     def _fire(self, name: str, handle: asyncio.TimerHandle | None) -> None:
         pending = self.timers.get(name)
         if pending is None or pending[0] is not handle:
-            return  # set anew or cancelled while it waited
+            return  # set again or cancelled while it waited
         del self.timers[name]
         self._run(f"timer {name}", lambda: self.process.timer(self.context, name))
 

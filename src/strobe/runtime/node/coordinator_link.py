@@ -1,10 +1,9 @@
-"""A node's connection to the coordinator: opened again whenever it is lost, for as long as the node lives.
+"""A node's connection to the coordinator, with reconnects.
 
-A connection can be lost without a word: what is sent into it goes nowhere, and nothing comes. So the coordinator
-answers each sign of life, and one that answers none of several is greeted anew on another connection. They are counted,
-and not the time: a node that was itself stopped for a while has said nothing that could have been answered. Where the
-coordinator was only slow, the new connection of the same instance takes the place of the old one, and nothing else
-happens. One that is stopped shall not find many when it goes on: where nothing at all has been heard, more is waited.
+A connection can fail silently. So the coordinator answers each heartbeat, and after several unanswered heartbeats the
+node reconnects. It counts heartbeats instead of time: a node that was itself paused has sent none. If the coordinator
+was only slow, the new connection of the same instance replaces the old one, with no other effect. On a connection
+without any answer so far the node waits longer, so that a paused coordinator does not wake up to many connections.
 """
 
 import asyncio
@@ -30,18 +29,18 @@ RETRY_S_MIN = 0.05
 RETRY_S_MAX = 1.0
 CONNECT_S_MAX = 5.0
 UNANSWERED_MAX = 6
-"""Until the coordinator has said how long a silence counts."""
+"""Maximum number of unanswered heartbeats, until the coordinator has sent its timeout."""
 FIRST_WORD_PATIENCE = 10
-"""So many times as many signs of life may go unanswered on a connection on which nothing has been heard yet."""
+"""Factor on that maximum while nothing has been received on the connection."""
 UNREAD_BYTES_MAX = 64 << 20
-"""A coordinator that leaves so much unread hears nothing any more: it is greeted anew when it does."""
+"""Maximum number of bytes that the coordinator may leave unread; beyond that the node reconnects."""
 
 
 class ControlLink:
-    """Says `greeting()` first on each new connection, then hands everything that comes to `handle`, in order.
+    """Sends `greeting()` first on each new connection, then passes all received messages to `hear`, in order.
 
-    What is said while there is no connection is dropped: the coordinator asks again for what it needs. `fail` is told
-    of an error that no further attempt would mend.
+    Messages sent without a connection are dropped: the coordinator asks again for what it needs. `broke` is called with
+    an error that a retry cannot fix.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class ControlLink:
     ) -> None:
         self.address = address
         self.connected = False
-        # So many signs of life in a row may go unanswered.
+        # Maximum number of consecutive unanswered heartbeats.
         self.unanswered_max = UNANSWERED_MAX
         self._unanswered = 0
         self._has_heard = False
@@ -70,7 +69,7 @@ class ControlLink:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def send(self, message: Any) -> bool:
-        """Send `message`; tell whether there was a connection to send it on."""
+        """Send `message`; return whether there was a connection."""
         if self._writer is None or self._writer.is_closing():
             return False
         if self._writer.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
@@ -80,7 +79,7 @@ class ControlLink:
         return True
 
     def beat(self, sign: Any) -> bool:
-        """Send a sign of life, or give up a connection on which none has been answered for long; tell which."""
+        """Send a heartbeat, or drop the connection after too many unanswered ones; return whether it was sent."""
         allowed = self.unanswered_max * (1 if self._has_heard else FIRST_WORD_PATIENCE)
         if self._writer is not None and self._unanswered >= allowed:
             self._complain(f"it has answered none of {self._unanswered} signs of life")
@@ -91,14 +90,14 @@ class ControlLink:
         return said
 
     async def close(self) -> None:
-        """Send what was said, then end."""
+        """Send all buffered messages, then close."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
     def reconnect(self) -> None:
-        """Drop the connection, so that the greeting is said again."""
+        """Drop the connection and open a new one, with a new greeting."""
         if self._writer is not None:
             self._writer.close()
 
@@ -112,9 +111,9 @@ class ControlLink:
                 await self._listen(reader, self._writer)
             except asyncio.IncompleteReadError:
                 self._complain("it hung up")
-            except (OSError, ValueError, TransportError) as error:  # ValueError: a host that cannot be a name
+            except (OSError, ValueError, TransportError) as error:  # ValueError: an invalid host name
                 self._complain(error)
-            except Exception as error:  # noqa: BLE001 -- a bug of ours: without this link nobody would hear of it
+            except Exception as error:  # noqa: BLE001 -- our own bug: without this link it would go unnoticed
                 self._broke(error)
                 return
             finally:
@@ -128,17 +127,17 @@ class ControlLink:
                 return await asyncio.open_connection(*self.address)
         except TimeoutError:
             raise TransportError(f"no answer within {CONNECT_S_MAX:g} s") from None
-        except RuntimeError as error:  # such as no thread to look up a name
+        except RuntimeError as error:  # for example no thread for the name lookup
             raise TransportError(str(error)) from error
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while not writer.is_closing():  # what is still there to be read then was said to the one that we were
+        while not writer.is_closing():  # messages after that are for our previous instance
             (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             if size > MESSAGE_BYTES_MAX:
                 raise TransportError(f"the coordinator sent a message of {size} bytes")
             message = unpack(await reader.readexactly(size), FROM_COORDINATOR)
-            # Whoever only lets us in, and says nothing, may be something that stands before a coordinator that is gone.
-            # What is said first may turn us away, or come from that of another system; ours says more.
+            # Reset the back-off only after a real order. An accepted connection may be a proxy without a coordinator,
+            # and the first message may be a refusal or come from another system's coordinator.
             if not isinstance(message, Welcome | Refused):
                 self._complained, self._wait_s = False, RETRY_S_MIN
             self._unanswered, self._has_heard = 0, True

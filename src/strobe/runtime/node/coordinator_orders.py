@@ -1,4 +1,4 @@
-"""What the coordinator's orders come to at one process: events of its protocol, and the end of what is kept."""
+"""Turns the coordinator's orders into protocol events and updates of the captures of one process."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def apply_order(timeline: "Timeline", order: msgspec.Struct) -> None:
-    """Do what the coordinator says, between two events."""
+    """Apply an order of the coordinator, between two events."""
     match order:
         case AskToRecord():
             if not timeline.captures.resend(order.snapshot):
@@ -34,5 +34,5 @@ def apply_order(timeline: "Timeline", order: msgspec.Struct) -> None:
             timeline.take_soon(SnapshotsSettled(order.counter))
         case TellView():
             timeline.take_soon(ViewInstalled(order.view))
-            # Said to everybody who returns; and behind the word that the view is there, without which none may begin.
+            # Every reconnecting process gets this order. The view is reported first: no snapshot begins without it.
             timeline.run_between(timeline.captures.start_again)

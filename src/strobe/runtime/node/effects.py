@@ -1,4 +1,4 @@
-"""Carries out what the protocol of one process orders, in the order given."""
+"""Carries out the effects that the protocol of one process returns."""
 
 import asyncio
 import logging
@@ -34,14 +34,14 @@ logger = logging.getLogger("strobe.node")
 
 
 class Effects:
-    """What orders do to one timeline."""
+    """Applies effects to one timeline."""
 
     def __init__(self, timeline: "Timeline") -> None:
         self._timeline = timeline
         self._staging: asyncio.Task[None] | None = None
 
     def carry_out(self, effects: list[Effect]) -> None:
-        """Carry out the effects, in the order given."""
+        """Carry out `effects` in order."""
         for effect in effects:
             self._carry_out(effect)
 
@@ -100,7 +100,7 @@ class Effects:
             self._staging = asyncio.get_running_loop().create_task(self._report_staged(view, sinks))
 
     async def _report_staged(self, view: int, sinks: dict[str, int]) -> None:
-        """Make the last output durable, then say that the process may go; a full disk is waited for (R2)."""
+        """Make the last output durable, then report the process as drained. Retry while the disk is full (R2)."""
         timeline = self._timeline
         while not timeline.closed:
             try:

@@ -1,7 +1,7 @@
-"""One node: hosts a process, answers the coordinator, and begins a new timeline whenever it is told to.
+"""One node: hosts a process, obeys the coordinator, and begins a new timeline for each epoch.
 
 blank ──Register──► welcome ──TellRestore──► living ──TellRestore──► living, in a later epoch
-                       └──────TellView──────► living (it joined)          └──LetGo, Stop, failure──► ended
+                       └──────TellView──────► living (it joined)          └──Dismiss, Stop, failure──► ended
 """
 
 import asyncio
@@ -67,7 +67,7 @@ logger = logging.getLogger("strobe.node")
 
 Result = TypeVar("Result")
 Signer = Callable[[str, View, str, ProcessRecord], ProcessRecord]
-"""Signs a process's part of a snapshot of a view (P1)."""
+"""Signs the record of a process in a snapshot of a view (P1)."""
 
 
 class Ended(Exception):
@@ -75,7 +75,7 @@ class Ended(Exception):
 
 
 class _Releasing(NamedTuple):
-    """Output of a process that has left with `view`, on its way out."""
+    """The release of the output of a process that left with `view`."""
 
     view: int
     task: asyncio.Task[None]
@@ -106,8 +106,8 @@ class Host:
         self.sinks = {key: sink for key, sink in system.sinks.items() if sink.process == name}
         self.addresses: Mapping[str, tuple[str, int]] = {}
         self.settings = NodeSettings()
-        # The identity of the store, and so of the system: as the coordinator says. The only one whose coordinator it
-        # obeys is that which was given, or that in which it first had a state; until then it belongs to none.
+        # The identity of the store, and so of the system, as sent by the coordinator. The node belongs to the system
+        # given at its start, or to the first in which it had a state, and obeys only the coordinator of that system.
         self.system = self._belongs_to = store_id
         self.timeline: Timeline | None = None
         self.epoch = 0
@@ -120,7 +120,7 @@ class Host:
         self._channels = _channels_of(system, name)
         self._instance = secrets.token_hex(8)
         self._listen = listen
-        # Who listens everywhere is found by the name of its host.
+        # A node that listens on all interfaces advertises its host name.
         self._advertise = advertise or (socket.gethostname() if is_anywhere(listen[0]) else listen[0])
         self._store_given = store
         self._store = ""
@@ -129,21 +129,21 @@ class Host:
         self._link = ControlLink(coordinator, self._greeting, self.handle, self.fail)
         self._listener: Listener | None = None
         self._port = 0
-        # Orders of an epoch whose timeline is still being read from the store.
+        # Orders of an epoch whose state is still being loaded.
         self._held: list[Any] = []
         self._restoring: asyncio.Task[None] | None = None
         self._making: Timeline | None = None
         self._releasing: _Releasing | None = None
         self._settled = 0
         self._current = 0
-        # The highest term of a coordinator that has let it in.
+        # The highest term of a coordinator that has accepted this node.
         self._term = 0
-        # Why the coordinator has not let it in, the last time that it asked.
+        # The reason of the last temporary refusal.
         self._put_off_for = ""
         self._done: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
-        """Live until told to stop; return the exit code."""
+        """Run until stopped; return the exit code."""
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
         self._listener = await self._open_listener()
@@ -179,7 +179,7 @@ class Host:
             self._done.set_result(code)
 
     def fail(self, error: BaseException) -> None:
-        """The process cannot go on: its state is not to be trusted any more."""
+        """End the node, because the state of its process can no longer be trusted."""
         if not is_failure(error, may_exit=self.application.may_exit):
             raise error
         if self._done is None or self._done.done():
@@ -193,7 +193,7 @@ class Host:
         self.end(1)
 
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """For `loop.set_exception_handler`, where the loop is all this node's: a timer or a flush has failed."""
+        """For `loop.set_exception_handler` if the node owns the event loop: a timer or a flush has failed."""
         error = context.get("exception")
         if error is not None:
             self.fail(error)
@@ -220,13 +220,13 @@ class Host:
             {name: self._released(name, sink) for name, sink in self.sinks.items()} if not self.epoch else {},
             self._belongs_to,
             self._run,
-            self._term if self._belongs_to else 0,  # the terms of another system say nothing
+            self._term if self._belongs_to else 0,  # terms of another system are not comparable
         )
 
     def _released(self, name: str, sink: Sink) -> int | None:
         try:
             return sink.released
-        except RAISED as error:  # the user's own code; what cannot be told, the log tells
+        except RAISED as error:  # user code may fail; the position is then unknown
             if not is_failure(error, may_exit=self.application.may_exit):
                 raise
             logger.warning(
@@ -235,10 +235,10 @@ class Host:
             return None
 
     def handle(self, order: Any) -> None:
-        """Take one message of the coordinator's."""
+        """Handle one message of the coordinator."""
         try:
             self._hear(order)
-        except RAISED as error:  # whatever it is, this process cannot go on
+        except RAISED as error:  # after any error this process cannot go on
             self.fail(error)
 
     def _hear(self, order: Any) -> None:
@@ -285,7 +285,7 @@ class Host:
         self.writer.keep_in(self._store, self.system)
 
     def _turn_from(self, reason: str) -> None:
-        """Obey nothing of this coordinator's, and look for one that leads."""
+        """Ignore this coordinator, and reconnect to find the leader."""
         self._put_off(reason)
         self._link.reconnect()
 
@@ -298,7 +298,7 @@ class Host:
             self._put_off(refused.reason)
 
     def _put_off(self, reason: str) -> None:
-        """Go on with what there is, and try again; said once."""
+        """Keep running and retry; log each reason once."""
         if reason != self._put_off_for:
             logger.warning("the coordinator does not take process %s yet: %s; trying again", self.name, reason)
         self._put_off_for = reason
@@ -311,14 +311,14 @@ class Host:
             task = asyncio.get_running_loop().create_task(self._release(order))
             self._releasing = _Releasing(order.view, task)
         elif self._releasing.task.done():
-            self.send(Released(self.name, order.view))  # the word was lost
+            self.send(Released(self.name, order.view))  # the first message was lost
 
     async def _release(self, order: Dismiss) -> None:
-        """Let out all the output of a process that has left, with its state or without (R2)."""
+        """Release all staged output of a departed process, whether or not its state is loaded (R2)."""
         release = partial(self.writer.run, partial(self._release_all, order.sinks))
         try:
             await RetryLoop(self.name, "let out its output").until_done(release)
-        except RAISED as error:  # it is done again when this node is started again
+        except RAISED as error:  # it is retried when this node is restarted
             if not is_failure(error, awaited=True):
                 raise
             self.fail(error)
@@ -334,7 +334,7 @@ class Host:
             call(self.sinks[name], "restore", position, epoch=epoch, origin=epoch)
 
     def _stop_releasing(self) -> None:
-        """Where all goes back to before this process left, it may leave again, with other output."""
+        """Cancel the release: after a rollback to before the departure, the process may leave with other output."""
         if self._releasing is not None:
             self._releasing.task.cancel()
             self._releasing = None
@@ -357,13 +357,13 @@ class Host:
     # Timelines
 
     def _restore(self, order: TellRestore) -> None:
-        """End the timeline there is, and begin that of a later epoch."""
+        """End the current timeline, and begin that of a later epoch."""
         if order.epoch > self.epoch:
             self._end_timeline()
             self.epoch = order.epoch
             self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
         elif self.timeline is not None:
-            self.timeline.apply(TellView(self.name, order.view))  # asked once more: say that it is there
+            self.timeline.apply(TellView(self.name, order.view))  # a repeated order: report again
 
     def _end_timeline(self) -> None:
         self._stop_releasing()
@@ -383,27 +383,27 @@ class Host:
             if isinstance(order, TellRestore) and order.restored is not None:
                 restored = await self._load(order.restored, order.commit)
                 restored.fork = order.fork
-            # The timeline before held buffers, in cycles of too few objects for Python to look for them soon.
+            # The previous timeline held buffers in reference cycles, too few for a garbage collection soon.
             await self.writer.run(gc.collect)
             origin = restored.snapshot if restored is not None else "its beginning"
             logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
-            # One that joins begins with no channels at all, and installs its first view like any other.
+            # A joining process begins without channels, and installs its first view like any other.
             view = order.view if isinstance(order, TellRestore) else View(order.view.number - 1, (), ())
             self._making = timeline = Timeline(self, self.epoch, view, restored)
             await self._open_outside(timeline, restored)
             await self.application.wait_idle()
-        except RAISED as error:  # the state could not be read: say why, and end
+        except RAISED as error:  # the state could not be loaded: report why, and end
             if not is_failure(error, awaited=True):
                 raise
             self._cannot_begin(error)
             return
         try:
             self._live(timeline, restored, order)
-        except RAISED as error:  # the process could not begin with it
+        except RAISED as error:  # the process failed to begin from this state
             self._cannot_begin(error)
 
     async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
-        """Bring sources and sinks to where the state had come to. What they refuse, they would refuse again (E9)."""
+        """Set sources and sinks to the positions of the restored state. A refusal is final: a retry cannot help (E9)."""
         try:
             await self.retry.until_done(lambda: self.writer.run(timeline.boundary.open))
         except UsageError as error:
@@ -429,7 +429,7 @@ class Host:
     def _live(self, timeline: Timeline, restored: Restored | None, order: TellRestore | TellView) -> None:
         self.timeline, self._making = timeline, None
         self._restoring = None
-        timeline.reach_peers()  # addresses may have come while it was made
+        timeline.reach_peers()  # addresses may have arrived meanwhile
         if isinstance(order, TellView):
             timeline.dispatch(SnapshotsSettled(self._settled))
             timeline.apply(order)
@@ -439,7 +439,7 @@ class Host:
             self._hear(order)
 
     def _join(self, order: Any) -> None:
-        """Begin with the first view that this process is in."""
+        """Begin with the first view that contains this process."""
         if isinstance(order, TellSettled):
             self._settled = order.counter
         elif isinstance(order, TellView) and self.name in order.view.processes:
@@ -447,10 +447,10 @@ class Host:
             self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
 
     def _become_blank(self) -> None:
-        """The system was rolled back to before this process joined: join again; but not where it has left since."""
+        """The system was rolled back to before this process joined: join again, unless it has left since."""
         if self._releasing is not None:
             if self._releasing.task.done():
-                self.send(Released(self.name, self._releasing.view))  # it is let go for that
+                self.send(Released(self.name, self._releasing.view))  # so that the coordinator dismisses it
             return
         self._end_timeline()
         self.epoch = 0
@@ -464,7 +464,7 @@ class Host:
         return run_directory(self._store)
 
     def make_run_directory(self, name: str) -> Path:
-        """Return a directory of the store's run directory, made if need be; StoreError while the store is not there."""
+        """Create and return a directory in the store's run directory; StoreError while the store is unreachable."""
         return make_run_directory(self._store, self.system, name)
 
     def open_tracer(self, epoch: int, restored: Restored | None, joined: int) -> Tracer | None:
@@ -478,7 +478,7 @@ class Host:
             while True:
                 await asyncio.sleep(self.settings.heartbeat_s)
                 self._link.beat(measure(self))
-        except Exception as error:  # noqa: BLE001 -- without a sign of life the node would count as failed anyway
+        except Exception as error:  # noqa: BLE001 -- without heartbeats the node would count as failed anyway
             self.fail(error)
 
 

@@ -1,7 +1,7 @@
-"""What waits at one machine until its process may take it: in the order in which it came, channel by channel (V3).
+"""The queue of items that a process cannot take yet: in order of arrival, and per channel (V3).
 
-Each channel has a queue of its own, and `_turns` says which queue is next. A channel that is held back loses its turns,
-which are skipped when they come up; when it goes on, what waits on it is at the end of the line.
+Each channel has its own queue, and `_turns` is the order of the queues. A held channel loses its turns: they are
+skipped when they come up. When it resumes, its items get new turns at the end.
 """
 
 from collections import Counter, deque
@@ -12,7 +12,7 @@ from strobe.protocol import Frame, InFlight
 
 
 class QueuedItem(NamedTuple):
-    """Something that waits at this machine; `frame`, where it is one, is still in its `channel`."""
+    """A queued item. If it is a `frame`, the frame still counts as in flight on its `channel`."""
 
     needs_room: bool
     action: Callable[[], None]
@@ -22,13 +22,13 @@ class QueuedItem(NamedTuple):
 
 
 class Inbox:
-    """The queues of one process; what came on no channel has one too. Its length is what may be taken."""
+    """The queues of one process: one per channel, and one for other items. Its length counts items not held back."""
 
     def __init__(self) -> None:
         self.held: set[str] = set()
         self._queues: dict[str | None, deque[QueuedItem]] = {}
         self._turns: deque[str | None] = deque()
-        # Of the turns ahead, so many are to be skipped: of each channel the first ones, and in all.
+        # The number of turns to skip: the first ones of each channel, and in total.
         self._lost: Counter[str] = Counter()
         self._lost_turns = 0
 
@@ -41,7 +41,7 @@ class Inbox:
             self._turns.append(waiting.channel)
 
     def next(self) -> QueuedItem | None:
-        """Return whose turn it is, and leave it there."""
+        """Return the next item without removing it."""
         while self._turns:
             channel = self._turns[0]
             if channel is None or not self._lost[channel]:
@@ -52,17 +52,17 @@ class Inbox:
         return None
 
     def take(self) -> QueuedItem:
-        """Take out what `next` has returned."""
+        """Remove and return the item that `next` has returned."""
         return self._queues[self._turns.popleft()].popleft()
 
     def frames(self, channel: str) -> Iterator[InFlight]:
-        """Yield the frames that wait on `channel`."""
+        """Yield the queued frames of `channel`."""
         for waiting in self._queues.get(channel, ()):
             if waiting.frame is not None:
                 yield InFlight(waiting.frame, waiting.consumed)
 
     def hold(self, channel: str) -> None:
-        """Let nothing more be taken of `channel`, whatever of it waits already."""
+        """Hold `channel`: none of its items is taken, also not those already queued."""
         if channel not in self.held:
             self.held.add(channel)
             waiting = len(self._queues.get(channel, ()))
@@ -70,7 +70,7 @@ class Inbox:
             self._lost_turns += waiting
 
     def resume(self, channel: str) -> None:
-        """Go on with what has come on `channel`."""
+        """Resume `channel`."""
         if channel in self.held:
             self.held.discard(channel)
             self._turns.extend([channel] * len(self._queues.get(channel, ())))

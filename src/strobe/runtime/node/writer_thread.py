@@ -1,4 +1,4 @@
-"""A node's one thread for reading and writing: what is slow, in order, beside the loop."""
+"""A node's single thread for slow I/O, beside the event loop."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ logger = logging.getLogger("strobe.node")
 
 
 class WriterThread:
-    """Does work in the order in which it is given."""
+    """Runs jobs in the order of submission."""
 
     def __init__(self, name: str) -> None:
         self._store = ("", "")
@@ -24,7 +24,7 @@ class WriterThread:
         self._thread = ThreadPoolExecutor(1, f"strobe-writer-{name}")
 
     def keep_in(self, url: str, identity: str) -> None:
-        """Blobs go into the store with this identity, which belongs at `url`."""
+        """Write blobs to the store at `url` with this identity."""
         if (url, identity) != self._store:
             self._store, self._blobs = (url, identity), None
 
@@ -32,23 +32,23 @@ class WriterThread:
         return self._thread.submit(_carrying, work, *arguments)
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Do `work`, and return what it returns."""
+        """Run `work` and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, _carrying, work)
 
     async def with_blobs(self, work: Callable[[Blobs], Result]) -> Result:
-        """Do `work` on the store's blobs."""
+        """Run `work` with the store's blobs."""
         return await self.run(lambda: work(self._open_blobs()))
 
     def later(self, work: Callable[[], None]) -> None:
-        """Do `work` some time; a failure is told and not fatal: it is done again with the next."""
+        """Run `work` in the background. A failure is logged and not fatal: the next call retries."""
         self.submit(work).add_done_callback(_tell_failure)
 
     def open_blob(self, begin: int) -> BlobWriter:
-        """Begin a blob of the snapshot that began there; for this thread."""
+        """Open a blob of the snapshot that began at log position `begin`. Call it in this thread."""
         return self._open_blobs().open(begin)
 
     async def close(self) -> None:
-        """Wait until all is done; the loop may be a program's own, and goes on turning."""
+        """Wait for all jobs without blocking the event loop, which may be a program's own."""
         await asyncio.to_thread(self._thread.shutdown)
 
     def _open_blobs(self) -> Blobs:
@@ -59,7 +59,7 @@ class WriterThread:
 
 
 def _carrying(work: Callable[..., Result], *arguments: object) -> Result:
-    """Do `work`; what it raises is raised again where it is awaited."""
+    """Run `work`; its exceptions are raised again in the awaiting task."""
     try:
         return work(*arguments)
     except RAISED as error:
