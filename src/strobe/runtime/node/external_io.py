@@ -1,4 +1,4 @@
-"""Where a process meets the outside: its sources are read, and its sinks written, in step with its state (R2)."""
+"""Reads the sources and writes the sinks of one process, consistent with its state (R2)."""
 
 import asyncio
 from functools import partial
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 RECORDS_MAX = 256
 IDLE_S = 0.02
 HELD_BYTES_MAX = 8 << 20
-"""Above so much output in memory, a sink makes it durable in the background, whether or not a snapshot is to come."""
+"""Above this size, a sink's buffered output is made durable in the background, without waiting for a snapshot."""
 STAGE_AGAIN_S = 0.5
-"""Output that could not be made durable, and that somebody waits for, is tried again so soon."""
+"""Retry delay after output could not be made durable."""
 
 
 class Boundary:
@@ -34,22 +34,22 @@ class Boundary:
         self._sources = sources
         self._sinks = sinks
         self._restored = restored
-        # Of the last poll of each source, where not all of it is delivered: the records, and how many were.
+        # The last poll of each source, if not fully delivered: its records, and the number delivered.
         self._polled: dict[str, tuple[list[Any], int]] = {}
-        # Where each source was when it last gave nothing. To ask for a position may cost as much as to read.
+        # The position of each source at its last empty poll. Getting a position may cost as much as a read.
         self._at_rest: dict[str, int] = {}
-        # From how much in memory on a sink is told to make it durable; and how much there may be.
+        # The maximum of buffered output per sink, and the size from which on it is made durable.
         self._bytes_max = timeline.host.settings.sink_bytes_max
         self._staged_from_min = min(HELD_BYTES_MAX, self._bytes_max)
         self._staged_from = dict.fromkeys(sinks, self._staged_from_min)
-        # The sinks that have more than that, and why: until it is durable, the process is given nothing more.
+        # Sinks above the maximum, and why. Until their output is durable, the process receives nothing.
         self.held_back: dict[str, str] = {}
         self._stage_again: asyncio.Handle | None = None
         self._next: asyncio.Handle | None = None
         self._stopped = False
 
     def open(self) -> None:
-        """Go to where the restored state had come to."""
+        """Set sources and sinks to the positions of the restored state."""
         local = self._restored.local if self._restored is not None else None
         for name, source in self._sources.items():
             source.open(local.sources.get(name, 0) if local is not None else 0)
@@ -64,7 +64,7 @@ class Boundary:
             self._next = asyncio.get_running_loop().call_soon(self._timeline.attempt, self._read)
 
     def stop(self) -> None:
-        """Read nothing more."""
+        """Stop reading sources."""
         self._stopped = True
         if self._next is not None:
             self._next.cancel()
@@ -73,7 +73,7 @@ class Boundary:
         self.stop()
         if self._stage_again is not None:
             self._stage_again.cancel()
-        # Behind what the thread still does for them.
+        # In the writer thread, after its pending jobs for them.
         for source in self._sources.values():
             self._timeline.host.writer.submit(source.stop_reading)
         for sink in self._sinks.values():
@@ -92,12 +92,12 @@ class Boundary:
             before = sink.buffered_bytes
             call(sink, "emit", record)
             held_bytes = sink.buffered_bytes
-            bound.pending += max(0, held_bytes - before)  # in another thread it may just have been made durable
+            bound.pending += max(0, held_bytes - before)  # the writer thread may just have made output durable
             if held_bytes >= self._staged_from[name]:
                 self._stage(name, sink)
 
     def _stage(self, name: str, sink: Sink) -> None:
-        """Have what is in memory made durable; while that is under way, or where it failed, not with each record."""
+        """Make buffered output durable in the background. Meanwhile, or after a failure, not again for each record."""
         position, held_bytes = sink.position, sink.buffered_bytes
         self._staged_from[name] = held_bytes + HELD_BYTES_MAX
         if held_bytes < self._bytes_max:
@@ -117,15 +117,15 @@ class Boundary:
         self._timeline.host.writer.later(stage)
 
     def _staged(self, name: str, position: int) -> None:
-        """What a sink had in memory is durable up to `position`, if not what came since."""
+        """The output of a sink is durable up to `position`; newer output may not be."""
         sink = self._sinks[name]
         self._staged_from[name] = self._staged_from_min
-        # Half of it, so that a process is not stopped and started for every record.
+        # At half the limit, so that the process is not stopped and started for every record.
         if sink.buffered_bytes <= self._bytes_max // 2:
             self.held_back.pop(name, None)
             self._timeline.pump_soon()
         elif name in self.held_back and sink.position > position and not self._timeline.closed:
-            self._stage(name, sink)  # the rest of a frame, of which each message emits much
+            self._stage(name, sink)  # output of the rest of a frame
             return
         self._see_to_held_back()
 
@@ -135,7 +135,7 @@ class Boundary:
         self._see_to_held_back()
 
     def _see_to_held_back(self) -> None:
-        """Try again after a while: as long as the process is given nothing, it emits nothing that would lead to it."""
+        """Schedule a retry. The held process emits nothing, so no record would trigger it."""
         if self.held_back and self._stage_again is None and not self._timeline.closed:
             self._stage_again = asyncio.get_running_loop().call_later(STAGE_AGAIN_S, self._stage_held_back)
 
@@ -145,7 +145,7 @@ class Boundary:
             self._stage(name, self._sinks[name])
 
     def positions(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return how far sources were read and sinks written by the events so far."""
+        """Return the positions of sources and sinks after the events so far."""
         return (
             {name: self._position(name, source) for name, source in self._sources.items()},
             {name: sink.position for name, sink in self._sinks.items()},
@@ -156,7 +156,7 @@ class Boundary:
         return source.position_after(delivered) if delivered < len(records) else source.position
 
     def _read(self) -> None:
-        """Deliver what the sources have, as long as the process may be given something."""
+        """Deliver records of the sources, as long as the process may receive."""
         taken = 0
         for name, source in self._sources.items():
             if self._may_deliver() and not self._timeline.inbox:
@@ -170,19 +170,19 @@ class Boundary:
         self._next = loop.call_soon(attempt, self._read) if taken else loop.call_later(IDLE_S, attempt, self._read)
 
     def _has_skipped(self, name: str, source: Source) -> bool:
-        """Tell whether the source, which gave nothing, has moved since it last did so: it may have more to give."""
+        """Return whether the source has moved since its last empty poll; then it may have more records."""
         before, self._at_rest[name] = self._at_rest.get(name), source.position
         return self._at_rest[name] != before
 
     def _deliver(self, name: str) -> int:
-        """Deliver what was polled, as far as it can be taken; for a cut, the rest has not been read."""
+        """Deliver polled records, as far as possible. In a cut, the rest does not count as read."""
         records, first = self._polled[name]
         step, place = self._timeline.application.records_at_once, first
         until_s = perf_counter() + SLICE_S
         while place < len(records) and self._may_deliver() and (place == first or perf_counter() < until_s):
             some = records[place : place + step]
             place += len(some)
-            # They count as read in a cut that falls right after their event, and not before.
+            # They count as read from the end of their event on.
             self._polled[name] = (records, place)
             self._timeline.application.take(name, some)
         if place == len(records):
@@ -193,12 +193,12 @@ class Boundary:
         return self._timeline.may_deliver and not self._timeline.closed and not self._stopped
 
     async def prepare(self, positions: dict[str, int]) -> None:
-        """Make what was emitted up to a cut durable, before its snapshot may commit."""
+        """Make the output up to a cut durable, before its snapshot may commit."""
         for name, sink in self._sinks.items():
             await self._timeline.host.writer.run(partial(call, sink, "prepare", positions[name]))
             self._staged(name, positions[name])
 
     def release(self, positions: dict[str, int]) -> None:
-        """A snapshot committed: let out what it covers."""
+        """Release the output that a committed snapshot covers."""
         for name, sink in self._sinks.items():
             self._timeline.host.writer.later(partial(call, sink, "release", positions[name]))

@@ -403,7 +403,7 @@ class Host:
             self._cannot_begin(error)
 
     async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
-        """Set sources and sinks to the positions of the restored state. A refusal is final: a retry cannot help (E9)."""
+        """Set sources and sinks to the positions of the restored state. Their refusal is final: no retry (E9)."""
         try:
             await self.retry.until_done(lambda: self.writer.run(timeline.boundary.open))
         except UsageError as error:

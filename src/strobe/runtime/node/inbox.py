@@ -62,7 +62,7 @@ class Inbox:
                 yield InFlight(waiting.frame, waiting.consumed)
 
     def hold(self, channel: str) -> None:
-        """Hold `channel`: none of its items is taken, also not those already queued."""
+        """Hold `channel` back: take no more of its items, including those already queued."""
         if channel not in self.held:
             self.held.add(channel)
             waiting = len(self._queues.get(channel, ()))

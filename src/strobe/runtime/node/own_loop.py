@@ -1,18 +1,18 @@
-"""A program with its own loop as a process of a system: `Node`.
+"""`Node`: a program with its own event loop as a process of a system.
 
     async with Node.connect("system.toml", name="a", capture=f, restore=g) as node:
         async for channel, messages in node:         # one list per frame
             with node.atomic():
                 ...                                  # no cut inside; no await inside
-            await node.send("a->b", message)         # waits where the peer is slow
+            await node.send("a->b", message)         # waits if the peer is slow
 
-The messages of a frame are received when the next frame is asked for; until then no cut is made, so that all that the
-program does with them lies on one side of it. What a program does on its own, between frames, is one event from await
-to await: a message is sent as soon as `send` is called, and what it waits for is only room for more. A rollback calls
-`restore`, between two events; what an event under way still sends goes nowhere.
+The messages of a frame count as received when the program requests the next frame. Until then no cut is taken, so all
+actions on these messages are on one side of a cut. Outside frames, the program's actions from await to await are one
+event. A message is sent as soon as `send` is called; awaiting the result only waits for room (back-pressure). A
+rollback calls `restore` between two events; messages that the interrupted event still sends are dropped.
 
-`async for` ends when the system is stopped, and when this process was asked to leave: then `node.leaving` is true, and
-what the program still sends before it leaves the `async with` is its last event.
+`async for` ends when the system is stopped, or when this process was asked to leave. In the second case `node.leaving`
+is true, and the sends until the end of the `async with` are its last event.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from strobe.user_code import explain
 
 
 class Node:
-    """One process of a system, run by a program of its own. Make one by `connect`."""
+    """One process of a system, run by its own program. Create it with `connect`."""
 
     def __init__(self, host: Host, program: OwnLoopApplication) -> None:
         self._host = host
@@ -58,7 +58,7 @@ class Node:
         """Join `system`, a system.toml or a `System`, as its process `name`; use it with `async with`.
 
         `capture` returns the state: a msgspec struct, a `KeyedState` or bytes. `restore` takes it back. With a
-        `System`, `coordinator` says where that listens. `declaring` has the methods `waits_for`, `references` and
+        `System`, `coordinator` is the coordinator's address. `declaring` has the methods `waits_for`, `references` and
         `active` of a `Process`, for the stable predicates. The others are as for `strobe node`.
         """
         if isinstance(system, System):
@@ -89,7 +89,7 @@ class Node:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._program.depart():
-            # Its last messages are on their way; the coordinator lets it go when they have been received.
+            # The last messages are in flight; the coordinator dismisses the process when they have been received.
             await self._program.timeless.wait()
         await self._end()
 
@@ -118,11 +118,11 @@ class Node:
 
     @property
     def leaving(self) -> bool:
-        """Whether the process was asked to leave: `async for` has ended, and what it holds can be sent once more."""
+        """Whether the process was asked to leave: `async for` has ended, and the program can send its last messages."""
         return self._program.leaving
 
     def send(self, channel: str, message: Any) -> Awaitable[None]:
-        """Send `message`: it is sent when this returns; awaiting the result waits until there is room for more."""
+        """Send `message`. It is sent when this returns; awaiting the result waits for room (back-pressure)."""
         self._program.require_life()
         if self._program.timeline is not None:
             self._program.count_own()
@@ -130,14 +130,14 @@ class Node:
         return _Room(self)
 
     def emit(self, record: Any) -> None:
-        """Hand `record` to the sink of this process."""
+        """Pass `record` to the sinks of this process."""
         self._program.require_life()
         if self._program.timeline is not None:
             self._program.count_own()
             self._program.timeline.boundary.emit(record)
 
     def snapshot(self) -> str | None:
-        """Initiate a snapshot from here, between two events; return its id. None while the system is rolling back."""
+        """Initiate a snapshot, between two events, and return its id; None during a rollback."""
         program, timeline = self._program, self._program.timeline
         if timeline is None:
             return None
@@ -153,18 +153,18 @@ class Node:
         return requested
 
     def atomic(self) -> AbstractContextManager[None]:
-        """Mark a stretch inside which no cut falls. There must be no await in it, else it raises UsageError."""
+        """Mark a stretch without cuts. An await inside it raises UsageError."""
         return Uncut(self._program)
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         return self
 
     async def __anext__(self) -> Delivery:
-        """Return the next frame's channel and messages; end when the system has been stopped, or this node let go."""
+        """Return the next frame's channel and messages; end when the system is stopped or this process must leave."""
         return await self._program.ask()
 
     def require_no_stretch(self) -> None:
-        """Raise UsageError inside `atomic`: also where there is room now, and awaiting would do no harm yet."""
+        """Raise UsageError inside `atomic`, even if there is room and the await would return at once."""
         if self._program.in_stretch:
             raise UsageError(
                 f"node {self.name}: `send` is awaited inside `atomic`, where there must be no await; keep what it "
@@ -178,7 +178,7 @@ class Node:
 
 
 def _read(path: Path) -> System:
-    """Return the system that `path` describes; modules are looked for beside the file first."""
+    """Return the system in the file `path`; its modules are imported from the file's directory first."""
     beside = str(path.absolute().parent)
     sys.path.insert(0, beside)
     try:
@@ -188,7 +188,7 @@ def _read(path: Path) -> System:
 
 
 class _Room:
-    """What `send` returns. Whoever does not wait for it loses nothing."""
+    """The result of `send`. Awaiting it is optional."""
 
     __slots__ = ("_node",)
 

@@ -1,7 +1,7 @@
-"""A program with its own loop, as a host sees it: what it waits for, and when it is between two events.
+"""The application of a program with its own event loop: its requests for messages, and its event boundaries.
 
-It is given messages only while it asks for them. From then until it asks again it is in an event, and so it is inside
-`atomic`; everything else waits meanwhile: cuts, orders, the end of its last event, and a rollback.
+The program gets messages only when it requests them. From then until its next request it is in an event; a stretch of
+`atomic` is an event too. Meanwhile cuts, orders, the end of its last event and rollbacks wait.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ Delivery = tuple[str, list[Any]]
 
 
 class OwnLoopApplication(Application):
-    """The state of a program with its own loop.
+    """The state of a program with its own event loop.
 
-    Each message that it receives is an event, and what it sends until it asks again belongs to the last of them. What
-    it sends on its own is an event each, and so is `atomic`.
+    Each received message is an event. All sends until the next request belong to the last of these events. Each send
+    outside an event is an event, and so is each stretch of `atomic`.
     """
 
     records_at_once = 1 << 30
-    may_exit = True  # a signal may bid it to, in the middle of whatever runs on its loop
+    may_exit = True  # a signal may end it while any callback runs
 
     def __init__(
         self, name: str, system: System, capture: Capture, restore: Restore, declaring: Declaring | None = None
@@ -49,11 +49,11 @@ class OwnLoopApplication(Application):
         self.outputs: tuple[str, ...] = ()
         self.timeline: Timeline | None = None
         self.living = asyncio.Event()
-        # Set while no timeline is there: it was rolled back, or it has ended.
+        # Set while there is no timeline: during a rollback, or after the end.
         self.timeless = asyncio.Event()
         self.over = False
         self.problem: str | None = None
-        # Snapshots that the event under way has asked for.
+        # The number of snapshots requested by the current event.
         self.requested = 0
         self._decode = system.decoder.decode
         self._rules = system.message_rules
@@ -65,23 +65,23 @@ class OwnLoopApplication(Application):
         self._waiting = False
         self._departed: Callable[[], None] | None = None
         self._in_event = False
-        # Of `atomic`: how many stretches are open, and whether the event under way ends with the last of them.
+        # The number of open `atomic` stretches, and whether the current event ends with the last of them.
         self._stretches = 0
         self._ends_with_stretch = False
-        # Differs between two moments if the loop has turned in between, where somebody has asked at the first.
+        # Counts event-loop iterations, but only those after a call of `_see_turn`.
         self._turn = 0
         self._turning = False
         self._quiet = asyncio.Event()
         self._quiet.set()
 
     def event(self) -> int:
-        # Between two turns of the loop nothing can leave, whatever counts as one event or several.
+        # Within one event-loop iteration nothing can leave the node, so it counts as one event for the bound.
         self._see_turn()
         return self._turn
 
     @property
     def ready(self) -> bool:
-        # A frame may bring a cut with it: none is given to one task inside the stretch of another.
+        # A frame may cause a cut, so no task gets one inside another task's stretch.
         return self._asking is not None and not self._asking.done() and not self._stretches
 
     @property
@@ -105,7 +105,7 @@ class OwnLoopApplication(Application):
         self._initial = self._initial or decoded_again(self.name, self._capture())[0]
         if local is not None:
             self._become(state)
-        elif not first:  # everybody begins anew, and this program is not made anew for that
+        elif not first:  # a restart from the beginning: reset the program, which keeps running
             self._become(decode_captured(self._capture(), self._initial))
         self.living.set()
 
@@ -117,7 +117,7 @@ class OwnLoopApplication(Application):
         self.timeless.set()
         untaken = self._asking is not None and self._asking.done() and not self._waiting
         if self.leaving or untaken:
-            # Nothing comes of the last event, nor of messages that nobody has taken and nobody may ever take.
+            # Drop the last event, and messages that were handed over but never taken.
             self._departed = None
             self._asking = None if untaken else self._asking
             self.exit()
@@ -148,14 +148,14 @@ class OwnLoopApplication(Application):
         self._asking.set_result(delivery)
 
     def leave(self, then: Callable[[], None]) -> None:
-        """Let the program run its last event: asking gives nothing more, and the event is over when it says so."""
+        """Let the program run its last event: requests return nothing more, and `depart` ends the event."""
         self._count("leave")
         self._departed = then
         self.enter()
         self._end_asking()
 
     def depart(self) -> bool:
-        """The last event is over; tell whether there was one."""
+        """End the last event; return whether there was one."""
         departed, self._departed = self._departed, None
         if departed is None or self.timeline is None:
             return False
@@ -177,13 +177,13 @@ class OwnLoopApplication(Application):
         return self.timeline.tracer if self.timeline is not None else None
 
     def _count(self, name: str, record: Any = None) -> None:
-        """One more event is next."""
+        """Count a new event."""
         self.position += 1
         if self._tracer is not None:
             self._tracer.event(self.position, name, None, record)
 
     def count_own(self) -> None:
-        """What the program does now it does on its own, unless it is in an event."""
+        """Count an action of the program as its own event, unless it is in an event."""
         if not self._in_event:
             self._count("own")
             self._end_sending()
@@ -194,12 +194,12 @@ class OwnLoopApplication(Application):
         self._end_sending()
 
     def _end_sending(self) -> None:
-        """What was sent up to now was sent by an event before this one."""
+        """Assign all sends so far to earlier events."""
         if self.timeline is not None:
             self.timeline.outbox.next_event()
 
     def exit(self) -> None:
-        """The event under way has ended: what waited for that may happen. Inside `atomic` it ends with the stretch."""
+        """End the current event and continue pending work. Inside `atomic` it ends with the stretch."""
         if self._stretches:
             self._ends_with_stretch = True
         elif self._in_event:
@@ -214,7 +214,7 @@ class OwnLoopApplication(Application):
         return self._stretches > 0
 
     def open_stretch(self) -> int:
-        """Begin a stretch without cuts; return what `close_stretch` is to be told."""
+        """Begin a stretch without cuts; return the argument for `close_stretch`."""
         if not self._stretches:
             self._ends_with_stretch = not self._in_event
         self.count_own()
@@ -224,9 +224,9 @@ class OwnLoopApplication(Application):
         return self._turn
 
     def _see_turn(self) -> None:
-        """Have the turn counted that comes next."""
+        """Count the next event-loop iteration."""
         if not self._turning:
-            # Whoever is suspended from here on is resumed behind this: callbacks run in the order they are called for.
+            # Callbacks run in the order of scheduling, so a task suspended after this resumes after `_turned`.
             self._turning = True
             asyncio.get_running_loop().call_soon(self._turned)
 
@@ -235,14 +235,14 @@ class OwnLoopApplication(Application):
         self._turning = False
 
     def close_stretch(self, turn: int) -> bool:
-        """End the stretch that began in `turn`; tell whether it was left in between, by an await."""
+        """End the stretch that began in `turn`; return whether there was an await inside it."""
         self._stretches -= 1
         if not self._stretches and self._ends_with_stretch:
             self.exit()
         return self._turn != turn
 
     async def ask(self) -> Delivery:
-        """Wait for the next messages. Whoever is cancelled while it waits has not asked, and misses nothing."""
+        """Wait for the next messages. A cancelled call loses no messages."""
         if self._stretches:
             raise UsageError(
                 f"node {self.name} is asked for messages while a stretch of `atomic` is open; ask after the stretch, "
@@ -259,7 +259,7 @@ class OwnLoopApplication(Application):
         try:
             delivery = await self._asking
         except BaseException:
-            # What was handed over just then waits for the next time; unless it is of an epoch that is over.
+            # Keep a delivery that has just arrived for the next call, unless its epoch is over.
             if self.timeline is None or not _has_result(self._asking):
                 self._asking = None
             raise
@@ -280,14 +280,14 @@ class OwnLoopApplication(Application):
             self.timeline.pump_soon()
 
     def finish(self, problem: str | None) -> None:
-        """The node has ended, for this `problem` if there was one: whoever waits is told."""
+        """Wake all waiting tasks: the node has ended, with this `problem` if there was one."""
         self.problem = problem
         self.over = True
         self.living.set()
         self._end_asking()
 
     def require_life(self) -> None:
-        """Raise TransportError where the node has ended: nothing can be sent any more."""
+        """Raise TransportError if the node has ended."""
         if self.over:
             raise TransportError(self.problem or f"node {self.name} has ended")
 
@@ -300,7 +300,7 @@ class OwnLoopApplication(Application):
 
 
 class Uncut:
-    """A stretch without cuts. A class, since a program may open one for each message, and a generator takes longer."""
+    """A stretch without cuts. A class, because a generator is slower and a program may open one per message."""
 
     __slots__ = ("_program", "_turn")
 
@@ -311,7 +311,7 @@ class Uncut:
         self._turn = self._program.open_stretch()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Other tasks ran meanwhile: what they did and what this one did cannot be told apart by any cut.
+        # Other tasks ran meanwhile, so no cut can separate their actions from those of this task.
         if self._program.close_stretch(self._turn) and kind is None:
             raise UsageError(
                 f"node {self._program.name}: something was awaited inside `atomic`, where there must be no await; "

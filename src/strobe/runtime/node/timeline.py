@@ -1,9 +1,8 @@
-"""One process in one epoch: its protocol, its channels, and what waits to be received.
+"""One process in one epoch: its protocol, its channels, and its inbox.
 
-A rollback ends the timeline and begins another; whatever still holds on to the old one speaks to the deaf. Everything
-that happens to the process goes through here one at a time: frames and markers from each channel in their order, then
-timers and records from outside. What cannot be taken yet, because a peer of the process is slow or the program is busy,
-waits in the inbox, in order, and is still in its channel.
+A rollback ends the timeline and begins another. Calls on a closed timeline are ignored. All events of the process pass
+through here, one at a time: frames and markers of each channel in order, then timers and source records. Under
+back-pressure, or while the program is busy, they wait in the inbox, in order. Queued frames still count as in flight.
 """
 
 import asyncio
@@ -57,15 +56,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("strobe.node")
 
 SLICE = 64
-"""So many waiting things are taken in one turn of the loop, so that it goes on turning."""
+"""Maximum number of queued items handled per event-loop iteration."""
 SLICE_S = 0.005
-"""Nor more than take so long: markers, orders and snapshots that are being written wait for the next turn."""
+"""Maximum time for queued items per event-loop iteration: markers, orders and snapshot writes wait for the next."""
 TURN_S = 0.05
-"""Frames are delivered as they are read for so long; then the loop turns, before anything more is read."""
+"""Maximum time for delivering frames as they are read, per event-loop iteration."""
 STORING_TURN_S = 0.002
-"""The same while a part of a snapshot is kept for its outcome: to store it takes several turns."""
+"""The same while a snapshot is under way here: storing it takes several iterations."""
 BURST = 8
-"""Where barriers overtake, so many frames are taken as they are read; what was read with them waits for its turn."""
+"""If barriers overtake: maximum number of frames per read that are delivered at once. The others are queued."""
 
 
 class Timeline:
@@ -79,7 +78,7 @@ class Timeline:
         self.closed = False
         self.application = host.application
         self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
-        # One that joins has no channels yet: the view that it joins with is the next.
+        # A joining process has no channels yet: it joins with the next view.
         self.tracer = host.open_tracer(epoch, restored, 0 if view.processes else view.number + 1)
         self.arrivals = Arrivals(self.protocol)
         self.effects = Effects(self)
@@ -100,7 +99,7 @@ class Timeline:
         self._pumping = False
         self._unpacked: tuple[Frame, list[Any]] | None = None
         self._may_pause = False
-        # When the first frame was delivered in this turn of the loop.
+        # The time of the first delivery in this event-loop iteration.
         self._turn_began_s: float | None = None
         self._loop = asyncio.get_running_loop()
         if self.protocol.overtakes:
@@ -116,7 +115,7 @@ class Timeline:
                 )
 
     def live(self, restored: Restored | None) -> None:
-        """Let the process begin here: from its beginning, or as it was restored."""
+        """Start the process, from scratch or from its restored state."""
         if restored is not None:
             with becoming(restored.snapshot, self.name):
                 self.application.begin(self, restored.local, restored.state)
@@ -127,11 +126,11 @@ class Timeline:
         self.report()
 
     def report(self) -> None:
-        """Tell the coordinator that the process is there, in its view."""
+        """Report to the coordinator that the process has installed its view."""
         self.host.send(Drained(self.name, self.protocol.view.number))
 
     def close(self) -> None:
-        """End: nothing that began here happens any more."""
+        """End the timeline, and cancel everything pending."""
         self.closed = True
         self.inbox.clear()
         self.application.end()
@@ -149,11 +148,11 @@ class Timeline:
     # Channels
 
     def admit(self, hello: Hello) -> IncomingLink | Refusal:
-        """Let a peer in that has a channel to this process in this epoch."""
+        """Admit a peer that has a channel to this process in this epoch."""
         incoming = self.protocol.incoming.get(hello.channel) or self.protocol.ending.get(hello.channel)
         key = (hello.channel, hello.incarnation)
         if incoming is None and key in self.incoming_links:
-            return self.incoming_links[key]  # it has ended, and its source does not know that all has come
+            return self.incoming_links[key]  # the channel has ended, but its source lacks the last acknowledgement
         if incoming is None or incoming.spec.incarnation < hello.incarnation:
             return Refusal("not in view yet", final=False)
         if incoming.spec.incarnation > hello.incarnation or incoming.spec.source != hello.source:
@@ -163,10 +162,10 @@ class Timeline:
         return self.incoming_links[key]
 
     def reach_peers(self) -> None:
-        """Peers may have new addresses.
+        """Connect to the current addresses of the peers.
 
-        Who is not in the book is reached where it was: a coordinator that was started again knows only who has come
-        back to it, and what goes over the links is none of its business (C7, E7).
+        A peer without an address keeps its old one: a restarted coordinator knows only the processes that have
+        reconnected, and links must work without it (C7, E7).
         """
         for channel, outgoing_link in self.outbox.outgoing_links.items():
             address = self.host.addresses.get(self._targets[channel])
@@ -174,13 +173,13 @@ class Timeline:
                 outgoing_link.reach(address)
 
     def open_channels(self) -> None:
-        """Open links for channels that the view has and this timeline has not."""
+        """Open links for the new channels of the view."""
         for outgoing in self.protocol.outgoing.values():
             if outgoing.id not in self.outbox.outgoing_links:
-                # Kept when the view has the channel no more: what was sent on it must still arrive.
+                # Kept after the view drops the channel: messages already sent on it must still arrive.
                 self._targets[outgoing.id] = outgoing.spec.target
                 self.outbox.add(outgoing.id, self._open_outlet(outgoing.spec))
-        # Who sends to this process, if only through others, is not held back sooner than the settings say.
+        # A channel to an upstream process is on a cycle, so its window is not adaptive (`adaptive_window`).
         upstream = upstream_of(self.protocol.view, self.name)
         for channel, outgoing_link in self.outbox.outgoing_links.items():
             outgoing_link.keep_pace(self._targets[channel] not in upstream)
@@ -193,9 +192,9 @@ class Timeline:
         self.reach_peers()
 
     def end_channel(self, channel: str) -> None:
-        """An outgoing channel has ended, and all was sent on it."""
+        """End an outgoing channel, after its last message."""
         self.outbox.finish(channel, self._targets[channel])
-        self.pump_soon()  # it may have been the one that had no room
+        self.pump_soon()  # it may have been the full channel
 
     def _open_outlet(self, spec: ChannelSpec) -> OutgoingLink:
         hello = Hello(
@@ -214,21 +213,21 @@ class Timeline:
 
     @property
     def may_deliver(self) -> bool:
-        """Whether the process may be given a message, a record or a timer now."""
+        """Whether the process may receive a message, a record or a timer now."""
         return self.application.ready and not self.outbox.full and not self.boundary.held_back
 
     def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
-        """Take a frame from the wire: at once if nothing waits. Garbage: raise FrameRejected, with nothing changed."""
+        """Deliver or queue a frame from the wire. If it is garbage, raise FrameRejected with nothing changed."""
         messages = self._arrive(incoming_link, frame)
         if self.inbox or not self.may_deliver or incoming_link.channel in self._held or self._turn_is_over():
             self._let_wait(incoming_link, frame, wire_bytes, messages)
         elif not self.closed:
-            self.outbox.flush_follows = True  # by `Host.taken`
+            self.outbox.flush_follows = True  # in `taken`
             self._receive(incoming_link.channel, frame, 0, messages)
             incoming_link.consumed(wire_bytes)
 
     def _arrive(self, incoming_link: IncomingLink, frame: Frame) -> list[Any]:
-        """Count a frame as come, and return its messages; raise FrameRejected where it cannot be right."""
+        """Count a frame as received, and return its messages; raise FrameRejected if it is invalid."""
         protocol = self.protocol
         if (
             frame.first_ordinal != incoming_link.next_ordinal
@@ -244,21 +243,21 @@ class Timeline:
         return messages
 
     def _wrong_message(self, channel: str, violation: ProtocolViolation) -> ProtocolViolation:
-        """Return what a message is told by that the process does not take: its sender is at fault, and not who ends."""
+        """Return the violation for a message of a wrong type. It blames the sender, not this process."""
         incoming = self.protocol.incoming.get(channel) or self.protocol.ending.get(channel)
         source = incoming.spec.source if incoming is not None else "its source"
         problem = f"a message from {source} is none of `messages`: {violation.__cause__}; find where {source} sends it"
         return ProtocolViolation(self.name, channel, problem)
 
     def _let_wait(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int, messages: list[Any]) -> None:
-        # What is taken soon is not unpacked twice; of what waits for long, the bytes are enough to keep.
+        # Near the front of the queue keep the decoded messages; further back keep only the bytes, to save memory.
         kept = messages if len(self.inbox) < SLICE else None
         receive = self._receiver(incoming_link.channel, frame, 0, incoming_link, wire_bytes, kept)
         self._wait(QueuedItem(True, receive, incoming_link.channel, frame))
         self.pump_soon()
 
     def _turn_is_over(self) -> bool:
-        """Tell whether handlers have run for so long that the loop has to turn before they go on."""
+        """Return whether handlers have used up their time in this event-loop iteration."""
         if self._turn_began_s is not None:
             return perf_counter() - self._turn_began_s > (STORING_TURN_S if self.captures.open else TURN_S)
         self._turn_began_s = perf_counter()
@@ -269,9 +268,9 @@ class Timeline:
         self._turn_began_s = None
 
     def _take_of_burst(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
-        """Take a frame where barriers overtake: of all that was read at once, the first ones in any case.
+        """`take_frame` if barriers overtake: deliver only the first frames of each read at once.
 
-        The others wait, and what else has come is read first: a barrier can overtake them here, and not in the kernel.
+        The others are queued, and more is read first: a barrier can overtake frames here, but not in the kernel.
         """
         if not self.outbox.flush_follows:  # the first since `taken`
             self._burst = 0
@@ -282,9 +281,9 @@ class Timeline:
         self._let_wait(incoming_link, frame, wire_bytes, self._arrive(incoming_link, frame))
 
     def taken(self) -> bool:
-        """All that was read at once has been given: send what it has led to. Tell whether to read on in this turn.
+        """Send the output caused by the last read. Return whether to read more in this event-loop iteration.
 
-        A barrier can overtake what waits here, and not what waits in the kernel: where they do, all is read.
+        If barriers overtake, always read on: a barrier can overtake frames here, but not in the kernel.
         """
         self.outbox.flush_now()
         self.busy_poller.poll_soon()
@@ -299,7 +298,7 @@ class Timeline:
         self._take_control(incoming_link.channel, MarkerReceived(incoming_link.channel, marker))
 
     def take_barrier(self, incoming_link: IncomingLink, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
-        """Take a barrier from the wire that has overtaken these frames there; it overtakes all that waits here."""
+        """Take a barrier that has overtaken these frames at its sender. It also overtakes the frames queued here."""
         waiting = tuple(self.inbox.frames(incoming_link.channel))
         event = BarrierArrived(incoming_link.channel, marker, waiting, overtaken or (), True)
         self.arrivals.check_barrier(incoming_link, event, whole=overtaken is not None)
@@ -315,17 +314,17 @@ class Timeline:
         self._take_control(incoming_link.channel, ViewReceived(incoming_link.channel, view, sent_count))
 
     def run_soon(self, event: Callable[[], None]) -> None:
-        """Run an event of the process as soon as it may have one."""
+        """Run an event of the process as soon as possible."""
         if self.inbox or not self.may_deliver:
             self._wait(QueuedItem(True, event))
         elif not self.closed:
             self.attempt(event)
 
     def attempt(self, action: Callable[[], None]) -> None:
-        """Do what the loop has called for; where that fails, the process cannot go on."""
+        """Run a callback of the event loop; a failure ends the node."""
         try:
             action()
-        except RAISED as error:  # a handler failed, or something of ours
+        except RAISED as error:  # in a handler or in our own code
             self.host.fail(error)
 
     def _take_control(self, channel: str, event: Event) -> None:
@@ -355,13 +354,13 @@ class Timeline:
             self.inbox.append(waiting)
 
     def pump_soon(self) -> None:
-        """Something has changed: take what waits, in the next turn of the loop."""
+        """Schedule `pump` for the next event-loop iteration, if something is queued."""
         if not self._pumping and (self.inbox or self._orders):
             self._pumping = True
             self._loop.call_soon(self.attempt, self.pump)
 
     def pump(self) -> None:
-        """Take what waits, as far as it can be taken now."""
+        """Handle queued orders and items, as far as possible now."""
         self._pumping = False
         while self._orders and self.application.quiet and not self.closed:
             self._orders.popleft()()
@@ -376,13 +375,13 @@ class Timeline:
         self.pump_soon()
 
     def deliver(self, channel: str, frame: Frame, consumed: int) -> None:
-        """Give the process the messages of `frame`, which may be unpacked already."""
+        """Deliver the messages of `frame`, which may be unpacked already."""
         unpacked = self._unpacked
         messages = unpacked[1] if unpacked is not None and unpacked[0] is frame else None
         self.application.deliver(channel, frame, consumed, messages, self._may_pause)
 
     def _receive(self, channel: str, frame: Frame, consumed: int, messages: list[Any] | None = None) -> None:
-        """Receive a frame, whose `messages` these are where it is unpacked."""
+        """Receive a frame; `messages` are its messages, if already unpacked."""
         protocol = self.protocol
         if not consumed and protocol.take_plain(channel, frame):
             self.application.deliver(channel, frame, 0, messages, may_pause=True)
@@ -390,31 +389,31 @@ class Timeline:
             if frame.index > protocol.index:
                 self.outbox.flush()  # Lai-Yang records before it delivers this
             effects = protocol.handle(FrameReceived(channel, frame, consumed))
-            # What follows from the frame's having been received follows when it was.
+            # Delivery may pause only if no effect follows it: later effects need the frame fully received.
             self._may_pause = bool(effects) and isinstance(effects[-1], DeliverFrame)
             self._unpacked = (frame, messages) if messages is not None else None
             self.effects.carry_out(effects)
             self._unpacked = None
-        if protocol.open:  # also where a handler has asked for a snapshot, inside this frame
+        if protocol.open:  # also if a handler has requested a snapshot inside this frame
             self.recordings.arrived(frame)
 
     def dispatch(self, event: Event) -> None:
-        """Tell the protocol something that may make it record or change its channels."""
+        """Pass an event to the protocol. It may record or change channels, so flush first."""
         self.outbox.flush()
         self.effects.carry_out(self.protocol.handle(event))
 
     # Orders of the coordinator
 
     def apply(self, order: msgspec.Struct) -> None:
-        """Do what the coordinator says, between two events."""
+        """Apply an order of the coordinator, between two events."""
         apply_order(self, order)
 
     def take_soon(self, event: Event) -> None:
-        """Orders do not wait behind what is on the channels."""
+        """Dispatch an event of the coordinator, ahead of the inbox."""
         self.run_between(lambda: self.dispatch(event))
 
     def run_between(self, action: Callable[[], None]) -> None:
-        """Do something as soon as the process is between two events."""
+        """Run `action` as soon as the process is between two events."""
         if self.application.quiet and not self._orders:
             action()
         else:
@@ -423,7 +422,7 @@ class Timeline:
     # Snapshots that this process initiates
 
     def name_snapshot(self, earlier: int) -> str:
-        """Return the id of a snapshot that the event under way asks for, after `earlier` others."""
+        """Return the id of a snapshot that the current event requests, after `earlier` others."""
         if self.protocol.sequenced:
             return f"request-{self.name}-{self.application.position}-{earlier + 1}"
         first = self.protocol.next_id()
