@@ -57,8 +57,7 @@ class FrozenView:
     def entries(self, shard: dict[Key, Stored], index: int) -> dict[Key, Stored]:
         """Return all entries of a shard at the freeze."""
         # Copy even if no values were saved: the copy reads all entries from memory in one pass. Copying and then
-        # encoding
-        # takes two thirds of the time of encoding the original.
+        # encoding takes two thirds of the time of encoding the original.
         as_it_was = shard.copy()
         for key, value in self._values.get(index, {}).items():
             if value is ABSENT:
@@ -86,7 +85,7 @@ class FrozenView:
         self._numbers.pop(index, None)
 
     def pass_all(self) -> None:
-        """Record that no shard is read again. Any thread may call this: the one that drops the last reference."""
+        """Record that no shard is read again. This may run in any thread, when it drops the last reference."""
         self.next_shard = SHARDS
         self._values.clear()
         self._numbers.clear()

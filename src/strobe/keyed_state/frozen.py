@@ -49,8 +49,7 @@ class Frozen:
         """Yield a segment in slices: all entries, or a delta of the changes and deletions after freeze `since`.
 
         Making a slice takes about as long as copying its bytes. A slice may be empty if many keys were examined and
-        none had
-        changed. The last slice closes this freeze.
+        none had changed. The last slice closes this freeze.
         """
         if since is not None and not self.can_delta(since):
             raise UsageError(f"the changes from freeze {since} to freeze {self.number} are not known; write everything")
@@ -78,8 +77,7 @@ class Frozen:
 
     def _slices(self, since: int | None) -> Iterator[bytes]:
         # Freeing one large block makes malloc keep blocks of such sizes for reuse. Otherwise it would return the memory
-        # of
-        # every slice to the system, which would clear it again for the next slice.
+        # of every slice to the system, which would clear it again for the next slice.
         bytes(_MALLOC_BYTES)
         pieces = [pack_header(BASE if since is None else DELTA)]
         looked_through = self._entries.shards if since is None else self._entries.changed

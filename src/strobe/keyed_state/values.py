@@ -28,8 +28,7 @@ class Values:
     """How values of one type are stored.
 
     `kept` are the types that are stored as they are. Only types that `value_type` allows are kept, so that a value
-    reads
-    the same before and after a restore.
+    reads the same before and after a restore.
     """
 
     def __init__(self, value_type: Any) -> None:

@@ -40,8 +40,7 @@ class Collected(msgspec.Struct, frozen=True):
 
 def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = None) -> Collected:
     """Remove abandoned files of tmp/, unneeded blobs and their empty directories. Write a checkpoint if one is due,
-    then
-    remove older checkpoints and the log entries they cover.
+    then remove older checkpoints and the log entries they cover.
 
     A dry run can use `foreseen` as the state of the log. If some file cannot be removed, the rest is removed first, and
     then StoreError is raised.

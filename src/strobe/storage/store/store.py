@@ -178,8 +178,7 @@ class Store:
         """Yield (position, entry) from `start` to the end of the log, verified; raise StoreCorrupt at damage.
 
         An entry of an older term than the log's term at that point is returned as `Void`. Entries covered by a
-        checkpoint
-        may have been removed; then `start` must be at least the position of the checkpoint.
+        checkpoint may have been removed; then `start` must be at least the position of the checkpoint.
         """
         self.resume()
         for position, entry in self._log.read(start):
