@@ -35,7 +35,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when first asked for: `strobe --help` needs none of it.
+    # Imported on first use, so that `strobe --help` starts fast.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_ELSEWHERE.get(name, "strobe.process")), name)

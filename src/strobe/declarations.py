@@ -1,9 +1,9 @@
-"""What processes and messages declare of themselves, as users write it and as snapshots hold it (G2).
+"""Declarations of processes and message types, as users write them and as snapshots store them (G2).
 
-A process says, at its cut, whom it waits for, what it refers to and whether it is active. A type of messages says once
-what its messages do: whether they grant what somebody waits for, ask for it, or carry references. Both are recorded
-with the snapshot as plain data, so that a stable predicate can be evaluated from stored bytes alone, without the
-classes; nothing is done for a message when it is sent.
+At its cut, a process declares which processes it waits for, what it refers to, and whether it is active. A message type
+declares once whether its messages grant a wait, request one, or carry references. Both are recorded with the snapshot
+as plain data, so that a stable predicate can be evaluated from stored bytes alone, without the classes. Sending a
+message costs nothing extra.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ from strobe.handlers import check_finished
 
 
 class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a process waits for before it can proceed: all of these processes, or any one of them.
+    """The processes that a process waits for before it can proceed: all of them, or any one of them.
 
-    A member may be such a wait itself: `Waits.any("a", Waits.all("b", "c"))`. One that `times_out` ends by itself.
+    Members may be nested: `Waits.any("a", Waits.all("b", "c"))`. A wait that `times_out` ends by itself.
     """
 
     processes: tuple["str | Waits", ...]
@@ -39,11 +39,11 @@ class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Declares(msgspec.Struct, frozen=True):
-    """What the messages of a type do: `declares = Declares(grants=True)` in the body of the struct.
+    """What the messages of a type do: write `declares = Declares(grants=True)` in the body of the struct.
 
-    `grants`: the receiver need not wait for the sender any more, or for the processes that the named fields hold.
-    `requests`: the sender, or the processes that the named fields hold, have begun to wait for the receiver.
-    `references`: the fields with the names of what a message refers to, each one name or a list of them.
+    `grants`: the receiver no longer waits for the sender, or for the processes in the named fields. `requests`: the
+    sender, or the processes in the named fields, now wait for the receiver. `references`: the fields that hold names of
+    referenced objects, each one name or a list of names.
     """
 
     grants: bool | str | Sequence[str] = False
@@ -52,13 +52,13 @@ class Declares(msgspec.Struct, frozen=True):
 
 
 StorageBackend = str | int
-"""Where a message has a field: under a name, or (of one that is encoded as an array) at a number."""
+"""The position of a field in an encoded message: its name or, if messages are encoded as arrays, its index."""
 
 
 class MessageRule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a type of messages declares, as a snapshot holds it; `tag` at `tag_place` tells its messages from others.
+    """The declaration of a message type, as stored in a snapshot. Its messages have `tag` at `tag_place`.
 
-    Without a `tag` it is the only type there is.
+    Without a `tag`, it is the only message type.
     """
 
     tag_place: StorageBackend | None = None
@@ -68,15 +68,15 @@ class MessageRule(msgspec.Struct, frozen=True, omit_defaults=True):
     references: tuple[StorageBackend, ...] = ()
 
     def is_of(self, message: Any) -> bool:
-        """Tell whether `message`, decoded to plain values, is of this type."""
+        """Return whether `message`, decoded to plain values, is of this type."""
         return self.tag_place is None or (self.tag is not None and field_of(message, self.tag_place) == self.tag)
 
 
 class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one process declares at its cut, and by which rules the messages in flight to it are read.
+    """The declarations of one process at its cut, and the rules for the messages in flight to it.
 
-    `references` are by holder: the process itself, or a thing that it keeps; holders are what can become garbage. The
-    defaults are those of a process that declares nothing: it may always act.
+    `references` are by holder: the process itself, or an object that it keeps. Holders can become garbage. The defaults
+    are those of a process that declares nothing: it may always act.
     """
 
     waits: Waits | None = None
@@ -85,7 +85,7 @@ class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
     messages: tuple[MessageRule, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what `declare` would not have made: it is encoded again, and shown, by functions that recurse."""
+        """Reject a nesting that `declare` would not produce: recursive functions encode and show it."""
         level: list[Waits] = [self.waits] if self.waits is not None else []
         for _ in range(WAITS_DEPTH_MAX):
             level = [one for waits in level for one in waits.processes if isinstance(one, Waits)]
@@ -98,11 +98,11 @@ WAITS_DEPTH_MAX = 100
 NOTHING = Declared()
 _SHOWN_MAX = 80
 DECLARED_BYTES_MAX = 8 << 20
-"""A record travels to the coordinator in one message, and stands in one entry of the log with all the others."""
+"""A process record is sent to the coordinator in one message, and all records of a snapshot share one log entry."""
 
 
 class Declaring(Protocol):
-    """What is asked of a process at its cut."""
+    """The methods of a process that are called at its cut."""
 
     def waits_for(self) -> Waits | None: ...
     def references(self) -> Iterable[str] | Mapping[str, Iterable[str]]: ...
@@ -110,7 +110,7 @@ class Declaring(Protocol):
 
 
 def declare(name: str, process: Declaring, rules: tuple[MessageRule, ...]) -> Declared | None:
-    """Return what `process` declares now; None where that is nothing."""
+    """Return the declarations of `process` at this moment; None if it has none."""
     waits, references, active = process.waits_for(), process.references(), process.active()
     check_finished(f"waits_for() of process {name!r}", waits)
     check_finished(f"active() of process {name!r}", active)
@@ -123,7 +123,7 @@ def declare(name: str, process: Declaring, rules: tuple[MessageRule, ...]) -> De
 
 
 def require_small(name: str, declared: Declared | None) -> None:
-    """Raise UsageError where what a process declares is too large to go with its record, which is in the manifest."""
+    """Raise UsageError if the declarations of a process are too large for its record in the manifest."""
     if declared is not None and declared.references:
         size = len(msgspec.json.encode(declared))
         if size > DECLARED_BYTES_MAX:
@@ -134,13 +134,13 @@ def require_small(name: str, declared: Declared | None) -> None:
 
 
 def message_rules(types: Iterable[type]) -> tuple[MessageRule, ...]:
-    """Return what types of messages declare; raise UsageError where one names a field that it does not have."""
+    """Return the declarations of message types; raise UsageError if one names a field that it does not have."""
     declaring = [(kind, getattr(kind, "declares", None)) for kind in types]
     return tuple(_rule(kind, declares) for kind, declares in declaring if isinstance(declares, Declares))
 
 
 def field_of(message: Any, backend: StorageBackend) -> Any:
-    """Return a field of a message that was decoded to plain values; None where it has none."""
+    """Return a field of a message that was decoded to plain values; None if it has no such field."""
     if isinstance(backend, int):
         return message[backend] if isinstance(message, list) and backend < len(message) else None
     return message.get(backend) if isinstance(message, dict) else None
@@ -176,7 +176,7 @@ def _rule(kind: Any, declares: Declares) -> MessageRule:
 
 
 def _require_waits(name: str, waits: Any, depth: int = 1) -> None:
-    """Raise UsageError where what a process waits for is not made of Waits and names of processes."""
+    """Raise UsageError if `waits` does not consist of Waits and process names."""
     problem = None
     if not isinstance(waits, Waits) or not isinstance(waits.processes, tuple):
         problem = f"returns {_shown(waits)}"
@@ -198,7 +198,7 @@ def _references(name: str, found: Iterable[str] | Mapping[str, Iterable[str]]) -
         held = tuple(names)
         if not all(isinstance(one, str) for one in held):
             raise _no_references(name, found)
-        # The process may be there twice: under its name, and under none.
+        # The process may appear twice: under its name, and under "".
         references[holder or name] = references.get(holder or name, ()) + held
     return references
 

@@ -1,11 +1,11 @@
-"""Online detection of termination for any process: `Detecting` wraps it, counts, and answers (G4).
+"""Online termination detection for any process: `Detecting` wraps the process and counts its messages (G4).
 
     System({"a": Detecting(Worker(), root=True), "b": Detecting(Worker())}, channels, [Task, Signal])
 
-When the computation that began at the root has ended everywhere, `terminated(ctx)` of the root's process is called, if
-it has that. A process counts as active while its `active()` says so, and while it has a timer pending. For each channel
-there must be one back, for the signals: `b->a` for `a->b`, or as `back` says. Nobody can leave: what it owes, or is
-owed, would never be answered.
+When the computation that began at the root has ended at every process, `terminated(ctx)` of the root's process is
+called, if it exists. A process counts as active while its `active()` returns true, and while it has a timer pending.
+Each channel needs a channel back, for the signals: `b->a` for `a->b`, or as given in `back`. No process can leave: the
+answers that it owes, or waits for, would never come.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ class Signal(msgspec.Struct, tag="strobe-signal"):
 
 
 class Detected(msgspec.Struct):
-    """The state of a wrapped process, and what the detector has beside it."""
+    """The state of a wrapped process, with the state of its detector."""
 
     state: msgspec.Raw
     engagement: Engagement
@@ -47,7 +47,10 @@ class Detected(msgspec.Struct):
 
 
 class Detecting(Process):
-    """A process under detection. `back` gives the channel for signals to each incoming one, where it is another."""
+    """A process under termination detection.
+
+    `back` maps an incoming channel to the channel for its signals, if that is not the reverse one.
+    """
 
     must_stay = "its termination is being detected, which would never end"
 
@@ -66,7 +69,7 @@ class Detecting(Process):
 
     @property
     def terminated(self) -> bool:
-        """Whether the root knows that all has ended."""
+        """Whether the root has detected termination."""
         return self.detector.state.terminated
 
     def start(self, ctx: Context) -> None:
@@ -85,7 +88,7 @@ class Detecting(Process):
         if isinstance(message, Signal):
             self._tell(watched, SignalReceived(channel))
         else:
-            if channel in ctx.inputs:  # else it comes from a source, which wants no answer
+            if channel in ctx.inputs:  # records of a source need no answer
                 self._tell(watched, WorkReceived(channel))
             call(self.process, "receive", watched, channel, message)
         self._end(watched)
@@ -152,7 +155,7 @@ class Detecting(Process):
 
 
 class WatchedContext(Context):
-    """What a wrapped process sees of the world: as always, but its messages are counted and its timers known."""
+    """The context of a wrapped process: counts its messages and tracks its timers."""
 
     def __init__(self, detecting: Detecting, context: Context) -> None:
         self.context = context

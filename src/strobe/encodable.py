@@ -1,4 +1,4 @@
-"""Names the part of a value that msgspec cannot encode: its path and its type (E13)."""
+"""Finds the part of a value that msgspec cannot encode, and names its path and type (E13)."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -9,14 +9,14 @@ import msgspec
 from strobe.errors import UsageError
 
 UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""All that encoding a value may raise."""
+"""Every exception that encoding a value may raise."""
 
 _DEPTH_MAX = 100
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def refusal(what: str, value: Any, error: BaseException) -> UsageError:
-    """Return the error to raise for `value`, which is `what` to people, after encoding it raised `error`."""
+    """Return the error to raise after encoding `value` raised `error`; `what` describes the value to people."""
     path, part, problem = _culprit(type(value).__name__, value, error)
     kind = type(part).__name__
     text = " ".join(str(problem).split()) or type(problem).__name__
@@ -31,7 +31,7 @@ def message_refusal(process: str, channel: str, message: Any, error: BaseExcepti
 
 
 def encode_message(process: str, channel: str, message: Any) -> bytes:
-    """Return `message` as it is sent; raise UsageError that names the part of it that cannot be."""
+    """Return `message` encoded for sending; raise UsageError that names the part that cannot be encoded."""
     try:
         return _encode(message)
     except UNENCODABLE as error:
@@ -39,7 +39,7 @@ def encode_message(process: str, channel: str, message: Any) -> bytes:
 
 
 def _culprit(path: str, value: Any, error: BaseException) -> tuple[str, Any, BaseException]:
-    """Return the innermost part that cannot be encoded, with its path and what encoding it raises."""
+    """Return the innermost part that cannot be encoded, with its path and the exception it raises."""
     for _ in range(_DEPTH_MAX):
         for step, part in _parts(value):
             problem = _problem(part)
@@ -60,7 +60,7 @@ def _problem(value: Any) -> BaseException | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a container holds, with how it is reached; nothing for a value that has no parts."""
+    """Yield each part of a container with its path; nothing for a value without parts."""
     if isinstance(value, msgspec.Struct):
         yield from ((f".{name}", getattr(value, name)) for name in value.__struct_fields__ if hasattr(value, name))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):

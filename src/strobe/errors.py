@@ -1,12 +1,12 @@
 """Every deliberate exception of Strobe.
 
     StrobeError
-    ├── UsageError            you asked for something that cannot be: a wrong topology, file or argument
+    ├── UsageError            you asked for something impossible: a wrong topology, file or argument
     │   ├── TraceDamaged          a segment of a trace is not what was written
     │   └── TraceInvalid          events of a trace do not fit together (strobe.causality)
-    ├── UserCodeFailed        code of yours failed while it ran, or was found wrong before
+    ├── UserCodeFailed        your code failed while it ran, or a check before the start found a mistake in it
     ├── InconsistentCut       a cut is not closed under happens-before (strobe.causality)
-    ├── ReplayDiverged        a process did something else than its trace says (strobe.simulation)
+    ├── ReplayDiverged        a process behaved differently from its trace (strobe.simulation)
     ├── ProtocolViolation     a peer or a channel broke the rules: a gap, a duplicate, a reordering
     ├── SnapshotError
     │   ├── SnapshotNotFound      no such id in the store
@@ -16,20 +16,20 @@
     ├── TransportError        a peer cannot be reached
     ├── StoreError            the store cannot be reached, read or written
     │   ├── StoreFormatError      it is not a store, or one of another version
-    │   │   ├── StoreMissing          there is no store here, or none any more
-    │   │   │   └── StoreAway             not the one that belongs here
-    │   │   └── EntryUnreadable       a log entry whose checksum holds says what no entry says
+    │   │   ├── StoreMissing          there is no store here, or not any more
+    │   │   │   └── StoreAway             the expected store is not here
+    │   │   └── EntryUnreadable       a log entry has a valid checksum but is not a known entry
     │   ├── StoreCorrupt          a log entry or the header is damaged
     │   └── LogConflict           another writer has created this log entry first
     ├── TakenOver             another coordinator leads the store: this one must stop
-    ├── LeftBehind            the log was read too long ago: entries that come next were removed
-    ├── LogReplaced           another copy of the store lies in its place: start again, and read its log
-    └── MissingComponent      an extra or a program that this needs is not installed
+    ├── LeftBehind            the next log entries to read were removed meanwhile
+    ├── LogReplaced           the store was replaced by another copy: start again, and read its log
+    └── MissingComponent      a required extra or program is not installed
         └── MissingExtra
 
-Errors carry the facts as fields and are written for the person who reads them: what happened, to which thing, and
-what to do now. `exit_code` is what the command line returns. A broken invariant of Strobe's own is an `assert`, and is
-never caught.
+Errors carry the facts as fields and are written for the person who reads them: what happened, to which thing, and what
+to do now. `exit_code` is what the command line returns. A broken invariant of Strobe's own is an `assert`, and is never
+caught.
 """
 
 import msgspec
@@ -61,27 +61,27 @@ __all__ = [
 ]
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""All that decoding bytes may raise that come from somebody else, or from a disk."""
+"""Every exception that decoding untrusted or stored bytes may raise."""
 
 
 class StrobeError(Exception):
-    """Anything that Strobe raises on purpose."""
+    """Base class of every exception that Strobe raises on purpose."""
 
     exit_code = 1
 
 
 class UsageError(StrobeError):
-    """Bad input: the message names the thing, the place and the way out."""
+    """Bad input: the message names the thing, its location and the remedy."""
 
     exit_code = 2
 
 
 class UserCodeFailed(StrobeError):
-    """A process, or another part of a system that its user wrote, does not do what it must."""
+    """A process, or another part of the user's system, does not do what it must."""
 
 
 class ProtocolViolation(StrobeError):
-    """A channel did not keep its promise (M2). The snapshot it touches is never called good."""
+    """A channel did not keep its promise (M2). An affected snapshot is never reported as good."""
 
     def __init__(self, process: str, channel: str, problem: str) -> None:
         super().__init__(process, channel, problem)
@@ -150,11 +150,11 @@ class StoreFormatError(StoreError):
 
 
 class StoreMissing(StoreFormatError):
-    """Nothing is there. Where a store was known, it may come back: a directory that is not mounted just now."""
+    """There is no store. A store that was there may come back, for example when its directory is mounted again."""
 
 
 class StoreAway(StoreMissing):
-    """The store with this `identity` is not in its place; `found` says what is there instead."""
+    """The store with this `identity` is not at `url`; `found` describes what is there instead."""
 
     def __init__(self, url: str, identity: str, found: str) -> None:
         super().__init__(url, f"{found}; the store with the identity {identity} belongs here")
@@ -164,13 +164,13 @@ class StoreAway(StoreMissing):
 
 
 class EntryUnreadable(StoreFormatError):
-    """A log entry whose checksum holds, and which is none: it was crafted, or a newer Strobe has written it."""
+    """A log entry with a valid checksum that is not a known entry: it was forged, or a newer Strobe has written it."""
 
     exit_code = 1
 
 
 class StoreCorrupt(StoreError):
-    """A damaged file of the store; `place` names it."""
+    """A file of the store is damaged; `place` names it."""
 
     exit_code = 1
 
@@ -180,7 +180,7 @@ class StoreCorrupt(StoreError):
 
 
 class LogConflict(StoreError):
-    """Entry `position` exists already: another writer was first. Read it, then decide anew."""
+    """Entry `position` exists already: another writer was first. Read it, then decide again."""
 
     exit_code = 1
 
@@ -190,7 +190,7 @@ class LogConflict(StoreError):
 
 
 class TakenOver(StrobeError):
-    """Another coordinator has started on the store at `url` (S1). Whoever started this one must not start it again."""
+    """Another coordinator has started on the store at `url` (S1). A supervisor must not restart this one."""
 
     exit_code = 5
 
@@ -210,8 +210,9 @@ class TakenOver(StrobeError):
 
 
 class LeftBehind(StrobeError):
-    """The log of the store at `url` has gone on since it was read up to `position`, and entries from there on were
-    removed (S1). What was appended there may be in effect or not: start again, and read the log.
+    """The log of the store at `url` has grown, and entries from `position` on were removed before they were read (S1).
+
+    An entry appended there may be in effect or not: start again, and read the log.
     """
 
     exit_code = 3
@@ -229,10 +230,10 @@ class LeftBehind(StrobeError):
 
 
 class LogReplaced(StrobeError):
-    """The store at `url` has another log than the one that this coordinator leads, and a longer one (S1).
+    """The store at `url` has a different, longer log than the one that this coordinator leads (S1).
 
-    It had begun on a copy of the store, or there is one in its place now. Started again, it reads the log that is there
-    now.
+    Either the coordinator began on a copy of the store, or a copy has replaced the store. After a restart, it reads the
+    log that is there now.
     """
 
     exit_code = 6
@@ -254,7 +255,7 @@ class MissingComponent(StrobeError):
 
 
 class MissingExtra(MissingComponent):
-    """An optional dependency is not installed; `extra` is the name that installs it."""
+    """An optional dependency is not installed; `extra` is the name of the extra to install."""
 
     def __init__(self, extra: str, purpose: str) -> None:
         super().__init__(extra, purpose)

@@ -1,9 +1,9 @@
-"""Checks that a user's methods and functions can be called the way Strobe calls them (E13).
+"""Checks that Strobe can call a user's methods and functions (E13).
 
-Strobe calls them and uses what they return. It awaits nothing and iterates over nothing. A coroutine function or a
-generator function therefore runs none of its body: its messages would be lost without an error. Such a function, and
-one with other parameters, is refused when the `System` is built. What only shows when it is called, such as a lambda
-around a coroutine function, is refused at the call.
+Strobe calls them and uses their return values. It never awaits or iterates. A coroutine function or a generator
+function would therefore run nothing: its messages would be lost without an error. Such a function, or one with other
+parameters, is refused when the `System` is built. A mistake that shows only in a call, such as a lambda around a
+coroutine function, is refused at the call.
 """
 
 import functools
@@ -21,7 +21,7 @@ _LAYERS_MAX = 32
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How a method is called: with which arguments. One that `may_yield` may be a generator function."""
+    """The arguments that a method is called with. If it `may_yield`, it may be a generator function."""
 
     name: str
     parameters: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Shape(msgspec.Struct, frozen=True):
     may_yield: bool = False
 
     def call(self, *first: str) -> str:
-        """Return the call as it is written, with `first` before the arguments."""
+        """Return the call as source text, with `first` before the arguments."""
         keywords = ("*", *self.keywords) if self.keywords else ()
         return f"{self.name}({', '.join((*first, *self.parameters, *keywords))})"
 
@@ -63,14 +63,16 @@ SINK_PROPERTIES = ("position", "buffered_bytes", "released")
 
 
 def check_methods(what: str, owner: object, shapes: tuple[Shape, ...]) -> None:
-    """Raise UsageError if a method of `owner`, which is `what` to people, cannot be called as its shape says."""
+    """Raise UsageError if a method of `owner` cannot be called as its shape requires; `what` describes the owner to
+    people.
+    """
     for shape in shapes:
         name = f"{type(owner).__name__}.{shape.name}"
         check_function(f"{what}: {name}", getattr(owner, shape.name, None), shape, is_method=True)
 
 
 def check_properties(what: str, owner: object, names: tuple[str, ...]) -> None:
-    """Raise UsageError if what must be read as an attribute is a method, or a property that nothing is read from."""
+    """Raise UsageError if an attribute of `owner` is a method, or a property that runs nothing."""
     for name in names:
         found = inspect.getattr_static(type(owner), name, None)
         function = found.fget if isinstance(found, property) else found
@@ -82,7 +84,7 @@ def check_properties(what: str, owner: object, names: tuple[str, ...]) -> None:
 
 
 def check_function(told: str, found: Any, shape: Shape, is_method: bool = False) -> None:
-    """Raise UsageError if `found` cannot be called as `shape` says; `told` names it."""
+    """Raise UsageError if `found` cannot be called as `shape` requires; `told` is its name in the error."""
     remedy = f"write def {shape.call('self') if is_method else shape.call()}"
     if not callable(found):
         kind = "nothing" if found is None else f"a {type(found).__name__}"
@@ -91,7 +93,7 @@ def check_function(told: str, found: Any, shape: Shape, is_method: bool = False)
     _check_runs(told, found, shape, remedy)
     try:
         signature = inspect.signature(found, follow_wrapped=False)
-    except (TypeError, ValueError):  # of a builtin: it has none that can be read
+    except (TypeError, ValueError):  # a builtin may have no readable signature
         return
     try:
         signature.bind(*shape.parameters, **dict.fromkeys(shape.keywords))
@@ -100,7 +102,7 @@ def check_function(told: str, found: Any, shape: Shape, is_method: bool = False)
 
 
 def check_finished(told: str, returned: Any) -> None:
-    """Raise UsageError if a function returned a coroutine or a generator: nothing of that has run."""
+    """Raise UsageError if a function returned a coroutine or a generator: its body has not run."""
     if not isinstance(returned, (Awaitable, Generator, AsyncIterator)):
         return
     kind = type(returned).__name__.replace("_", " ")
@@ -109,7 +111,7 @@ def check_finished(told: str, returned: Any) -> None:
         (getattr(returned, name) for name in ("cr_code", "gi_code", "ag_code") if hasattr(returned, name)), None
     )
     if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
-        returned.close()  # else Python warns that it was never awaited, at some later time
+        returned.close()  # otherwise Python warns later that it was never awaited
     what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}{f' of {name}' if name else ''}"
     where = f" ({place_of_code(code)})" if code is not None else ""
     problem = f"{told} returned {what}{where}, which Strobe does not run: its effects would be lost"
@@ -117,31 +119,33 @@ def check_finished(told: str, returned: Any) -> None:
 
 
 def handler_finished(process: object, event: str, returned: Any) -> None:
-    """Check what the handler of `process` for an event, such as "timer NAME", returned, as `check_finished` does."""
+    """Apply `check_finished` to the return value of a handler; `event` is its event, such as "timer NAME"."""
     if returned is not None:
         kind = event.partition(" ")[0]
         check_finished(f"{type(process).__name__}.{'receive' if kind == 'source' else kind}", returned)
 
 
 def call(owner: object, method: str, *arguments: Any, **keywords: Any) -> None:
-    """Call a method of a user's object that returns nothing; raise UsageError if it has only begun its work."""
+    """Call a method of a user's object that returns nothing; raise UsageError if it returned a coroutine or a
+    generator.
+    """
     handler_finished(owner, method, getattr(owner, method)(*arguments, **keywords))
 
 
 def _check_runs(told: str, found: Any, shape: Shape, remedy: str) -> None:
-    """Raise UsageError if calling `found` runs none of its body."""
+    """Raise UsageError if a call of `found` would run nothing of its body."""
     for layer, is_wrapped in _layers(found):
         if inspect.iscoroutinefunction(layer) or inspect.isasyncgenfunction(layer):
             problem = f"is async{_at(layer)}, and Strobe does not await it: nothing in it would run"
             raise UsageError(f"{told} {problem}; {remedy}, without async")
-        # A wrapper around a generator function may well run it, for example to send what it yields.
+        # A wrapper may run the generator function itself, for example to send what it yields.
         if inspect.isgeneratorfunction(layer) and not is_wrapped and not shape.may_yield:
             problem = f"has a yield in it{_at(layer)}, so that calling it runs nothing of it"
             raise UsageError(f"{told} {problem}; {remedy}, without yield")
 
 
 def _layers(found: Any) -> Iterator[tuple[Any, bool]]:
-    """Yield a callable and those it stands for, each with whether a wrapper of the user's lies around it."""
+    """Yield a callable and the callables inside it, each with whether one of the user's wrappers is around it."""
     is_wrapped = False
     for _ in range(_LAYERS_MAX):
         yield found, is_wrapped
@@ -152,12 +156,12 @@ def _layers(found: Any) -> Iterator[tuple[Any, bool]]:
         elif hasattr(found, "__wrapped__"):
             found, is_wrapped = found.__wrapped__, True
         elif isinstance(called := inspect.getattr_static(type(found), "__call__", None), FunctionType):
-            found = called  # of an object that can be called
+            found = called  # an object with `__call__`
         else:
             return
 
 
 def _at(found: Any) -> str:
-    """Return where a callable was written, in brackets; nothing if that is not known."""
+    """Return the source location of a callable, in brackets; empty if it is not known."""
     codes = [code for layer, _ in _layers(found) if (code := getattr(layer, "__code__", None)) is not None]
     return f" ({place_of_code(codes[-1])})" if codes else ""

@@ -1,12 +1,11 @@
-"""Finds fields in encoded data that its type does not know (E9).
+"""Finds fields in encoded data that its type does not have (E9).
 
-msgspec leaves such fields out when it decodes, unless a struct says `forbid_unknown_fields`. For a state that is
-restored this means loss: a field that was renamed and has a default comes back as its default. So states, and messages
-in flight, are decoded here: whatever the user's structs say, and however deep they are nested, a field that the type
-does not know is an error that names it.
+msgspec drops such fields when it decodes, unless a struct has `forbid_unknown_fields`. In a restored state that means
+data loss: a renamed field with a default comes back as its default. So states and messages in flight are decoded here.
+An unknown field is an error that names it, at any depth and whatever the user's structs allow.
 
-The type is compiled once into finders. These look only at the parts of the data that can hold a struct, a dataclass or
-a TypedDict: all other parts are skipped, not decoded.
+The type is compiled once into finders. These decode only the parts of the data that can hold a struct, a dataclass or a
+TypedDict, and skip the rest.
 """
 
 from collections.abc import Iterable
@@ -25,25 +24,25 @@ _ITEMS = (inspect.ListType, inspect.SetType, inspect.FrozenSetType, inspect.VarT
 
 
 class UnknownField(NamedTuple):
-    """A field that `owner` does not have; `path` leads to it from where it was looked for."""
+    """A field that `owner` does not have; `path` leads to it from the start of the search."""
 
     owner: str
     path: str
 
     def below(self, step: str) -> "UnknownField":
-        """Return it as seen from one step further up."""
+        """Return it with the path extended by the step that leads to its parent."""
         return UnknownField(self.owner, step + self.path)
 
 
 def decode_known(data: bytes | memoryview | msgspec.Raw, kind: Any) -> Any:
-    """Return MessagePack `data` as `kind`; raise msgspec.ValidationError also for fields that it does not know."""
+    """Return MessagePack `data` as `kind`; raise msgspec.ValidationError also for unknown fields."""
     value = msgspec.msgpack.decode(data, type=kind)
     require_known(data, kind)
     return value
 
 
 def require_known(data: bytes | memoryview | msgspec.Raw, kind: Any) -> None:
-    """Raise msgspec.ValidationError if `data`, which decodes as `kind`, has a field that it does not know."""
+    """Raise msgspec.ValidationError if `data`, which decodes as `kind`, has an unknown field."""
     finder = finder_of(kind)
     found = finder.find(data) if finder is not None else None
     if found is not None:
@@ -52,7 +51,7 @@ def require_known(data: bytes | memoryview | msgspec.Raw, kind: Any) -> None:
 
 
 class Finder:
-    """Looks for unknown fields in data of one type."""
+    """Finds unknown fields in data of one type."""
 
     is_map = False
 
@@ -82,7 +81,7 @@ class _Fields(Finder):
 
 
 class _Places(Finder):
-    """A struct that is encoded as an array, or a tuple: each place has a type of its own. Only a struct takes more."""
+    """A struct encoded as an array, or a tuple: each index has its own type. Only a struct accepts extra items."""
 
     def __init__(self, owner: str | None, tag: Any = None) -> None:
         self.owner, self.tag = owner, tag
@@ -114,7 +113,7 @@ class _Items(Finder):
 
 
 class _Union(Finder):
-    """One of several types; which, follows from whether the data is a map or an array, and from its tag."""
+    """One of several types, selected by the form of the data (map or array) and by its tag."""
 
     def __init__(self, members: list[Finder]) -> None:
         self.members = members
@@ -128,7 +127,7 @@ class _Union(Finder):
 
 
 def _has_tag(member: Finder, data: Any) -> bool:
-    """Tell whether `data` has the tag of `member`, if that has one."""
+    """Return whether `data` has the tag of `member`, or `member` has no tag."""
     tag = None
     if isinstance(member, _Fields) and member.tag_field is not None:
         tag = _map(data).get(member.tag_field)
@@ -141,15 +140,15 @@ def _has_tag(member: Finder, data: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def finder_of(kind: Any) -> Finder | None:
-    """Return what finds unknown fields in data of the type `kind`; None if it has none to find."""
+    """Return the finder for data of type `kind`; None if such data cannot have unknown fields."""
     return _Compiler().compile(inspect.type_info(kind))
 
 
 class _Compiler:
-    """Makes finders of types; a type that contains itself is made once."""
+    """Compiles types to finders; a recursive type is compiled once."""
 
     def __init__(self) -> None:
-        self._made: dict[int, Finder] = {}  # by the identity of what describes the type
+        self._made: dict[int, Finder] = {}  # by the identity of the type description
 
     def compile(self, info: inspect.Type) -> Finder | None:
         if isinstance(info, inspect.Metadata):
@@ -191,7 +190,7 @@ class _Compiler:
 
 
 def _kind(data: Any) -> type | None:
-    """Return whether MessagePack is a map or an array; None if it is neither."""
+    """Return dict or list for a MessagePack map or array; None for anything else."""
     first = memoryview(data)[0]
     if first & 0xF0 == 0x80 or first in (0xDE, 0xDF):
         return dict

@@ -1,9 +1,9 @@
-r"""Text from outside, made safe to print: names, reasons and messages of peers, files and stores.
+r"""Makes text from outside safe to print: names, reasons and messages of peers, files and stores.
 
-A terminal obeys escape codes, a log has one event per line, and a page shows text in the order that its characters ask
-for. So every place that prints (the command line, the log, drawings, metrics) passes its text through here. Characters
-that are not printable (control characters, escape codes, direction overrides, invisible and line-breaking characters,
-lone surrogates) appear as Python writes them: `\n`, `\x1b`, `\u202e`. All other text stays as it is.
+Terminals obey escape codes, a log has one event per line, and web pages obey direction characters. So everything that
+prints (the command line, the log, drawings, metrics) passes its text through here. Unprintable characters (control
+characters, escape codes, direction overrides, invisible and line-breaking characters, lone surrogates) are written as
+in Python: `\n`, `\x1b`, `\u202e`. All other text is unchanged.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from unicodedata import category
 
 LENGTH_MAX = 10_000
-"""Longer text is cut: a reason of megabytes helps nobody."""
+"""Longer text is cut."""
 _NOT_ASCII_OR_DELETE = re.compile("[^\x00-\x7e]")
 
 
@@ -23,22 +23,22 @@ def plain(text: str, length_max: int = LENGTH_MAX) -> str:
 
 
 def plain_lines(text: str, length_max: int = LENGTH_MAX) -> str:
-    """Return `text` with its line breaks, and otherwise as `plain` does. For text with lines of our own."""
+    """Do the same as `plain`, but keep line breaks. For text with our own line breaks."""
     return "\n".join(map(_line, shortened(text, length_max).split("\n")))
 
 
 def plain_json(document: str) -> str:
-    r"""Return the same JSON document with `\u…` in the place of characters that are not printable."""
+    r"""Return the same JSON document with `\u…` instead of unprintable characters."""
     return _NOT_ASCII_OR_DELETE.sub(_json_escaped, document)
 
 
 def json_of(value: Any, enc_hook: Callable[[Any], Any]) -> str:
-    """Return `value` as a JSON document in one line, as `plain_json` does."""
+    """Return `value` as a JSON document on one line, without unprintable characters."""
     import msgspec
 
     try:
         return plain_json(msgspec.json.encode(value, enc_hook=enc_hook).decode())
-    except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
+    except UnicodeEncodeError:  # a lone surrogate, for example in a file name that is not UTF-8
         builtins = msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook)
         return plain_json(json.dumps(builtins, ensure_ascii=False))
 
@@ -54,7 +54,7 @@ def _line(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    # Spaces of other widths are text, though Python does not count them as printable.
+    # Spaces of other widths are text, although Python does not count them as printable.
     shown = character.isprintable() or category(character) == "Zs"
     return character if shown else character.encode("unicode_escape").decode("ascii")
 
@@ -64,6 +64,6 @@ def _json_escaped(found: re.Match[str]) -> str:
     if _escaped(character) == character:
         return character
     if category(character) == "Cs":
-        return f"\\{_escaped(character)}"  # as text: many readers of JSON refuse half a character
+        return f"\\{_escaped(character)}"  # as text: many JSON parsers refuse a lone surrogate
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))

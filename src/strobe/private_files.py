@@ -1,10 +1,10 @@
-"""Files that Strobe makes and reads: for their owner alone, and regular files only.
+"""Creates and opens files: readable by their owner alone, and regular files only.
 
-New files have the mode 0600 and new directories 0700, whatever the umask of the process is. If others are to read them,
-`STROBE_UMASK=027` (in octal digits, as for umask) is given to every program that writes.
+New files have the mode 0600 and new directories 0700, whatever the umask of the process. To let others read them, set
+`STROBE_UMASK=027` (octal digits, as for umask) for every program that writes.
 
-What is opened here must be a regular file. A symbolic link would lead out of the directory in which the file is looked
-for, a FIFO would make its reader wait for ever, and a device has no end.
+Only regular files are opened. A symbolic link could lead out of the directory, a FIFO would block its reader for ever,
+and a device has no end.
 """
 
 import errno
@@ -30,7 +30,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 class NotRegularError(OSError):
-    """Something else is where a file or a directory of ours belongs."""
+    """The path of a file or directory holds something else."""
 
     def __init__(self, path: str | Path, mode: int, wanted: str = "a regular file") -> None:
         kind = next((kind for test, kind in _KINDS if test(mode)), "a device")
@@ -48,15 +48,15 @@ def directory_mode() -> int:
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
-    """Return a descriptor of the regular file at `path`; with O_CREAT, a new one is for its owner alone.
+    """Return a descriptor of the regular file at `path`. With O_CREAT, a new file is readable by its owner alone.
 
-    `follow`: it may be a symbolic link to one. That is for a path that a user has chosen.
+    `follow`: also accept a symbolic link to a regular file. Use it for a path that the user has chosen.
     """
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
         descriptor = os.open(path, flags, file_mode())
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO) and not follow:  # a link, a FIFO that nobody reads, or a socket
+        if error.errno in (errno.ELOOP, errno.ENXIO) and not follow:  # a link, a FIFO without a reader, or a socket
             _refuse(path)
         raise
     mode = os.fstat(descriptor).st_mode
@@ -67,26 +67,26 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, follow: bool = F
 
 
 def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False) -> IO[bytes]:
-    """Open the regular file at `path` as Python's `open` does, in one of the modes rb, wb and ab."""
+    """Open the regular file at `path` as Python's `open` does, in mode rb, wb or ab."""
     return os.fdopen(open_regular(path, _FLAGS[mode], follow=follow), mode)
 
 
 def make_directories(path: Path) -> None:
-    """Make the directory `path` and those above it, as far as they are missing; all new ones are for their owner."""
+    """Create the directory `path` and its missing parents; new ones are accessible to their owner alone."""
     if not path.is_dir():
         make_directories(path.parent)
         path.mkdir(directory_mode(), exist_ok=True)
 
 
 def make_own(*paths: Path) -> None:
-    """Make each of these directories in turn, but none above them; NotRegularError: one is a symbolic link."""
+    """Create each of these directories in turn, but no parents; raise NotRegularError if one is a symbolic link."""
     for path in paths:
         path.mkdir(directory_mode(), exist_ok=True)
         require_directory(str(path))
 
 
 def require_directory(path: str) -> None:
-    """Raise NotRegularError if a symbolic link, a FIFO or a device is at `path`, where a directory belongs."""
+    """Raise NotRegularError if a symbolic link, a FIFO or a device is at `path` instead of a directory."""
     mode = os.lstat(path).st_mode
     if not stat.S_ISDIR(mode):
         raise NotRegularError(path, mode, "a directory")

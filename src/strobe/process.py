@@ -1,4 +1,4 @@
-"""What a user writes: processes, and how they are wired up. The same class runs in the simulator and live."""
+"""The API for users: processes, channels and the system they form. The same class runs in the simulator and live."""
 
 import random
 from abc import ABC, abstractmethod
@@ -29,13 +29,14 @@ from strobe.outside import Sink, Source
 __all__ = ["Channel", "Context", "Process", "Random", "System", "Waits"]
 
 State = Any
-"""A msgspec struct, opaque bytes, or a `KeyedState`; or another value that msgspec writes, but for None."""
+"""A msgspec struct, opaque bytes or a `KeyedState`; or any other value that msgspec can encode, except None."""
 
 
 class Random(random.Random):
     """A random generator whose whole state is one 64-bit integer, so that it can be part of every snapshot.
 
-    SplitMix64 (Steele, Lea and Flood, 2014). Seeded with a string, it gives the same numbers on every machine.
+    The algorithm is SplitMix64 (Steele, Lea and Flood, 2014). Seeded with a string, it gives the same numbers on every
+    machine.
     """
 
     _MASK = (1 << 64) - 1
@@ -45,7 +46,7 @@ class Random(random.Random):
         super().__init__(seed)
 
     def seed(self, a: Any = 0, version: int = 2) -> None:
-        # random.Random hashes strings by SHA-512, which is the same everywhere, unlike hash().
+        # random.Random hashes strings with SHA-512, which is the same everywhere, unlike hash().
         self.state = a & self._MASK if isinstance(a, int) else random.Random(a).getrandbits(64)
 
     def random(self) -> float:
@@ -61,7 +62,7 @@ class Random(random.Random):
         return value >> (words * 64 - k)
 
     def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
-        # The inherited one keeps a second number back for the next call, which would be state outside of the integer.
+        # The inherited method saves a second number for the next call, which would be state outside of the integer.
         return self.normalvariate(mu, sigma)
 
     def _next(self) -> int:
@@ -79,7 +80,10 @@ class Random(random.Random):
 
 
 class Context(ABC):
-    """What a process may ask of the world. What is not deterministic comes from here, so that it can be replayed."""
+    """The interface of a process to its environment. All nondeterminism comes from here, so that a run can be replayed.
+
+    `inputs` and `outputs` are the ids of the process's channels. The state of `random` is part of every snapshot.
+    """
 
     name: str
     inputs: tuple[str, ...]
@@ -88,93 +92,102 @@ class Context(ABC):
 
     @abstractmethod
     def send(self, channel: str, message: Any) -> None:
-        """Put `message` on `channel`. It is sent when this returns, and may be changed afterwards."""
+        """Send `message` on `channel`. The caller may change it afterwards."""
 
     @abstractmethod
     def set_timer(self, name: str, after_s: float) -> None:
-        """Call `timer(name)` after some time; a timer of the same name is replaced."""
+        """Call the process's `timer` with this name after `after_s` seconds. A pending timer of the same name is
+        replaced.
+        """
 
     @abstractmethod
     def cancel_timer(self, name: str) -> None:
-        """Forget the timer `name`, if it is pending."""
+        """Cancel the timer `name`, if it is pending."""
 
     @abstractmethod
     def now(self) -> float:
-        """Return the time in seconds; the same for the whole of an event."""
+        """Return the time in seconds. It does not change during an event."""
 
     @abstractmethod
     def emit(self, record: Any) -> None:
-        """Hand `record` to the outside: to the sink of this process, which it must have where it runs live."""
+        """Write `record` to the sink of this process. A live process must have one."""
 
     @abstractmethod
     def snapshot(self) -> str:
-        """Initiate a snapshot from here, after this event.
+        """Initiate a snapshot at this process, after the current event, and return its id.
 
-        Return its id. Under Lai-Yang the sequencer names it later: return the name of the request.
+        Under Lai-Yang the sequencer assigns the id later: then the name of the request is returned.
         """
 
 
 class Process:
-    """A process: a state, and handlers that run one at a time, to completion.
+    """A process: its state, and handlers that run one at a time, to completion.
 
-    A rollback undoes what `capture` returns, and nothing else: variables of a module stay as they are. Before the first
-    snapshot, everybody goes back to a copy of the process, made before it ran.
+    A rollback restores what `capture` returned, and nothing else: module variables keep their values. Before the first
+    snapshot, a rollback goes back to a copy of the process that was made before it ran.
 
-    `must_stay` says why it may not leave the system, where that is so: whoever asks for that is refused with it.
+    Set `must_stay` to a reason if the process may not leave the system. A request to leave is refused with that reason.
     """
 
     must_stay: str = ""
 
     def start(self, ctx: Context) -> None:
-        """Run once, first; not after a restore."""
+        """Called once, before any other handler; not called after a restore."""
 
     def receive(self, ctx: Context, channel: str, message: Any) -> None:
-        """Take one message."""
+        """Handle one message."""
         raise NotImplementedError(f"{type(self).__name__} got a message on {channel} but has no receive()")
 
     def timer(self, ctx: Context, name: str) -> None:
-        """Run when a timer fires."""
+        """Called when a timer fires."""
 
     def leave(self, ctx: Context) -> None:
-        """Run once, last: nothing more will come; hand over what this process holds."""
+        """Called once, when the process leaves and no more messages will come. Send on what this process still
+        holds.
+        """
 
     def capture(self) -> State:
         """Return the whole state: a msgspec struct, bytes, or a `KeyedState`.
 
-        A struct is encoded at the cut, while the process waits: right for small state. A `KeyedState` is returned as it
-        is, not copied; it is frozen in no time and written while the process goes on (E4). Other values that msgspec
-        writes come back as plain ones, such as dicts of lists and numbers. None is no state: the snapshot is aborted.
+        A struct is encoded at the cut, while the process waits: good for small state. A `KeyedState` is returned as it
+        is, not copied; it is frozen at once and written while the process continues (E4). Other values that msgspec can
+        encode come back as plain ones, such as dicts of lists and numbers. None is not a state: it aborts the snapshot.
         """
         raise NotImplementedError(f"{type(self).__name__} must have capture(), which returns its state")
 
     def restore(self, state: State) -> None:
-        """Become what `capture` returned: the same struct or `KeyedState`, made anew, or the same bytes."""
+        """Restore the state that `capture` returned: an equal struct or `KeyedState`, newly made, or the same bytes."""
         raise NotImplementedError(f"{type(self).__name__} must have restore(), which takes back its state")
 
     def waits_for(self) -> Waits | None:
-        """Return what this process waits for, if anything; until then it grants nothing, but in answer to a request.
+        """Return what this process waits for, if anything. While it waits it grants nothing, except in response to a
+        request.
 
-        This and the next two are asked at every cut, for the stable predicates (G2: `strobe.causality.predicates`).
+        This method and the next two are called at every cut, for the stable predicates (G2:
+        `strobe.causality.predicates`).
         """
         return None
 
     def references(self) -> Iterable[str] | Mapping[str, Iterable[str]]:
-        """Return the names of what this process refers to.
+        """Return the names of the objects that this process refers to.
 
-        Where it keeps things that refer to others, return a mapping from the name of each of them; what the process
-        itself refers to is under "". An empty mapping declares nothing: such a process cannot become garbage.
+        If it keeps objects that refer to others, return a mapping from the name of each to the names it refers to. The
+        references of the process itself are under "". An empty mapping declares nothing: such a process cannot become
+        garbage.
         """
         return {}
 
     def active(self) -> bool:
-        """Tell whether this process may act without receiving anything, other than by a timer."""
+        """Return whether this process may act without receiving anything, other than by a timer."""
         return True
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """A directed channel between two processes; two between the same pair need ids of their own.
+    """A directed channel between two processes. The default id is `source->target`; parallel channels need their own
+    ids.
 
-    `hash` is what the proof chains its frames by: "xxh3", or "blake3" against liars (P1); without one, the system's.
+    `kind` is "fifo" or "unordered". `hash` is the hash of the proof: "xxh3", or "blake3" to detect forgery as well
+    (P1). By default it is the system's.
     """
 
     source: str
@@ -191,11 +204,12 @@ class Channel(msgspec.Struct, frozen=True):
 class System:
     """Processes, channels, message types and a protocol.
 
-    `conserved(states, messages)` is optional: a function of all process states and all messages in flight whose value
-    never changes, such as the total of money. It is checked on every snapshot, in the simulator and live (E12).
+    `conserved(states, messages)` is an optional function of all process states and all messages in flight. Its value
+    must never change, for example the total amount of money. It is checked on every snapshot, in the simulator and live
+    (E12).
 
-    `sources` and `sinks` join live processes to the outside (R2): a record of a source is received under the source's
-    name, as from a channel. `hash` is that of every channel which does not have its own.
+    `sources` and `sinks` connect live processes to the outside (R2). A record of a source is received like a message,
+    under the source's name instead of a channel. `hash` applies to every channel without its own.
 
     Names of processes, channels, sources and sinks have 1 to 200 bytes, are printable, have no slash, and do not begin
     with a dot. Single spaces between words are allowed (`strobe.names`).
@@ -232,7 +246,7 @@ class System:
         self._check_outside()
 
     def conserved_value(self, states: Mapping[str, Any], messages: Sequence[Any]) -> Any:
-        """Return what `conserved` makes of all states and all messages in flight."""
+        """Return the value of `conserved` for all states and all messages in flight."""
         assert self.conserved is not None, "the caller has looked"
         value = self.conserved(states, messages)
         check_finished("the function `conserved` of the system", value)
@@ -241,17 +255,17 @@ class System:
         return value
 
     def decode_recorded(self, body: bytes | memoryview) -> list[Any]:
-        """Return the messages in the body of a frame that a snapshot holds.
+        """Return the messages in the body of a frame from a snapshot.
 
-        As `decoder`, but a field that the type of a message does not know is an error, too: restored without it, the
-        message would be another one (E9).
+        Unlike `decoder`, this also rejects a field that the message type does not have: without it, the restored
+        message would differ from the recorded one (E9).
         """
         messages = self.decoder.decode(body)
         require_known(body, self.decoder.type)
         return messages
 
     def _check_names(self) -> None:
-        """Raise UsageError if a name cannot be one: names stand in ids, on terminals and in names of files."""
+        """Raise UsageError if a name is not valid: names appear in ids, on terminals and in file names."""
         for name in self.processes:
             check_name("process", name)
         for channel in self.channels:
@@ -262,7 +276,7 @@ class System:
             check_name("sink", name)
 
     def _check_outside(self) -> None:
-        """Raise UsageError where a source or sink is none, or belongs to nobody."""
+        """Raise UsageError if a source or sink has the wrong type, or belongs to an unknown process."""
         channels = {channel.id for channel in self.channels}
         for name, source in self.sources.items():
             self._check_end(f"source {name!r}", source, Source)
@@ -291,7 +305,7 @@ class System:
 
 
 def check_process(what: str, process: Process) -> None:
-    """Raise UsageError if a handler of `process`, which is `what` to people, cannot be called as handlers are (E13)."""
+    """Raise UsageError if a handler of `process` cannot be called (E13); `what` describes the process to people."""
     check_methods(what, process, PROCESS)
     check_methods(what, process, DECLARING)
 
@@ -301,7 +315,7 @@ def _name_of(function: Any) -> str:
 
 
 def _decoder(messages: tuple[type, ...]) -> "msgspec.msgpack.Decoder[list[Any]]":
-    """Return what decodes the body of a frame; without message types, messages are plain values."""
+    """Return the decoder for the body of a frame. Without message types, messages are plain values."""
     if not messages:
         return msgspec.msgpack.Decoder(list[Any])
     union: Any = messages[0]

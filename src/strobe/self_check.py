@@ -1,14 +1,14 @@
 """Checks the processes of a system before anything runs (E13).
 
-Each process is captured, encoded, decoded, restored into another copy, captured again and compared. What would
-otherwise show at the first snapshot, or at the first crash, is named at the start, with file and line.
+Each process is captured, encoded, decoded, restored into another copy, captured again and compared. So mistakes that
+would otherwise show at the first snapshot or crash are reported at the start, with file and line.
 
-The process that is going to run is not touched: all of this happens to copies of it (`copy.deepcopy`), as a rollback to
-before the first snapshot does. A process that cannot be copied, because it holds a socket or a lock, is only captured;
-its `restore` is not tried, and that is reported. Of a program with its own loop, only what it captures is checked, when
+The process that will run is not touched: the check uses copies of it (`copy.deepcopy`), as does a rollback to before
+the first snapshot. A process that cannot be copied, because it holds a socket or a lock, is only captured; its
+`restore` is not tried, and that is reported. For a program with its own loop, only its captured state is checked, when
 it connects.
 
-At its start a process has its first state only, so a field that `restore` forgets may not show. `Restores` checks later
+At the start a process has only its first state, so a field that `restore` forgets may not show. `Restores` checks later
 states in the same way; the simulator uses it on the snapshots that it takes.
 """
 
@@ -29,19 +29,19 @@ from strobe.user_code import RAISED, explain, is_failure, place_of_code
 Result = TypeVar("Result")
 
 MISTAKES_MAX = 5
-"""How many different mistakes are named at once."""
+"""Maximum number of different mistakes in one report."""
 _NAMES_MAX = 3
 
 
 class Mistake(msgspec.Struct, frozen=True):
-    """Something wrong with `process`, or with the system itself if that is empty."""
+    """A mistake in `process`, or in the system itself if `process` is empty."""
 
     process: str
     problem: str
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What a check has found, and what it could not check."""
+    """The result of a check: the mistakes found, and the parts that could not be checked."""
 
     mistakes: tuple[Mistake, ...] = ()
     unchecked: tuple[str, ...] = ()
@@ -60,11 +60,11 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class _Found(Exception):
-    """A mistake, on its way to who collects them."""
+    """Carries one mistake to the function that collects them."""
 
 
 def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
-    """Check every process of `system`, except those to `leave_out`, and what it conserves."""
+    """Check every process of `system`, except those in `leave_out`, and its `conserved` function."""
     mistakes: list[Mistake] = []
     unchecked: list[str] = []
     states: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def check_process(system: System, name: str) -> Checked:
 
 
 def decoded_again(name: str, captured: Any) -> tuple[LocalState, Any]:
-    """Return what `capture` returned as a snapshot holds it, and decoded again; raise UserCodeFailed if that fails."""
+    """Return a captured state as a snapshot stores it, and decoded again; raise UserCodeFailed if that fails."""
     try:
         return _encoded(name, captured)
     except _Found as error:
@@ -99,16 +99,16 @@ def decoded_again(name: str, captured: Any) -> tuple[LocalState, Any]:
 
 
 class Restores:
-    """Tries the states of snapshots on copies of the processes, which must not have run yet."""
+    """Tries to restore the states of snapshots into copies of the processes. These must not have run yet."""
 
     def __init__(self, system: System) -> None:
         copies = {name: _copy(process)[0] for name, process in system.processes.items()}
         self._templates = {name: twin for name, twin in copies.items() if twin is not None}
         self.left_out = [name for name, twin in copies.items() if twin is None]
-        """Those that cannot be copied."""
+        """The processes that cannot be copied."""
 
     def check(self, snapshot: Snapshot) -> None:
-        """Raise UserCodeFailed if a process does not take back the state that it has in `snapshot`."""
+        """Raise UserCodeFailed if a process cannot restore its state from `snapshot`."""
         mistakes = tuple(self._mistakes(snapshot))
         Checked(mistakes).require_sound()
 
@@ -123,7 +123,7 @@ class Restores:
 
 
 class _ProcessCheck:
-    """One process, step by step, up to the first mistake that leaves nothing more to check."""
+    """The check of one process, step by step, up to the first mistake that prevents further checks."""
 
     def __init__(self, name: str, process: Process, system: System) -> None:
         self.mistakes: list[Mistake] = []
@@ -163,7 +163,7 @@ class _ProcessCheck:
 
 
 def _encoded(name: str, captured: Any) -> tuple[LocalState, Any]:
-    """Return a captured state as a snapshot holds it, and decoded again."""
+    """Return a captured state as a snapshot stores it, and decoded again."""
     kind = type(captured).__name__
     encoding, data = _attempt("", lambda: encode_captured(name, captured))
     local = LocalState(0, encoding, data)
@@ -172,7 +172,7 @@ def _encoded(name: str, captured: Any) -> tuple[LocalState, Any]:
 
 
 def _attempt(what: str, action: Callable[[], Result]) -> Result:
-    """Do what runs the user's code; raise _Found if that fails."""
+    """Call `action`, which runs the user's code; raise _Found if it fails."""
     try:
         return action()
     except RAISED as error:
@@ -182,17 +182,17 @@ def _attempt(what: str, action: Callable[[], Result]) -> Result:
 
 
 def _copy(process: Process) -> tuple[Process | None, str]:
-    """Return a copy of `process`; none, and why, if it cannot be copied."""
+    """Return a copy of `process`, or None and the reason if it cannot be copied."""
     try:
         return deepcopy(process), ""
-    except RAISED as error:  # the user's own objects
+    except RAISED as error:  # raised by the user's own objects
         if not is_failure(error):
             raise
         return None, explain(error)
 
 
 def _told(problem: str, processes: list[str]) -> str:
-    """Return a mistake as people read it, with the processes that have it."""
+    """Return the text of a mistake, with the processes that have it."""
     names = ", ".join(repr(name) for name in processes[:_NAMES_MAX] if name)
     more = f" and {len(processes) - _NAMES_MAX} more" if len(processes) > _NAMES_MAX else ""
     if not names:
@@ -201,11 +201,11 @@ def _told(problem: str, processes: list[str]) -> str:
 
 
 def _is_default(process: Process, method: str) -> bool:
-    """Tell whether `process` has only what every process has."""
+    """Return whether `process` does not override this method."""
     return getattr(getattr(process, method), "__func__", None) is getattr(Process, method)
 
 
 def _at(owner: Process | System, function: str) -> str:
-    """Return where a function of `owner` was written, in brackets; nothing if that is not known."""
+    """Return the source location of a function of `owner`, in brackets; empty if it is not known."""
     code = getattr(getattr(owner, function), "__code__", None)
     return f" ({place_of_code(code)})" if code is not None else ""

@@ -1,4 +1,4 @@
-"""Errors in a user's own code, told in one line: what failed, in which file and line."""
+"""Describes errors in a user's own code in one line: what failed, in which file and line."""
 
 import asyncio
 import inspect
@@ -15,7 +15,7 @@ from strobe.errors import StrobeError, UsageError
 
 STROBE = f"{Path(__file__).parent}/"
 RAISED = BaseException
-"""What a user's code may raise: anything. Whoever catches it asks `is_failure`."""
+"""A user's code may raise anything. After catching it, check with `is_failure`."""
 
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
@@ -23,14 +23,14 @@ _ASYNCIO = f"{Path(inspect.getfile(asyncio)).parent}/"
 
 
 class CarriedError(Exception):
-    """An exception that means something else to whoever awaits it, such as a cancellation; it is the cause of this."""
+    """Wraps an exception that has another meaning in `await`, such as a cancellation. That exception is its cause."""
 
     def __str__(self) -> str:
         return f"{summary_of(self.__cause__)} was raised" if self.__cause__ is not None else ""
 
 
 def carry(error: BaseException) -> BaseException:
-    """Return `error`, raised in a thread, as it can be raised by `await`."""
+    """Return `error`, raised in a thread, in a form that `await` can raise."""
     if not isinstance(error, StopIteration | asyncio.CancelledError | GeneratorExit):
         return error
     carried = CarriedError()
@@ -39,14 +39,15 @@ def carry(error: BaseException) -> BaseException:
 
 
 def is_failure(error: BaseException, *, awaited: bool = False, may_exit: bool = False) -> bool:
-    """Tell whether `error`, raised while a user's code ran, is a failure of that code. Decided here and nowhere else.
+    """Return whether `error`, raised while a user's code ran, is a failure of that code. Only this function decides
+    that.
 
-    Every exception is, whatever its class: a handler that calls `sys.exit`, or lets a GeneratorExit or a cancellation
-    through, has not done what it should, and nobody has asked its process to end. With these exceptions:
+    Every exception is a failure, whatever its class. A handler that calls `sys.exit`, or lets a GeneratorExit or a
+    cancellation through, has not done its work, and nothing requested the end of its process. With these exceptions:
     - `awaited`: the code was awaited, so a cancellation comes from the task that awaits it.
-    - `may_exit`: it runs in a program that may end itself (SystemExit), or be interrupted, whenever it likes.
-    - Ctrl-C: a KeyboardInterrupt where Python's own handler of SIGINT is in place. A node has another one, which
-      raises nothing, so a KeyboardInterrupt there was raised by the user's code.
+    - `may_exit`: it runs in a program that may end itself (SystemExit) or be interrupted at any time.
+    - Ctrl-C: a KeyboardInterrupt while Python's own SIGINT handler is installed. A node installs another one, which
+      raises nothing, so there a KeyboardInterrupt was raised by the user's code.
     """
     if isinstance(error, KeyboardInterrupt):
         return not may_exit and signal.getsignal(signal.SIGINT) is not signal.default_int_handler
@@ -56,17 +57,17 @@ def is_failure(error: BaseException, *, awaited: bool = False, may_exit: bool = 
 
 
 def is_users(file: str | None) -> bool:
-    """Tell whether the user wrote `file`: it is neither Strobe's nor Python's, nor was it installed."""
+    """Return whether `file` is the user's own: not Strobe's, not Python's, and not installed."""
     return file is not None and not file.startswith(("<", STROBE, *_PYTHON, *_INSTALLED))
 
 
 def _is_installed(file: str) -> bool:
-    """Tell whether `file` is a library's; a system may come from there as well."""
+    """Return whether `file` belongs to an installed library. A system may be defined in one."""
     return file.startswith(_INSTALLED) and not file.startswith(STROBE)
 
 
 def place_of(error: BaseException) -> str | None:
-    """Return file, line and function of the innermost place in the user's code, else a library's, else None."""
+    """Return file, line and function of the innermost frame in the user's code, else in a library, else None."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
     if isinstance(error, CarriedError) and error.__cause__ is not None:
@@ -103,7 +104,7 @@ def handler_running() -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what the error says of itself, as text that can be sent: a name of a file may be none."""
+    """Return the message of the error, in valid UTF-8: it may contain a file name that is not."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 -- the user's own class
@@ -112,7 +113,7 @@ def text_of(error: BaseException) -> str:
 
 
 def summary_of(error: BaseException) -> str:
-    """Return the error in one line, as Python names it."""
+    """Return the error in one line, with its class as in Python."""
     text = error.msg if isinstance(error, SyntaxError) else " ".join(text_of(error).split())
     if isinstance(error, UsageError):
         return text
@@ -120,7 +121,7 @@ def summary_of(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return the error in one line, and where in the user's code it happened, if it was there."""
+    """Return the error in one line, with its location if it happened in the user's code."""
     place = place_of(error)
     what = text_of(error) if isinstance(error, StrobeError) else summary_of(error)
     return _sendable(f"{what} ({place})") if place else what
@@ -128,12 +129,12 @@ def explain(error: BaseException) -> str:
 
 @contextmanager
 def loading(what: str) -> Iterator[None]:
-    """Turn whatever a user's file raises while it is run into a UsageError that says where."""
+    """Convert any exception that a user's file raises while it is run into a UsageError with the location."""
     try:
         yield
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a file may even exit
+    except BaseException as error:  # a file may even call sys.exit
         place = place_of(error)
         where = f" ({place})" if place else ""
         raise UsageError(f"{what}: {summary_of(error)}{where}; correct it, then run the command again") from error
@@ -144,8 +145,8 @@ def _sendable(text: str) -> str:
 
 
 def _short(file: str) -> str:
-    """Return `file` as seen from here, where that is shorter."""
+    """Return `file` relative to the current directory, if it is below that."""
     try:
         return str(Path(file).relative_to(Path.cwd()))
-    except (ValueError, OSError):  # it is elsewhere, or there is no "here" any more
+    except (ValueError, OSError):  # it is elsewhere, or the current directory no longer exists
         return file
