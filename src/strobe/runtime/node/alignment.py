@@ -1,6 +1,6 @@
-"""What barriers ask of a live node (V3-V5): channels that are held back, what waits on each, and how long that lasts.
+"""Barrier alignment on a live node (V3-V5): held channels, and their timeouts.
 
-A channel that is held back gets no credit for what comes on it, so what waits here is never more than its window.
+A held channel gets no new credit, so the data queued here never exceeds its window.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Barriers:
-    """The channels of one timeline that wait for each other."""
+    """The barrier alignment of one timeline."""
 
     def __init__(self, timeline: "Timeline") -> None:
         self._timeline = timeline
@@ -24,25 +24,26 @@ class Barriers:
         self._patience: dict[SnapshotId, asyncio.TimerHandle] = {}
 
     def arrived(self, event: BarrierArrived) -> None:
-        """A barrier has reached this machine: tell of it as soon as the process is between two events.
+        """Dispatch the arrival of a barrier as soon as the process is between two events.
 
-        What it overtakes here is what waits now: what it has overtaken at its sender may come before it can be told.
+        The barrier overtakes the frames queued now. Frames that it has overtaken at its sender may arrive before the
+        dispatch.
         """
         self._timeline.run_between(partial(self._tell_arrived, event))
 
     def hold(self, channel: str, snapshot: SnapshotId) -> None:
-        """Hand over nothing more from `channel`, whatever of it waits already."""
+        """Hold `channel` back: deliver no more of its items, including those already queued."""
         self._timeline.inbox.hold(channel)
         if snapshot not in self._patience:
             self._patience[snapshot] = self._later(self._timeline.host.settings.patience_s, self._give_up, snapshot)
 
     def resume(self, channel: str) -> None:
-        """Go on with what has come on `channel`."""
+        """Resume delivery of `channel`."""
         self._timeline.inbox.resume(channel)
         self._timeline.pump_soon()
 
     def time(self, snapshot: SnapshotId) -> None:
-        """Say when alignment has taken as long as it may (V5)."""
+        """Start the alignment timeout of `snapshot` (V5)."""
         self._timers[snapshot] = self._later(self._timeline.host.settings.alignment_s, self._time_out, snapshot)
 
     def close(self) -> None:
@@ -56,7 +57,7 @@ class Barriers:
         if begun:
             timeline.recordings.joined([*(item.frame for item in event.waiting), *event.overtaken])
         else:
-            timeline.recordings.look()  # of other channels whose barrier had come too
+            timeline.recordings.look()  # includes other channels whose barriers have arrived
 
     def _later(self, after_s: float, action: Callable[[SnapshotId], None], snapshot: SnapshotId) -> asyncio.TimerHandle:
         timeline = self._timeline
@@ -69,7 +70,7 @@ class Barriers:
         self._timeline.recordings.look()
 
     def _give_up(self, snapshot: SnapshotId) -> None:
-        """No outcome has come for too long: the coordinator may never return, and nothing is held back for it (E7)."""
+        """Time out without an outcome: the coordinator may never return, so release the held channels (E7)."""
         del self._patience[snapshot]
         if self._timeline.protocol.is_under_way(snapshot):
             self._timeline.dispatch(SnapshotAborted(snapshot))

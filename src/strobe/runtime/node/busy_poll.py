@@ -1,8 +1,8 @@
-"""Keeps a loop awake for a moment after something has come: an answer to it may be on its way.
+"""Busy polling: keeps the event loop awake briefly after a read, since an answer may follow.
 
-Whoever sleeps has to be woken, which takes the system longer than a small message takes to be received and answered. So
-the loop polls on for `spin_s` before it sleeps. That is of no use where nothing follows so soon, or where the one who
-would answer waits for this very processor; so after a look that was in vain some are left out, twice as many each time.
+Waking a sleeping event loop takes longer than receiving and answering a small message. So the loop polls for `spin_s`
+before it sleeps. That is wasted if nothing follows so soon, or if the peer needs this very processor. So after each
+fruitless poll the next ones are skipped, with exponential back-off.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ LEFT_OUT_MAX = 15
 
 
 class BusyPoller:
-    """One for each timeline."""
+    """The busy polling of one timeline."""
 
     def __init__(self, spin_s: float, clock: Callable[[], float] = perf_counter) -> None:
         self._spin_s = spin_s
@@ -21,12 +21,12 @@ class BusyPoller:
         self._until_s = 0.0
         self._left_out = 0
         self._to_leave_out = 0
-        # Looking on, up to `_until_s`.
+        # Whether it polls, until `_until_s`.
         self.looking = False
         self._call_soon = asyncio.get_running_loop().call_soon
 
     def poll_soon(self) -> None:
-        """Something has come: look on from now."""
+        """Start or extend polling after a read."""
         if self.looking:
             self._to_leave_out = 0
             self._until_s = self._clock() + self._spin_s
@@ -39,11 +39,11 @@ class BusyPoller:
             self._call_soon(self._look)
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop polling."""
         self._until_s = 0.0
 
     def _look(self) -> None:
-        # A loop that has something to do soon asks its sockets, and does not sleep.
+        # With a scheduled callback the event loop polls its sockets instead of sleeping.
         if self._clock() < self._until_s:
             self._call_soon(self._look)
         else:

@@ -1,4 +1,4 @@
-"""One snapshot at one process, from its cut to its outcome; and what later ones may build on."""
+"""One snapshot at one process, from its cut to its outcome; and the base for later deltas."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from strobe.runtime.node.application import Captured
 
 
 class Base(msgspec.Struct):
-    """A committed part that the next ones may build on: the blobs it has, and the freezing it was written from."""
+    """A committed part, as a base for later ones: its record, and the number of its frozen state."""
 
     record: ProcessRecord
     frozen_number: int | None
@@ -35,11 +35,11 @@ class Capture:
         self.frozen: Frozen | None = None
         self.encoding = KEYED
         self.data = b""
-        # What the coordinator was told, where this process has initiated it.
+        # The message sent to the coordinator, if this process has initiated the snapshot.
         self.started: SnapshotStarted | None = None
         self.begun: asyncio.Future[SnapshotBegun] = asyncio.get_running_loop().create_future()
         self.fragment: asyncio.Future[Fragment] = asyncio.get_running_loop().create_future()
-        # What the channels held, from the end of the recording until it is stored; then no more.
+        # The recorded channel state, from the end of the recording until it is stored.
         self.in_flight: dict[str, list[InFlight]] = {}
         self.writes_frames = False
         self.answer: FragmentStored | RecordingFailed | None = None

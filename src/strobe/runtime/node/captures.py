@@ -1,13 +1,13 @@
-"""A process's part of each snapshot under way: frozen at the cut, written in the background, handed over (E4, E5).
+"""A process's fragment of each open snapshot: frozen at the cut, written in the background, reported (E4, E5).
 
     record ──► write the state ──┐
                (waits for begun) ├──► write the frames ──► make all durable ──► FragmentStored, kept until the outcome
     finish ──────────────────────┘
 
-The loop only ever encodes and hashes a small slice at a time; writing and syncing happen in the node's one writer
-thread. Hashing a slice is short and lets go of the interpreter: in the thread, each was followed by a wait for it that
-took five times as long as the hash, and on the loop it is the moment in which the thread gets it. A large value is one
-slice, which would hold the loop: that one is hashed in the thread.
+The event loop encodes and hashes one small slice at a time. Writing and syncing happen in the node's writer thread.
+Hashing a slice is short and releases the GIL. In the writer thread, reacquiring the GIL took five times as long as the
+hash; on the event loop, the hash lets the writer thread get the GIL. A large value is a single slice and would block
+the event loop, so it is hashed in the writer thread.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("strobe.node")
 
 WRITING_MAX = 128
-"""So many slices of a state wait for the disk while the next one is made: 32 MB."""
+"""Maximum number of slices queued for the disk: 32 MB."""
 UNBEGUN_MAX = 64
-"""Maximum number of snapshots that are kept here while the coordinator has begun none of them."""
+"""Maximum number of captures kept for snapshots that the coordinator has not begun."""
 HASHED_ON_LOOP_MAX = 1 << 20
-"""Half a millisecond's worth of hashing; only a value that is larger than that makes a larger slice."""
+"""Maximum slice hashed on the event loop: half a millisecond. Only a single large value makes a larger slice."""
 
 
 class Captures:
-    """All snapshots under way at one process."""
+    """All open snapshots of one process."""
 
     def __init__(self, timeline: "Timeline", restored: Restored | None) -> None:
         self.open: dict[SnapshotId, Capture] = {}
@@ -60,7 +60,7 @@ class Captures:
         self._host = timeline.host
         self._way = GilYield()
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
-        # What was committed lately, by printed id: the parent of the next is one of these.
+        # Recently committed parts by printed id: the parent of the next snapshot is one of them.
         self._bases: dict[str, Base] = {}
         if restored is not None:
             self._bases[restored.snapshot] = Base(restored.record, restored.frozen_number)
@@ -68,11 +68,11 @@ class Captures:
     # From the protocol
 
     def record(self, snapshot: SnapshotId) -> None:
-        """Freeze the state, now; everything else about it happens later."""
+        """Freeze the state now; it is written in the background."""
         started = time.perf_counter_ns()
         try:
             capture = self._freeze(snapshot)
-        except RAISED as error:  # no process is killed by a snapshot (E3)
+        except RAISED as error:  # a snapshot never ends a process (E3)
             if not is_failure(error, may_exit=self._timeline.application.may_exit):
                 raise
             self._give_up(snapshot, f"its state cannot be captured: {explain(error)}")
@@ -102,7 +102,7 @@ class Captures:
         return capture
 
     def _bound_unbegun(self) -> None:
-        """Give up the oldest of too many that nobody has begun: a peer may send markers of unknown snapshots."""
+        """Give up the oldest capture if too many have not begun: a peer may send markers of unknown snapshots."""
         unbegun = [snapshot for snapshot, capture in self.open.items() if not capture.begun.done()]
         if len(unbegun) > UNBEGUN_MAX:
             self.drop(unbegun[0])
@@ -111,27 +111,27 @@ class Captures:
     def _give_up(self, snapshot: SnapshotId, reason: str) -> None:
         logger.warning("snapshot %s: %s", snapshot, reason)
         self._host.send(RecordingFailed(snapshot, self._host.name, reason))
-        # Not now: the protocol's effects are being carried out, and its markers must still go out.
+        # Not now: the current effects are still being carried out, and their markers must be sent.
         abort = partial(self._timeline.dispatch, SnapshotAborted(snapshot))
         asyncio.get_running_loop().call_soon(self._timeline.run_between, partial(self._timeline.attempt, abort))
 
     def initiated(self, started: SnapshotStarted) -> None:
-        """This process has begun a snapshot, and said so; whether anybody has heard it is not known yet."""
+        """Keep `started` for a retry: the coordinator may not have received it."""
         capture = self.open.get(started.snapshot)
         if capture is not None:
             capture.started = started
 
     def finish(self, fragment: Fragment) -> None:
-        """Every incoming channel is known to its end."""
+        """Take the complete fragment: all incoming channels are recorded."""
         capture = self.open.get(fragment.snapshot)
         if capture is not None:
-            if capture.answer is None:  # else it could not be stored
+            if capture.answer is None:  # otherwise storing has failed
                 capture.in_flight = {channel: list(items) for channel, items in fragment.in_flight.items()}
             capture.fragment.set_result(msgspec.structs.replace(fragment, in_flight={}))
         self._timeline.recordings.changed()
 
     def abandon(self, snapshot: SnapshotId, reason: str) -> None:
-        """Give `snapshot` up, say so, and free all that is held for it: at any time, for it makes no cut."""
+        """Give up `snapshot`, report it, and free its memory. Safe at any time, since it takes no cut."""
         logger.warning("snapshot %s is given up: %s", snapshot, reason)
         self._host.send(RecordingFailed(snapshot, self._host.name, reason))
         capture = self.open.get(snapshot)
@@ -141,7 +141,7 @@ class Captures:
             self._timeline.dispatch(SnapshotAborted(snapshot))
 
     def drop(self, snapshot: SnapshotId) -> None:
-        """Free all that is held for `snapshot`."""
+        """Free all resources of `snapshot`."""
         capture = self.open.pop(snapshot, None)
         if capture is not None:
             if capture.task is not None:
@@ -155,14 +155,14 @@ class Captures:
     # From the coordinator
 
     def begun(self, begun: SnapshotBegun) -> None:
-        """The log has the begin of this snapshot: its blobs have a place."""
+        """The begin of this snapshot is in the log: its blobs can be written."""
         self._begun[begun.snapshot] = begun
         capture = self.open.get(begun.snapshot)
         if capture is not None and not capture.begun.done():
             capture.begun.set_result(begun)
 
     def start_again(self) -> None:
-        """Say again what this process has begun and the log does not have: the word may have been lost on the way."""
+        """Resend `SnapshotStarted` for snapshots missing in the log: the message may have been lost."""
         for capture in self.open.values():
             self._say_started(capture)
 
@@ -171,7 +171,7 @@ class Captures:
             self._host.send(capture.started)
 
     def resend(self, snapshot: SnapshotId) -> bool:
-        """Say again what is stored; tell whether the protocol has nothing more to do for `snapshot`."""
+        """Resend the report of `snapshot`, if any; return whether the protocol is done with it."""
         capture = self.open.get(snapshot)
         if capture is None:
             return False
@@ -188,10 +188,10 @@ class Captures:
             self.drop(snapshot)
 
     def settled(self, counter: int) -> None:
-        """Everything below `counter` has an outcome, whichever: nothing is kept for it.
+        """Free all complete captures below `counter`: those snapshots have an outcome.
 
-        But for what this process has begun and nobody has heard of: that gets one when it is said, and all who recorded
-        for it hear it.
+        A snapshot of this process that the coordinator does not know yet is reported again. Then it gets an outcome
+        too, which is sent to all processes that recorded for it.
         """
         for snapshot, capture in self.open.items():
             if snapshot.counter < counter:
@@ -217,7 +217,7 @@ class Captures:
         self._timeline.boundary.release(capture.sinks)
 
     def _expire(self, snapshot: SnapshotId) -> None:
-        """No outcome has come for too long: the coordinator may never return (E7)."""
+        """Time out without an outcome: the coordinator may never return (E7)."""
         capture, reason = self.open.get(snapshot), f"no outcome for {self._host.settings.patience_s:g} s"
         if capture is not None and isinstance(capture.answer, FragmentStored):
             logger.warning("snapshot %s: %s, freeing it", snapshot, reason)  # it may still be committed
@@ -228,13 +228,13 @@ class Captures:
     # In the background
 
     async def _store(self, capture: Capture) -> None:
-        """Write everything, then hand the fragment over; a failure fails this snapshot and nothing else."""
+        """Write the fragment, then report it. A failure fails only this snapshot."""
         try:
             begun = await capture.begun
             state, deltas = await self._write_state(capture, begun)
             fragment = await capture.fragment
             await self._hand_over(capture, begun, state, deltas, fragment)
-        except RAISED as error:  # no process is killed by a snapshot (E3)
+        except RAISED as error:  # a snapshot never ends a process (E3)
             if not is_failure(error, awaited=True):
                 raise
             strange = not isinstance(error, (StrobeError, OSError))
@@ -243,7 +243,7 @@ class Captures:
             self._host.send(capture.answer)
 
     async def _write_state(self, capture: Capture, begun: SnapshotBegun) -> tuple[BlobRef, tuple[BlobRef, ...]]:
-        """Write the state, or only what has changed since the parent."""
+        """Write the state, or only the changes since the parent."""
         base = self._bases.get(begun.parent or "")
         if capture.frozen is None:
             reusable = {ref.blake3: ref for ref in (base.record.state,)} if base is not None else {}
@@ -259,7 +259,7 @@ class Captures:
         return base.record.state, (*base.record.deltas, written)
 
     def _delta_since(self, frozen: Frozen, base: Base | None) -> int | None:
-        """Return the freezing since which only changes are written; None: everything is. Chains are bounded (E5)."""
+        """Return the freeze to write a delta against; None: write the full state. Delta chains are bounded (E5)."""
         since = base.frozen_number if base is not None else None
         if base is None or since is None or not frozen.can_delta(since):
             return None
@@ -273,14 +273,14 @@ class Captures:
             blob = await asyncio.wrap_future(opening)
             for piece in frozen.slices(since):
                 if len(piece) > HASHED_ON_LOOP_MAX:
-                    # Waited for: what comes after it must not be hashed before it, nor such pieces pile up.
+                    # Awaited, so that slices are hashed in order and large pieces do not queue up.
                     await asyncio.wrap_future(thread.submit(blob.write, piece))
                 elif piece:
                     blob.hash(piece)
                     writing.append(thread.submit(blob.append, piece))
                 while writing and writing[0].done():
                     writing.popleft().result()
-                # The next slice is made while the disk is busy with those before it, but these are not to pile up.
+                # Make the next slice while the disk writes the earlier ones, within a bound.
                 await (asyncio.sleep(0) if len(writing) < WRITING_MAX else asyncio.wrap_future(writing.popleft()))
             for written in writing:
                 await asyncio.wrap_future(written)
@@ -288,7 +288,7 @@ class Captures:
         except BaseException:
             for unwritten in writing:
                 unwritten.cancel()
-            thread.submit(_abandon, opening)  # behind what the thread still has to write
+            thread.submit(_abandon, opening)  # after the pending writes of the thread
             raise
 
     async def _hand_over(

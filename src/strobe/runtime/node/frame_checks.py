@@ -1,8 +1,8 @@
-"""Whether what comes over a link can have been sent: checked before it is counted, waits or takes effect (E14, M2).
+"""Checks frames from a link against the protocol's rules, before they are counted, queued or take effect (E14, M2).
 
-A frame that breaks a rule ends its connection with nothing changed, and its source sends it again as after any broken
-connection. What has passed breaks no rule of the protocol when its turn comes, however long it waits; so a violation
-that the protocol finds then shows that this node's own state is wrong, and ends the node.
+A frame that breaks a rule ends its connection and changes nothing else; its source sends it again after the reconnect.
+An accepted frame breaks no rule when it is handled, however long it was queued. So a violation found by the protocol
+means that this node's own state is wrong, and ends the node.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from strobe.runtime.links.incoming_link import NOTHING_DUE, IncomingLink
 
 
 class Arrivals:
-    """The checks of one process in one epoch. Each raises BrokenRule, with nothing changed."""
+    """The checks of one process in one epoch. Each raises BrokenRule and changes nothing."""
 
     def __init__(self, protocol: Endpoint) -> None:
         self._protocol = protocol
 
     def check_messages(self, incoming_link: IncomingLink, frame: Frame) -> None:
-        """Check a frame that is not plainly the next one of its channel, in a view and a cut that are known here."""
+        """Check a frame that is not simply the next one of its channel, with a known view and cut index."""
         self._refuse_after_end(incoming_link)
         due, first = incoming_link.next_ordinal, frame.first_ordinal
         if first < due:
@@ -43,7 +43,7 @@ class Arrivals:
             )
 
     def check_barrier(self, incoming_link: IncomingLink, event: BarrierArrived, whole: bool) -> None:
-        """Check a barrier that overtakes, and, if it is `whole`, all that it has overtaken."""
+        """Check a barrier that overtakes and, if it is `whole`, the frames that it has overtaken."""
         self._refuse_after_end(incoming_link)
         protocol = self._protocol
         if not protocol.overtakes:
@@ -65,7 +65,7 @@ class Arrivals:
             self._refuse(incoming_link, f"view {view.number} came after view {incoming_link.view.number}")
         if view.number == known.number and view != known:
             self._refuse(incoming_link, f"view {view.number} came, and is another than the one that is known here")
-        # Changes are made one at a time, and each waits until every process has installed the one before (E2).
+        # Membership changes happen one at a time: each waits until every process has installed the previous one (E2).
         if view.number > known.number and known.processes and not is_next(view, known):
             self._refuse(incoming_link, f"view {view.number} came, which is not one change after view {known.number}")
         came = incoming_link.next_ordinal - 1
@@ -73,7 +73,7 @@ class Arrivals:
             self._refuse(incoming_link, f"{sent_count} messages were sent before view {view.number}, {came} came")
 
     def note_view(self, incoming_link: IncomingLink, view: View) -> None:
-        """A view has come that was checked: it is the last thing on a channel that it does not have."""
+        """Note a checked view. If it does not contain the channel, nothing may follow on the channel."""
         incoming_link.view = view
         incoming = self._protocol.incoming.get(incoming_link.channel) or self._protocol.ending.get(
             incoming_link.channel
@@ -82,7 +82,7 @@ class Arrivals:
             incoming_link.next_ordinal = NOTHING_DUE
 
     def _newest_view(self, incoming_link: IncomingLink) -> View:
-        """Return the newest view that is installed here, or waits for its turn on this channel."""
+        """Return the newest view that is installed here or queued on this channel."""
         installed = self._protocol.view
         return (
             incoming_link.view
@@ -105,7 +105,7 @@ class Arrivals:
             self._refuse(incoming_link, f"the cut index of a frame leaps to {frame.index}")
 
     def _check_overtaken(self, incoming_link: IncomingLink, overtaken: Sequence[Frame]) -> None:
-        """Check that copies begin where the channel is, and follow on each other."""
+        """Check that the copies begin at the next message of the channel, and are contiguous."""
         due = incoming_link.next_ordinal
         for frame in overtaken:
             if frame.first_ordinal != due:

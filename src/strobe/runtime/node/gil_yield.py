@@ -1,10 +1,10 @@
-"""Lets the thread that writes have the interpreter, also where the loop has no moment to spare.
+"""Yields the GIL to the writer thread while the event loop is busy.
 
-A thread that waits for the interpreter is woken whenever the loop lets go of it, between two callbacks; by the time it
-is awake the loop has it again. Python makes the loop yield only when a callback takes longer than the switch interval,
-and those of a busy node take less: a thread with a few microseconds of work was seen to wait for half a second, with
-a snapshot waiting for it. So while it has work the loop sleeps for a moment, now and then: the longer the work takes,
-the more of it is the disk's, and the less often.
+A waiting thread is woken when the event loop releases the GIL, but by then the loop has usually taken it again. Python
+forces a switch only if a callback takes longer than the switch interval. Callbacks of a busy node are shorter: a writer
+thread with a few microseconds of work, and so a snapshot, was seen to wait for half a second. So while the thread has
+work, the event loop sleeps briefly from time to time. It sleeps less often for longer jobs, which mostly wait for the
+disk.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ MOMENT_S = 50e-6
 
 
 class GilYield:
-    """In use (`with`) while the thread has something to do."""
+    """Used in a `with` statement while the writer thread has work."""
 
     def __init__(self) -> None:
         self._jobs = 0

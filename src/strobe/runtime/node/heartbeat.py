@@ -1,4 +1,4 @@
-"""What a node says about itself every half second, for the coordinator and for people."""
+"""The heartbeat of a node: its measurements, sent to the coordinator every half second."""
 
 import os
 import time
@@ -17,9 +17,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def measure(host: "Host") -> Heartbeat:
-    """Return the node as it is now."""
+    """Return the current measurements of the node."""
     timeline = host.timeline
-    # While it is being restored it has no position: to say one would look like a leap.
+    # During a restore there is no position: reporting one would look like a jump.
     epoch, position = (host.epoch, host.application.position) if timeline is not None else (0, 0)
     common = (host.name, epoch, position, time.process_time(), _memory_bytes())
     rejected = dict(host.rejected)
@@ -68,7 +68,7 @@ def _shortened(text: str) -> str:
 
 
 def _memory_bytes() -> int:
-    """Return what this program occupies, where the system tells."""
+    """Return the resident memory of this program; 0 if unknown."""
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 -- read twice a second
             return int(file.read().split()[1]) * _PAGE_BYTES

@@ -1,4 +1,4 @@
-"""What a listener asks of its node: whom to let in, and what to do with what has come."""
+"""The `Gate` of a node: admits peers, and passes their frames to the timeline."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LinkGate:
-    """The `Gate` of a host: hands on to its timeline. The host ends where a handler fails, or something of our own."""
+    """The `Gate` of a host. A failure in a handler or in our own code ends the host."""
 
     def __init__(self, host: "Host") -> None:
         self._host = host
@@ -63,7 +63,7 @@ class LinkGate:
             self._host.fail(error)
 
     def disagree(self, violation: ProtocolViolation) -> None:
-        """End the node: the channel's two ends count differently, and going back is what makes them agree again."""
+        """End the node: the two ends of the channel disagree, and only a rollback makes them agree again."""
         self._host.fail(violation)
 
     def taken(self) -> bool:

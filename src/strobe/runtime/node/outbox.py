@@ -1,6 +1,6 @@
-"""What a process sends: open frames, sealed once a loop turn or when they are full, and handed to the links.
+"""The output of a process: open frames, sealed once per event-loop iteration or when full, and passed to the links.
 
-A message is sent when `send` returns, even while its frame is open; so whatever may record must flush first.
+A message counts as sent when `send` returns, even while its frame is open. So code that may record must flush first.
 """
 
 import asyncio
@@ -23,35 +23,35 @@ _ENCODER = msgspec.msgpack.Encoder()
 _encode_into = _ENCODER.encode_into
 
 Sealed = Callable[[str, int, int, list[int], Any], None]
-"""Told of each sealed frame: its channel, the ordinal of its first message, how many, their events, its body."""
+"""Called with each sealed frame: its channel, first ordinal, message count, events and body."""
 
 
 class Outbox:
-    """The outgoing channels of one process in one epoch. `bound` is on what one event may send."""
+    """The outgoing channels of one process in one epoch. `bound` limits the output of one event."""
 
     def __init__(self, name: str, protocol: Endpoint, settings: NodeSettings, bound: EventBound) -> None:
         self.name = name
         self._bound = bound
         self.outgoing_links: dict[str, OutgoingLink] = {}
-        # Those whose channel has ended, and to whom: what was sent on them may still be on its way.
+        # Links of ended channels, with their targets: some messages may still be in flight.
         self._ended: list[tuple[str, OutgoingLink]] = []
-        # A trace wants to know which event sent what; then this is whose events are meant.
+        # With a trace: the application whose events are assigned to the messages.
         self.counted: Application | None = None
         self.on_seal: Sealed | None = None
-        # Then, too: the frames that the event under way has put messages into.
+        # With a trace: the frames that the current event has put messages into.
         self.touched: list[OpenFrame] = []
         self._protocol = protocol
         self._settings = settings
         self._frames: dict[str, OpenFrame] = {}
-        # The same; empty while the event under way may send nothing more. So that needs no look at every message.
+        # The same, or empty after the current event has exceeded its bound. This saves a check per message.
         self._open = self._frames
-        # Channels on which something was sent since the last flush, in that order.
+        # Channels with sends since the last flush, in order.
         self._dirty: dict[str, None] = {}
-        # Whether so much waits on some channel that the process is not to be given more; and on which.
+        # Back-pressure: whether a channel is full, so that the process receives nothing; and the full channels.
         self.full = False
         self._full: set[str] = set()
         self._waiting: list[asyncio.Future[None]] = []
-        # Somebody will flush in this turn of the loop: whoever hands over what was read says so, to spare a callback.
+        # Whether a flush follows in this event-loop iteration, so that no callback is needed.
         self.flush_follows = False
         self._closed = False
         self._call_soon: Callable[..., Any] = asyncio.get_running_loop().call_soon
@@ -61,7 +61,7 @@ class Outbox:
         self._frames[channel] = OpenFrame(channel, _ENCODER, self._settings)
 
     def finish(self, channel: str, target: str) -> None:
-        """Take the channel out: it has ended. What was sent on it still goes its way."""
+        """Remove an ended channel. Its link still delivers all sent messages."""
         self._frames.pop(channel)
         outgoing_link = self.outgoing_links.pop(channel)
         outgoing_link.finish()
@@ -69,8 +69,8 @@ class Outbox:
         self.has_room(channel)
 
     def reach_ended(self, addresses: Mapping[str, tuple[str, int]], members: Collection[str]) -> None:
-        """Peers may have new addresses. Who is none of `members` has left with all that it was sent, whether or not it
-        could still say so.
+        """Update the addresses of ended channels' targets. A target outside `members` has left and received everything,
+        even if its last acknowledgement was lost.
         """
         for target, outgoing_link in self._ended:
             if target not in members:
@@ -80,13 +80,13 @@ class Outbox:
         self._ended = [(target, outgoing_link) for target, outgoing_link in self._ended if not outgoing_link.closed]
 
     def send(self, channel: str, message: Any) -> None:
-        """Send `message`: it is sent when this returns, and may be changed afterwards."""
+        """Send `message`. It is sent when this returns, and may be changed afterwards."""
         try:
             frame = self._open[channel]
         except KeyError:
             frame = self._find(channel)
-        # As `OpenFrame.append`, in place: the call alone is a third of what a message costs here. So is what happens at
-        # few messages only: all of that is behind `due`.
+        # Inlines `OpenFrame.append`: the call alone would be a third of the cost per message. Rare work is behind `due`
+        # for the same reason.
         buffer = frame.buffer
         try:
             _encode_into(message, buffer, -1)
@@ -106,7 +106,7 @@ class Outbox:
             self._attend_to(frame)
 
     def _attend_to(self, frame: OpenFrame) -> None:
-        """See to what the newest message of `frame` brings: it is the first, or the last, or another event's."""
+        """Do the rare work: for the first or last message of `frame`, or the first message of an event."""
         if self.counted is not None and self.counted.position != frame.position:
             frame.note_event(self.counted.position)
             self.touched.append(frame)
@@ -121,13 +121,13 @@ class Outbox:
             frame.due = frame.messages_max
 
     def next_event(self) -> None:
-        """An event has ended that sent something, and is counted: what is sent from now on is another's."""
+        """Assign all further sends to the next event (with a trace)."""
         for frame in self.touched:
             frame.due = 0
         self.touched.clear()
 
     def _find(self, channel: str) -> OpenFrame:
-        """Return the open frame of `channel`; raise UsageError if there is none, or the event has sent too much."""
+        """Return the open frame of `channel`; raise UsageError if there is none or the event has sent too much."""
         self._bound.check()
         self._open = self._frames
         if channel in self._frames:
@@ -136,12 +136,12 @@ class Outbox:
         raise UsageError(f"process {self.name!r} sends on {channel!r}, which is not an output of it; outputs: {known}")
 
     def flush_now(self) -> None:
-        """Flush as was promised."""
+        """Do the scheduled flush."""
         self.flush_follows = False
         self.flush()
 
     def flush(self) -> None:
-        """Seal every open frame, and let everything go."""
+        """Seal every open frame, and flush the links."""
         if not self._dirty:
             return
         dirty, self._dirty = self._dirty, {}
@@ -159,7 +159,7 @@ class Outbox:
         channel, protocol = open_frame.channel, self._protocol
         buffer = open_frame.buffer
         count, body = open_frame.seal()
-        # Numbered here, where it lies: as `SendFrame`, which would follow from `MessagesSent`.
+        # Numbered in place, with the same result as a `MessagesSent` event and its `SendFrame` effect.
         first = protocol.number(channel, count, body)  # type: ignore[arg-type]
         outgoing_link = self.outgoing_links[channel]
         outgoing_link.put(finish_messages(buffer, count, protocol.announced, first, protocol.index))
@@ -174,7 +174,7 @@ class Outbox:
             self.on_seal(channel, first, count, open_frame.take_events(), body)
 
     def _tell_unsealed(self) -> None:
-        """What was sent and never left belongs into the trace all the same: its events have happened."""
+        """Add unsealed messages to the trace: they never leave the node, but their events have happened."""
         for channel, frame in self._frames.items():
             if self.on_seal is not None and frame.count and not self._closed:
                 following = self._protocol.outgoing[channel].count + 1
@@ -182,11 +182,11 @@ class Outbox:
                 self.on_seal(channel, following, count, frame.take_events(), body)
 
     def is_full(self, channel: str) -> bool:
-        """Tell whether what waits on `channel` holds the process back."""
+        """Return whether the backlog of `channel` holds the process back."""
         return channel in self._full
 
     def has_room(self, channel: str) -> None:
-        """Enough of what waited on `channel` has gone."""
+        """Mark `channel` as no longer full."""
         self._full.discard(channel)
         self.full = bool(self._full)
         if not self.full:

@@ -1,9 +1,9 @@
-"""The bound on what channel recording holds: memory first, then disk, then that snapshot is aborted (E3).
+"""The bound on channel recordings: first memory, then disk, then the snapshot is aborted (E3).
 
-Recordings keep references to frames, until those are part of a stored fragment. Where they take half of
-`recording_bytes_max`, their bodies are written to a file without a name, by a thread, and the frames replaced by ones
-whose bodies are views into that file: nobody else notices. The other half is for what comes meanwhile. What would go
-past either bound, or finds the disk full, aborts the snapshot that holds the most. The application goes on meanwhile.
+Recordings keep references to frames until their fragment is stored. When they fill half of `recording_bytes_max`, a
+thread writes the bodies to an unnamed file, and the frames are replaced by frames whose bodies are views into that
+file. The other half is for frames that arrive meanwhile. If a bound would be exceeded, or the disk is full, the
+snapshot that holds the most is aborted. The application continues.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("strobe.node")
 
-_PIECES_MAX = 1000  # of one call to the system, which takes no more than 1024
+_PIECES_MAX = 1000  # per system call, whose limit is 1024
 
 
 class Recordings:
-    """Watches over the recordings of one process: those that are open, and those that are being stored."""
+    """Bounds the recordings of one process, both open ones and those being stored."""
 
     def __init__(self, timeline: "Timeline") -> None:
-        # Never less than what is held in memory; exact whenever it comes near a bound.
+        # An upper bound on the memory held; exact near a limit.
         self.bytes = 0
         self.spilled_bytes = 0
         self.spills = 0
@@ -47,22 +47,22 @@ class Recordings:
         return self._task is not None
 
     def arrived(self, frame: Frame) -> None:
-        """A frame came while something is being recorded."""
+        """Count a frame that arrived during a recording."""
         self.joined((frame,))
 
     def joined(self, frames: Iterable[Frame]) -> None:
-        """These may have become part of a recording, all at once."""
+        """Count frames that may have become part of a recording at once."""
         self.bytes += sum(map(held_bytes, frames))
         if self.bytes > self._looked_at:
             self.look()
 
     def changed(self) -> None:
-        """A recording has ended, or was stored."""
+        """Update the counts after a recording has ended or was stored."""
         if self._maps or next(self._held(), None) is None:
             self._recount()
 
     def look(self) -> None:
-        """Count what is held, and put it on disk, or give it up, where it is too much."""
+        """Count the memory held. If it is too much, spill to disk or abort a snapshot."""
         unspilled = self._recount()
         unspilled_bytes = sum(len(frame.body) for frame in unspilled)
         quarter = self._memory_max // 4
@@ -81,7 +81,7 @@ class Recordings:
             self._task.cancel()
 
     def _recount(self) -> list[Frame]:
-        """Make all counts exact; return the frames whose bodies could be put on disk."""
+        """Make all counts exact; return the frames that could be spilled."""
         frames = {id(item.frame): item.frame for _, items in self._held() for item in items}
         on_disk = [frame for frame in frames.values() if self._is_spilled(frame)]
         self.spilled_bytes = sum(len(frame.body) for frame in on_disk)
@@ -92,7 +92,7 @@ class Recordings:
         return [frame for key, frame in frames.items() if key not in written and not self._is_spilled(frame)]
 
     def _held(self) -> Iterator[tuple[SnapshotId, list[InFlight]]]:
-        """Yield what each snapshot holds, channel by channel, where it holds anything."""
+        """Yield the frames that each snapshot holds, per channel."""
         for snapshot, recording in self._timeline.protocol.open.items():
             yield from ((snapshot, items) for items in recording.frames.values() if items)
         for snapshot, capture in self._timeline.captures.open.items():
@@ -109,9 +109,9 @@ class Recordings:
 
     async def _spill_out(self, frames: list[Frame]) -> None:
         try:
-            # Not in the writer's thread: a sync there may take longer than what comes meanwhile has room for.
+            # Not in the writer thread: memory could run out during a sync there.
             mapped, bodies = await asyncio.to_thread(self._write, frames)
-        except Exception as error:  # noqa: BLE001 -- no room, or no thread; the snapshot cannot be, all else goes on
+        except Exception as error:  # noqa: BLE001 -- no space or no thread: only the snapshot fails
             self._task = None
             reason = error.strerror if isinstance(error, OSError) else str(error)
             self._give_up(f"what its channels held could not be put on disk: {reason}")
@@ -127,7 +127,7 @@ class Recordings:
         return _write(self._timeline.host.make_run_directory("spill"), frames)
 
     def _replace(self, bodies: dict[int, memoryview]) -> None:
-        """Put frames on disk in the place of those in memory."""
+        """Replace frames in memory by frames on disk."""
         for _, items in self._held():
             for place, item in enumerate(items):
                 body = bodies.get(id(item.frame))
@@ -147,7 +147,7 @@ class Recordings:
 
 
 def _write(place: Path, frames: list[Frame]) -> tuple[mmap.mmap, list[memoryview]]:
-    """Write the bodies of `frames` to a new file without a name; return its mapping, and each body as a view of it."""
+    """Write the bodies of `frames` to a new unnamed file; return its mapping, and each body as a view of it."""
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         for start in range(0, len(frames), _PIECES_MAX):
             _write_pieces(file.fileno(), [memoryview(frame.body) for frame in frames[start : start + _PIECES_MAX]])
@@ -160,7 +160,7 @@ def _write(place: Path, frames: list[Frame]) -> tuple[mmap.mmap, list[memoryview
 
 
 def _write_pieces(file: int, pieces: list[memoryview]) -> None:
-    """Write all of `pieces` in few calls: after each, this thread waits for its turn beside a busy loop."""
+    """Write `pieces` in few system calls: after each call this thread must reacquire the GIL from a busy event loop."""
     first = 0
     while first < len(pieces):
         written = os.writev(file, pieces[first:])
