@@ -53,9 +53,7 @@ class EventBound:
         self.check()
 
     def exceeds(self) -> bool:
-        """Attribute the pending bytes if all of them are the current event's; return whether it has exceeded
-        the bound.
-        """
+        """Attribute the pending bytes if all are the current event's; return whether it has exceeded the bound."""
         event, pending = self._event(), self.pending
         self.pending = 0
         if event == self._last:

@@ -63,9 +63,7 @@ SINK_PROPERTIES = ("position", "buffered_bytes", "released")
 
 
 def check_methods(what: str, owner: object, shapes: tuple[Shape, ...]) -> None:
-    """Raise UsageError if a method of `owner` cannot be called as its shape requires; `what` describes the owner to
-    people.
-    """
+    """Raise UsageError if a method of `owner` cannot be called as its shape requires; `what` names the owner."""
     for shape in shapes:
         name = f"{type(owner).__name__}.{shape.name}"
         check_function(f"{what}: {name}", getattr(owner, shape.name, None), shape, is_method=True)
@@ -126,9 +124,7 @@ def handler_finished(process: object, event: str, returned: Any) -> None:
 
 
 def call(owner: object, method: str, *arguments: Any, **keywords: Any) -> None:
-    """Call a method of a user's object that returns nothing; raise UsageError if it returned a coroutine or a
-    generator.
-    """
+    """Call a method of a user's object that returns nothing; raise UsageError if its body has not run."""
     handler_finished(owner, method, getattr(owner, method)(*arguments, **keywords))
 
 

@@ -51,7 +51,7 @@ class Source(ABC):
         """Return the position after the first `count` records of the last poll, for a cut between two of them."""
 
     def stop_reading(self) -> None:
-        """The epoch or the process has ended: `poll` is not called until the source is opened again. By default,
+        """The epoch or the process has ended. No `poll` follows until the source is opened again. By default,
         `close`.
         """
         self.close()

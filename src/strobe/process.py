@@ -96,8 +96,8 @@ class Context(ABC):
 
     @abstractmethod
     def set_timer(self, name: str, after_s: float) -> None:
-        """Call the process's `timer` with this name after `after_s` seconds. A pending timer of the same name is
-        replaced.
+        """Call the process's `timer` with this name after `after_s` seconds. It replaces a pending timer of
+        this name.
         """
 
     @abstractmethod
@@ -142,9 +142,7 @@ class Process:
         """Called when a timer fires."""
 
     def leave(self, ctx: Context) -> None:
-        """Called once, when the process leaves and no more messages will come. Send on what this process still
-        holds.
-        """
+        """Called once, last: no more messages will come. Send on what this process still holds."""
 
     def capture(self) -> State:
         """Return the whole state: a msgspec struct, bytes, or a `KeyedState`.
@@ -160,8 +158,7 @@ class Process:
         raise NotImplementedError(f"{type(self).__name__} must have restore(), which takes back its state")
 
     def waits_for(self) -> Waits | None:
-        """Return what this process waits for, if anything. While it waits it grants nothing, except in response to a
-        request.
+        """Return what this process waits for, if anything. While it waits it grants nothing, except on request.
 
         This method and the next two are called at every cut, for the stable predicates (G2:
         `strobe.causality.predicates`).
@@ -183,8 +180,7 @@ class Process:
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """A directed channel between two processes. The default id is `source->target`; parallel channels need their own
-    ids.
+    """A directed channel between two processes. Its default id is `source->target`; parallel channels need other ids.
 
     `kind` is "fifo" or "unordered". `hash` is the hash of the proof: "xxh3", or "blake3" to detect forgery as well
     (P1). By default it is the system's.

@@ -39,8 +39,7 @@ def carry(error: BaseException) -> BaseException:
 
 
 def is_failure(error: BaseException, *, awaited: bool = False, may_exit: bool = False) -> bool:
-    """Return whether `error`, raised while a user's code ran, is a failure of that code. Only this function decides
-    that.
+    """Return whether `error`, raised while a user's code ran, is a failure of that code. Decided only here.
 
     Every exception is a failure, whatever its class. A handler that calls `sys.exit`, or lets a GeneratorExit or a
     cancellation through, has not done its work, and nothing requested the end of its process. With these exceptions:

@@ -96,9 +96,7 @@ class Attempts:
         return self.end(attempt, event.reason, now_us) if attempt is not None else []
 
     def expire(self, now_us: int, held_by: Callable[[], str]) -> list[CoordinatorEffect]:
-        """Abort snapshots past their deadline. `held_by` returns what a snapshot with all of its fragments
-        waits for.
-        """
+        """Abort snapshots past their deadline. `held_by` returns what a snapshot with all fragments waits for."""
         effects: list[CoordinatorEffect] = []
         for attempt in self.open.values():
             if now_us >= attempt.deadline_us and not attempt.ending:

@@ -256,10 +256,10 @@ class Lifecycle:
         return self._commit_what_is_whole()
 
     def _commit_what_is_whole(self) -> list[CoordinatorEffect]:
-        """Commit snapshots that have all of their fragments, unless a rollback is pending, which waits for commits to
-        end.
+        """Commit snapshots that have all of their fragments.
 
-        Nor if a process is leaving and, after a restart, the coordinator does not know the end offsets of its output.
+        Not while a rollback is pending, which waits for commits to end. Nor while a process is leaving and a restarted
+        coordinator does not know the end offsets of its output.
         """
         if self.rollback.pending or self.membership.unstaged:
             return []
@@ -529,9 +529,7 @@ class Lifecycle:
         return Dismiss(process, gone.sinks, gone.view)
 
     def _released(self, event: Released, now_us: int) -> list[CoordinatorEffect]:
-        """A departed process has released all of its output. It exits once that is in the log: only it can
-        report this.
-        """
+        """A departed process has released all of its output. It exits once the log has that: only it can report it."""
         gone = self.membership.departed.get(event.process)
         if gone is not None and gone.view == event.view and self.membership.unreleased(event.process):
             return [Append(Release(event.process, event.view, now_us))]

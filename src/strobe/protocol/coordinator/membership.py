@@ -91,9 +91,7 @@ class Membership:
 
     @property
     def everyone(self) -> tuple[str, ...]:
-        """The processes that must be informed of changes: the view's, and the leaving ones that are not
-        dismissed yet.
-        """
+        """The processes that are informed of changes: the view's, and leaving ones that are not dismissed yet."""
         return (*self.view.processes, *sorted(self.leaving))
 
     def includes(self, process: str) -> bool:
@@ -315,9 +313,7 @@ class Membership:
         self._out[process] = max(view, self._out.get(process, view))
 
     def unreleased(self, process: str) -> dict[str, int]:
-        """Return the offsets up to which a departed process still has to release output; empty: it has nothing
-        to do.
-        """
+        """Return the offsets up to which a departed process still has to release output; empty if it is done."""
         gone = self.departed.get(process)
         return gone.sinks if gone is not None and gone.view > self._out.get(process, -1) else {}
 

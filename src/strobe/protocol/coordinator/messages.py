@@ -94,10 +94,9 @@ class RestoreWanted(msgspec.Struct, frozen=True):
 
 
 class SnapshotChosen(msgspec.Struct, frozen=True):
-    """The response to `ChooseSnapshot`: this snapshot is complete and verified. None: there is none, start from the
-    beginning.
+    """The response to `ChooseSnapshot`: this snapshot is complete and verified.
 
-    `view` is the view of that snapshot.
+    None: there is no complete one, start from the beginning. `view` is the view of that snapshot.
     """
 
     snapshot: str | None
@@ -171,9 +170,7 @@ class EntryLogged(msgspec.Struct, frozen=True):
 
 
 class AppendLost(msgspec.Struct, frozen=True):
-    """Another writer took the log position of `entry`. `EntryLogged` events for that writer's entries came
-    before this.
-    """
+    """Another writer took the log position of `entry`. `EntryLogged` events for its entries came before this."""
 
     entry: Entry
 
@@ -287,8 +284,7 @@ class ChooseSnapshot(msgspec.Struct, frozen=True):
 
 
 class TellRestore(msgspec.Struct, frozen=True):
-    """Order `process` to restore its state from snapshot `restored`, in a new epoch; None: to start from the beginning
-    (R1).
+    """Order `process` to restore its state from `restored`, in a new epoch; None: start from the beginning (R1).
 
     `commit` is the log entry that committed it; None: it must be searched for.
     """
@@ -302,17 +298,13 @@ class TellRestore(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """Inform `process` that the system was rolled back to before it joined: it must discard its state and join
-    again.
-    """
+    """Inform `process` that the system was rolled back to before it joined: discard its state, and join again."""
 
     process: Name
 
 
 class Halt(msgspec.Struct, frozen=True):
-    """Stop everything, and show `report`: a process cannot be restored, or is `blamed` for too many rollbacks
-    (E9, R1).
-    """
+    """Stop everything, and show `report`: a process cannot be restored, or is `blamed` for rollbacks (E9, R1)."""
 
     report: str
     blamed: str | None = None

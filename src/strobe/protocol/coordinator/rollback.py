@@ -125,8 +125,9 @@ class Rollback:
         return view.number == self.epoch_view.number
 
     def _lost_its_state(self, event: ProcessWithoutState, now_us: int) -> list[CoordinatorEffect]:
-        """Request a rollback. Blame the process only if this coordinator saw it crash: otherwise it has missed a
-        rollback, or was restarted with the whole system.
+        """Request a rollback. Blame the process only if this coordinator saw it crash.
+
+        Otherwise it has missed a rollback, or was restarted with the whole system.
         """
         process = event.process
         wish = self.wish or RollbackRequest(
@@ -158,10 +159,10 @@ class Rollback:
         return sum(who == process for _, who in self.blames) >= self.policy.rollbacks_max
 
     def join_refusal(self, process: str, now_us: int) -> str | None:
-        """Return why a process with too many crashes may not join: the system can run without it, and it would cause
-        rollbacks.
+        """Return why a process with too many crashes may not join; None if it may.
 
-        Each request counts as one more crash, so that a process in a restart loop stays out.
+        Nothing depends on it yet, and it would cause rollbacks. Each request counts as one more crash, so that a
+        process in a restart loop stays out.
         """
         if not self._is_blamed_too_often(process, now_us):
             return None
@@ -247,9 +248,7 @@ class Rollback:
         self.outdated = True
 
     def take_over(self, everyone: Collection[str]) -> None:
-        """The log has been read back. It records neither which processes were ordered to start nor which are
-        connected.
-        """
+        """The log has been read back. It does not record which processes were ordered to start, or are connected."""
         self.present = set()
         self.started, self.assumed = set(everyone), set(everyone)
         self.outdated = False
@@ -270,8 +269,7 @@ class Rollback:
     # The new epoch
 
     def may_have_left(self, entry: EpochStart) -> set[str]:
-        """Return the processes that do not leave again after `entry`, though the log has their leave without its
-        completion.
+        """Return the processes that do not leave again after `entry`, though the log does not show that they left.
 
         If a user requested this very snapshot, and so all of its processes: those not seen since a restart.
         """

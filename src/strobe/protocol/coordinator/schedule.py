@@ -65,9 +65,7 @@ class Schedule:
             self.wants.append(PendingSnapshot(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
 
     def note_aborted(self, begin: Begin) -> None:
-        """While the log is read back: the snapshot of `begin` was aborted. A later commit makes its retry
-        unnecessary.
-        """
+        """While the log is read back: the snapshot of `begin` was aborted. A later commit makes a retry unnecessary."""
         self.unretried[begin.snapshot] = begin
         if len(self.unretried) > UNRETRIED_MAX:
             del self.unretried[next(iter(self.unretried))]
@@ -93,9 +91,7 @@ class Schedule:
             self.wants = deque(want for want in self.wants if want.retries != begin.retries)
 
     def tick(self, now_us: int) -> None:
-        """Add the snapshot that is due by the interval. A late schedule does not catch up, which would cause a
-        burst.
-        """
+        """Add the snapshot that is due by the interval. A late schedule does not catch up: that would be a burst."""
         if self.policy.interval_us and now_us >= self.next_scheduled_us:
             self.next_scheduled_us = now_us + self.policy.interval_us
             if all(want.awaited for want in self.wants):
@@ -109,9 +105,7 @@ class Schedule:
         return found
 
     def earliest_us(self, overlapping: bool) -> int:
-        """Return when the next snapshot may begin: a pause after the last one began and, unless they overlap, after it
-        ended.
-        """
+        """Return when the next may begin: a pause after the last begin and, unless they overlap, the last outcome."""
         pause = self.policy.pause_us_min
         after_begin = 0 if self.last_begin_us is None else self.last_begin_us + pause
         after_outcome = 0 if self.last_outcome_us is None or overlapping else self.last_outcome_us + pause

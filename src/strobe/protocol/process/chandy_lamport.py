@@ -54,9 +54,7 @@ class ChandyLamport(Endpoint):
         return effects + self._finish(recording)
 
     def _recorded(self, snapshot: SnapshotId) -> tuple[Recording, list[Effect]]:
-        """Return the recording of `snapshot`. If this is its first marker, begin it and return the effects of that
-        (C3).
-        """
+        """Return the recording of `snapshot`. On its first marker, begin it and return the effects of that (C3)."""
         recording = self.open.get(snapshot)
         return (recording, []) if recording is not None else self._record(snapshot, None)
 

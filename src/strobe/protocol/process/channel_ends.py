@@ -56,9 +56,7 @@ class ChannelEnds:
         return [SendFrame(event.channel, Frame(first, event.count, event.body, self.index, self.announced))]
 
     def _is_early(self, event: FrameReceived) -> bool:
-        """Hold back a frame of a view not installed here yet: on an unordered channel it may overtake the view-install
-        frame.
-        """
+        """Hold back a frame of a view not installed here: on an unordered channel it may overtake the view frame."""
         if event.frame.view <= self.view.number:
             return False
         incoming = self.incoming.get(event.channel)
@@ -108,9 +106,7 @@ class ChannelEnds:
         return effects
 
     def _require_same(self, view: View) -> None:
-        """Raise ProtocolViolation if the coordinator has a different view of this number: then a peer sent a
-        false one.
-        """
+        """Raise ProtocolViolation if the coordinator's view of this number differs: then a peer sent a false one."""
         if view.number == self.view.number and view != self.view:
             problem = f"view {view.number} is another at the coordinator than the one that came from a peer"
             raise ProtocolViolation(self.process, "of the coordinator", problem)

@@ -93,9 +93,7 @@ class Incoming:
         self.begun: dict[int, int] = {}
 
     def restore(self, received: Frontier, in_flight: Sequence[InFlight]) -> None:
-        """Continue from the receiver's position at the cut. The frames `in_flight` are still to come, each one
-        whole.
-        """
+        """Continue from the receiver's position at the cut. The frames `in_flight` are still to come, each whole."""
         self.count, self.hash = received.count, received.hash
         self.hash_before_last = received.hash
         self.restored_to = received.count + sum(item.frame.count - item.consumed for item in in_flight)

@@ -33,9 +33,7 @@ class SendBarrier(msgspec.Struct, frozen=True):
 
 
 class HoldChannel(msgspec.Struct, frozen=True):
-    """Pass nothing more from `channel`, whose barrier has come, until `ResumeChannel`: the other inputs align with it
-    (V3).
-    """
+    """The barrier has come on `channel`: pass nothing more from it until `ResumeChannel`. Other inputs align (V3)."""
 
     channel: str
     snapshot: SnapshotId
@@ -87,9 +85,7 @@ class DropRecording(msgspec.Struct, frozen=True):
 
 
 class SendView(msgspec.Struct, frozen=True):
-    """Send a view-install frame on `channel`: the last frame on a channel that ends, otherwise the first of its
-    view.
-    """
+    """Send a view-install frame on `channel`: the last frame if the channel ends, otherwise the first of its view."""
 
     channel: str
     view: View

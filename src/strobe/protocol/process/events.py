@@ -70,9 +70,7 @@ class Breakpoint(msgspec.Struct, frozen=True):
 
 
 class SnapshotRequested(msgspec.Struct, frozen=True):
-    """Record for `snapshot`. A repeated request records only once. Under Lai-Yang the counter of the id is the cut
-    index.
-    """
+    """Record for `snapshot`; a repeated request records once. Under Lai-Yang the id's counter is the cut index."""
 
     snapshot: SnapshotId
     view: int

@@ -1,5 +1,4 @@
-"""Unaligned barriers, for FIFO channels without a cycle (V4): Chandy-Lamport with markers that overtake queued
-messages.
+"""Unaligned barriers, for FIFO channels without a cycle (V4): Chandy-Lamport with markers that overtake.
 
     U1  The first barrier, on any channel, as soon as it reaches the machine: record at once (C3), and send a barrier on
         every output, ahead of all messages queued there (C2).

@@ -60,9 +60,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class InFlight(msgspec.Struct, frozen=True, gc=False):
-    """A frame that is channel state. `consumed` of its messages were received before the cut (0 except for
-    breakpoints).
-    """
+    """A frame that is channel state. `consumed` of its messages came before the cut (0 except for breakpoints)."""
 
     frame: Frame
     consumed: int = 0

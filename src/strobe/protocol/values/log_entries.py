@@ -94,8 +94,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Departure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The output of a departed process: its end offset in each sink, and whether all of it is known to be released
-    (R2).
+    """The output of a departed process: its end offset in each sink, and whether all is known to be released (R2).
 
     `view` is the first view without the process, `joined` the first with it. Together they identify one membership
     period: a process may leave and join again.
