@@ -21,7 +21,7 @@ QUIET_S = 0.1
 
 
 class Turn(NamedTuple):
-    """The result of one turn of a pair; `value` is what its processes measured themselves, at source and target."""
+    """The result of one turn of a pair; the values are the processes' own measurements."""
 
     messages_per_s: float
     source_ns: float
@@ -222,7 +222,7 @@ def take_turns(pairs: Mapping[str, Pair], rounds: int, seconds: float) -> dict[s
 
 
 def others_cores(seconds: float = 1.0) -> float:
-    """Return how many processors are busy before a measurement: if any is, throughput figures are unreliable."""
+    """Return how many processors are busy while nothing is measured: if any is, throughput figures are unreliable."""
 
     def busy() -> float:
         user, nice, system, idle, waiting, *rest = map(int, Path("/proc/stat").read_text().split()[1:9])

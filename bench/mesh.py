@@ -24,7 +24,7 @@ _PATIENCE_S = 60.0
 
 
 class Mesh(NamedTuple):
-    """The snapshots of one size: medians of those committed at the first attempt."""
+    """The snapshots of one size: medians of the snapshots committed at the first attempt."""
 
     channels: int
     completion_ms: float

@@ -35,7 +35,7 @@ CITED_BY_FILE = re.compile(rf"\(({ID}(?:, {ID}| and {ID}|-{ID})*)[);]")
 
 
 class ClaimsError(Exception):
-    """The promises and the tests contradict each other; the message has the place."""
+    """A promise is invalid, or a test cites an unknown one; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def alert_id(*parts: str | None) -> str:
 
 
 class AlertHooks(msgspec.Struct, frozen=True):
-    """The destinations of alerts; plain data. `command` is a list of words, run without a shell."""
+    """The destinations of alerts; plain data. `command` is an argument list, run without a shell."""
 
     command: tuple[str, ...] = ()
     webhook: str | None = None
@@ -186,7 +186,7 @@ class _Sending:
 
 
 def _run_command(words: Sequence[str], body: bytes, timeout_s: float) -> None:
-    # Captured, because our stdout is for one document. The words are not shown: they may contain secrets.
+    # Captured, because our stdout is for one document. The arguments are not shown: they may contain secrets.
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""Calls in a thread of their own, so that they can be abandoned: a user's function may never return."""
+"""Calls in a separate thread, so that they can be abandoned: a user's function may never return."""
 
 import itertools
 import threading

@@ -1,6 +1,6 @@
 """Spark's checkpoint: which batches it has started (`offsets`), and which it has recorded as done (`commits`).
 
-Spark does not sync it. After a power failure, the last file is often empty, and Spark would fail on it at every start.
+Spark does not sync it. After a power failure, the last file is often empty or zeros, and Spark would fail on it.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ def offset_after(checkpoint: Path, batch_id: int) -> Offset:
 
 
 def repair(checkpoint: Path) -> None:
-    """Remove empty files at the end, and then the `commits` of batches that are not in `offsets`."""
+    """Remove empty or zeroed files at the end, and then the `commits` of batches that are not in `offsets`."""
     offsets, commits = checkpoint / OFFSETS, checkpoint / COMMITS
     for directory in (offsets, commits):
         while (last := last_batch(directory)) >= 0 and not (directory / str(last)).read_bytes().strip(b"\0"):

@@ -170,7 +170,7 @@ class Pipeline:
 
     @property
     def committed(self) -> int:
-        """The number of known commits after those judged before this run."""
+        """The number of known commits that earlier runs have not judged."""
         return self._head.committed if self._head is not None else 0
 
     def _look_at_log(self, store_id: str, watch: PipelineObserver) -> None:
@@ -207,7 +207,7 @@ class Pipeline:
             .option(source.ROWS_MAX, self.options.snapshots_per_batch)
             .load(self.url)
         )
-        # A Connect server judges in a separate process, which has only those parts of Strobe that the function ships.
+        # A Connect server judges in a separate process, which has only the parts of Strobe that the function ships.
         function = carried(judge_batch) if is_remote(self.spark) else judge_batch
         # Without a scheme, it would be in the cluster's file system. Not a URI: Spark does not decode %20.
         checkpoint = f"file://{self.outputs.checkpoint}"
