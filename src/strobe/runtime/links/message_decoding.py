@@ -40,7 +40,7 @@ def unpack_frame(decode: Decode, process: str, channel: str, frame: Frame) -> li
 
 
 def _can_be_read(frame: Frame) -> bool:
-    """Return whether `frame` has as many messages as its header says, of any type."""
+    """Return whether `frame` has the number of messages in its header, of any type."""
     try:
         return len(msgspec.msgpack.decode(frame.body)) == frame.count
     except (*UNREADABLE, TypeError):

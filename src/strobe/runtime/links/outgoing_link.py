@@ -244,7 +244,7 @@ class OutgoingLink:
         if self._on_refused is not None:
             self._on_refused(self.channel, refusal.reason)
         if self._finishing and refusal.reason not in OF_ANOTHER_NODE:
-            self.close()  # the target is a later incarnation or in a later epoch, and needs none of these frames
+            self.close()  # the target is a later incarnation or in a later epoch, and does not need these frames
 
     def disconnected(self, connection: OutgoingConnection) -> None:
         """`connection` has ended; frames queue up until the next one."""

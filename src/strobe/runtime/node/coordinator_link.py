@@ -39,8 +39,8 @@ UNREAD_BYTES_MAX = 64 << 20
 class ControlLink:
     """Sends `greeting()` first on each new connection, then passes all received messages to `hear`, in order.
 
-    Messages sent without a connection are dropped: the coordinator asks again for what it needs. `broke` is called with
-    an error that a retry cannot fix.
+    Messages sent without a connection are dropped: the coordinator repeats its requests. `broke` is called with an
+    error that a retry cannot fix.
     """
 
     def __init__(

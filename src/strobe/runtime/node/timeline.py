@@ -62,7 +62,7 @@ SLICE_S = 0.005
 TURN_S = 0.05
 """Maximum time for delivering frames as they are read, per event-loop iteration."""
 STORING_TURN_S = 0.002
-"""The same while a snapshot is under way here: storing it takes several iterations."""
+"""The same while this process has an open snapshot: storing it takes several iterations."""
 BURST = 8
 """If barriers overtake: maximum number of frames per read that are delivered at once. The others are queued."""
 
@@ -209,7 +209,7 @@ class Timeline:
     def _refused(self, channel: str, reason: str) -> None:
         logger.warning("channel %s was refused: %s", channel, reason)
 
-    # What comes in
+    # Input
 
     @property
     def may_deliver(self) -> bool:
