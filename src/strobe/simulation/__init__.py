@@ -1,6 +1,4 @@
-"""The seeded host of the protocols: a simulated network with faults, checkers, mutants, the exhaustive explorer,
-replay.
-"""
+"""The seeded simulation of the protocols: a network with faults, checkers, mutants, the exhaustive explorer, replay."""
 
 from strobe.protocol.process.first_view import first_view
 from strobe.simulation.checkers import Checker, all_checkers

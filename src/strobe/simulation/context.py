@@ -1,4 +1,4 @@
-"""The context that a simulated process sees."""
+"""The context of a simulated process."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedContext(Context):
-    """Collects what an event does; the node carries it out when the event has ended."""
+    """Collects the actions of an event; the node carries them out when the event has ended."""
 
     random: Random
 
@@ -34,18 +34,18 @@ class SimulatedContext(Context):
         self.outbox: dict[str, list[bytes]] = {}
         self.requested: list[str] = []
         self.bound = EventBound(node.name, EVENT_BYTES_MAX, self._event)
-        # Whether the process sees other channels than at its last event: a replay must know.
+        # Whether the process's channels have changed since its last event: a replay needs that.
         self.changed = True
 
     def _event(self) -> int:
         return self._node.position
 
     def send(self, channel: str, message: Any) -> None:
-        # Encoded at once: what the sender does to the message afterwards is not sent.
+        # Encoded immediately: later changes to the message by its sender are not sent.
         payload = encode_message(self.name, channel, message)
         bound = self.bound
         bound.pending += MESSAGE_BYTES + len(payload)
-        if bound.pending >= LOOK_BYTES:  # as `spend`, in place: it runs for every message
+        if bound.pending >= LOOK_BYTES:  # like `spend`, but inlined: it runs for every message
             bound.look()
         queue = self.outbox.get(channel)
         if queue is not None:

@@ -1,6 +1,6 @@
-"""The simulator's host of the coordinator: its brain, its fragments in memory, and the log it writes.
+"""The simulated coordinator: its `Lifecycle`, its fragments in memory, and the log it writes.
 
-A crash loses the brain and the fragments. A restart reads the log again: nothing else is left to go by.
+A crash loses the `Lifecycle` and the fragments. A restart rebuilds everything from the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class CoordinatorCrashed(Exception):
-    """Raised inside a step of a commit, to end it there."""
+    """Raised inside a step of a commit, to crash there."""
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """Where rollbacks happen: a process is there, in this run of its program, with its state of `epoch` (0: none)."""
+    """With rollbacks: a process registers this run of its program, with its state of `epoch` (0: none)."""
 
     process: str
     instance: int
@@ -48,7 +48,7 @@ class Registered(msgspec.Struct, frozen=True):
 
 
 class MemoryLog:
-    """A log that ends with the run."""
+    """A log in memory."""
 
     def __init__(self) -> None:
         self.log: list[Entry] = []
@@ -78,7 +78,7 @@ class MemoryLog:
 
 
 class StoreLog:
-    """A log in a store on disk, with the snapshots' blobs beside it. Steps are named by what is written and how far."""
+    """A log in a store on disk, with the snapshots' blobs beside it. Step names state what is written and the step."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -100,7 +100,7 @@ class StoreLog:
 
 
 class Coordinator:
-    """Drives a `Lifecycle`, and comes back from crashes."""
+    """Drives a `Lifecycle`, and recovers from crashes."""
 
     def __init__(
         self,
@@ -122,13 +122,13 @@ class Coordinator:
         self.waking_at_us: int | None = None
         self.brain = lifecycle_class(view, policy, protocol)
         self.fragments: dict[SnapshotId, dict[str, Fragment]] = {}
-        # Where rollbacks happen: the run of each process that orders go to.
+        # With rollbacks: the run of each process that receives orders.
         self.instances: dict[str, int] = {}
 
     def start(self) -> None:
-        """Start, or start again: the log is all there is to go by."""
+        """Start or restart, from the log alone."""
         rollbacks = self.world.rollbacks
-        first_epoch = 1 if rollbacks is None else 0  # else processes start when they are told to
+        first_epoch = 1 if rollbacks is None else 0  # with rollbacks, processes start when they are ordered to
         self.brain = self.lifecycle_class(
             self.first_view, self.policy, self.protocol, epoch=first_epoch, recovering=True
         )
@@ -144,13 +144,13 @@ class Coordinator:
         self.handle(Recovered())
 
     def registered(self, item: Registered) -> None:
-        """A process is there: it goes on, or needs to be told what to be."""
+        """Handle a registration: the process continues, or needs a state to restore."""
         if not self.up:
             return
         process, epoch = item.process, item.epoch
         self.instances[process] = item.instance
         if epoch == 0 and process not in self.brain.membership.everyone:
-            self.world.forget(process)  # it was to go, and has missed that
+            self.world.forget(process)  # it was dismissed, and missed that order
         elif epoch == self.brain.epoch:
             self.handle(ProcessReturned(process))
         else:
@@ -164,14 +164,14 @@ class Coordinator:
         self.brain.schedule.rest()
 
     def arrived(self, fragment: Fragment) -> None:
-        """A fragment has come from its process."""
+        """Handle a fragment from its process."""
         if not self.up:
             return
         self.fragments.setdefault(fragment.snapshot, {})[fragment.process] = fragment
         self.handle(FragmentArrived(fragment.snapshot, fragment.process, fragment.view))
 
     def handle(self, event: CoordinatorEvent) -> None:
-        """Tell the brain, and carry out what it orders. A coordinator that is down hears nothing."""
+        """Pass an event to the `Lifecycle` and carry out its effects. A crashed coordinator ignores it."""
         if not self.up:
             return
         try:
@@ -211,7 +211,7 @@ class Coordinator:
         self._read()
 
     def _read(self) -> None:
-        """Tell the brain what the log has since the last time, whoever wrote it."""
+        """Pass new log entries to the `Lifecycle`, whoever wrote them."""
         for entry in list(self.log.entries(self.position)):
             self.position += 1
             self.world.logged(entry)

@@ -1,4 +1,4 @@
-"""The faults a simulation injects, and how often. Everything is drawn from one seeded generator."""
+"""The faults that a simulation injects, and their rates."""
 
 import msgspec
 
@@ -6,16 +6,15 @@ from strobe.errors import UsageError
 
 KINDS = ("delays", "partitions", "crashes", "coordinator", "membership", "initiators")
 ROLLBACKS = "rollbacks"
-"""Part of `all` only if that is said: processes must be copied for it, and a trace, which has one history, cannot hold
-rollbacks."""
+"""Part of `all` only on request: processes must be copied for it, and a trace, with its one history, cannot hold it."""
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Mean time between faults of each kind, in simulated microseconds; 0 means never.
 
-    `delays`: the slowest message takes this many times as long as the fastest. `initiators`: besides the coordinator,
-    any process starts a snapshot by itself now and then. `rollbacks`: a crash takes the state of processes with it, or
-    someone asks for an older snapshot; everybody goes back (R1).
+    `delays`: the ratio of the slowest to the fastest message. `initiators`: besides the coordinator, any process starts
+    a snapshot by itself now and then. `rollbacks`: a crash loses the state of processes, or an older snapshot is
+    requested; all processes go back (R1).
     """
 
     delay_us_min: int = 100
@@ -32,7 +31,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str, *, rollbacks: bool = False) -> "Faults":
-        """Return the faults named in `text`: `none`, `all` (with or without rollbacks), or some with commas between."""
+        """Return the faults named in `text`: `none`, `all` (with or without rollbacks), or a comma-separated list."""
         names = {name.strip() for name in text.split(",") if name.strip()}
         unknown = names - {*KINDS, ROLLBACKS, "all", "none"}
         if unknown or not names:

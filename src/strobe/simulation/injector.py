@@ -1,4 +1,4 @@
-"""Decides when which fault happens, and makes it happen; in the liveness phase, heals everything."""
+"""Injects faults at seeded random times; heals everything for the liveness phase."""
 
 import random
 from collections.abc import Callable
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 ASKED_FOR = 0.25
-"""This share of rollbacks is asked for; the others follow from a crash."""
+"""The share of rollbacks that are requested; the others follow from a crash."""
 
 
 class Injector:
-    """Faults, drawn from a seeded generator of their own."""
+    """Injects faults from its own seeded generator."""
 
     def __init__(self, world: "World", seed: str, log: MemoryLog | StoreLog) -> None:
         self.world = world
         self.random = random.Random(seed)
         self.active = False
         self.steps_left: int | None = None
-        # Where the coordinator has crashed so far: what it was writing, and the step.
+        # The coordinator's crashes so far: what it was writing, and the step.
         self.crashed_at: list[str] = []
         self.blocked: list[list[Link]] = []
-        # Who has left last.
+        # The process that left last.
         self.guest: str | None = None
         log.on_step = self._step
 
@@ -46,7 +46,7 @@ class Injector:
             self._every(faults.membership_every_us, self._change_membership)
 
     def stop(self) -> None:
-        """Heal the world for good."""
+        """Heal everything and stop injecting faults."""
         self.active = False
         self.steps_left = None
         for links in list(self.blocked):
@@ -106,7 +106,7 @@ class Injector:
             self.world.restart(name)
 
     def _roll_back(self) -> None:
-        """Take the state of a process away, now and then of several; or let someone ask for an older snapshot."""
+        """Crash one or more processes and delete their state, or request an older snapshot."""
         world = self.world
         if self.random.random() < ASKED_FOR:
             wanted = self.random.choice([None, *world.committed[-8:]])
@@ -165,7 +165,7 @@ class Injector:
             self._note("leaves")
 
     def _draw_leaver(self) -> str:
-        """Where rollbacks happen, always the same one: a leave may be made again in a timeline that lacks others."""
+        """With rollbacks, always choose the same process: a leave may be repeated in a timeline that lacks others."""
         if self.guest is None or self.world.rollbacks is None:
             self.guest = self.random.choice(sorted(self.world.nodes))
         return self.guest

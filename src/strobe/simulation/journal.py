@@ -1,7 +1,7 @@
-"""What really happened in a simulated run, kept apart from the protocols: the truth that checkers compare with.
+"""What really happened in a simulated run, recorded independently of the protocols. Checkers compare with it.
 
-A rollback undoes what came after its cut, so each epoch has a journal of its own, which begins with what is left of the
-one that the restored snapshot belongs to.
+A rollback undoes everything after its cut. So each epoch has its own journal, which begins with the surviving part of
+the journal of the restored snapshot.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,12 +16,12 @@ class ChannelJournal:
 
     def __init__(self, spec: ChannelSpec, epoch: int = 1) -> None:
         self.spec = spec
-        # In which epoch messages were sent: how many there were before each that sent some, and its number.
+        # The epochs of messages: for each epoch with sends, the number of messages before it, and its number.
         self.epochs: list[tuple[int, int]] = [(0, epoch)]
         self.fifo = spec.kind == FIFO
         self.received_first = 0
         self.payloads: list[bytes] = []
-        # Position of the event that sent the message; and of the one that received it, 0 while it is on the way.
+        # Position of the event that sent the message; and of the event that received it, 0 while it is in flight.
         self.sent_at: list[int] = []
         self.received_at: list[int] = []
 
@@ -33,11 +33,11 @@ class ChannelJournal:
         return len(self.payloads)
 
     def sent_in(self, ordinal: int) -> int:
-        """Return the epoch in which a message was sent; two timelines may have different ones of the same ordinal."""
+        """Return the epoch in which a message was sent; the same ordinal may occur in two timelines."""
         return self.epochs[bisect_left(self.epochs, (ordinal,)) - 1][1]
 
     def until(self, source_position: int, target_position: int, epoch: int) -> "ChannelJournal":
-        """Return what a rollback to this cut leaves of the journal, for `epoch` to go on with."""
+        """Return the part of the journal that survives a rollback to this cut, as the start of `epoch`."""
         sent = self.sent_before(source_position)
         left = ChannelJournal(self.spec, epoch)
         left.payloads, left.sent_at = self.payloads[:sent], self.sent_at[:sent]
@@ -46,11 +46,11 @@ class ChannelJournal:
         return left
 
     def sent_before(self, position: int) -> int:
-        """Return how many messages the sender's first `position` events have sent."""
+        """Return how many messages the sender's first `position` events sent."""
         return bisect_right(self.sent_at, position)
 
     def in_flight(self, source_position: int, target_position: int) -> list[int]:
-        """Return the ordinals sent before the one cut and not received before the other, in order of sending."""
+        """Return the ordinals sent before one position and not received before the other, in order of sending."""
         sent = self.sent_before(source_position)
         first = self._received_in_order(target_position)
         return [
@@ -60,14 +60,14 @@ class ChannelJournal:
         ]
 
     def orphans(self, source_position: int, target_position: int) -> list[int]:
-        """Return the ordinals received before the one cut but sent after the other: none, in a consistent cut."""
+        """Return the ordinals received before one position but sent after the other: none, in a consistent cut."""
         sent = self.sent_before(source_position)
         return [ordinal for ordinal, at in enumerate(self.received_at[sent:], sent + 1) if 0 < at <= target_position]
 
     def _received_in_order(self, target_position: int) -> int:
-        """Return a number of messages, from the first, that the receiver's first events have all received.
+        """Return the length of a prefix of messages that the receiver's first events have all received.
 
-        On a FIFO channel positions of receipt rise, so it is all of them, found by bisection: runs are long.
+        On a FIFO channel positions of receipt rise, so it is all received messages, found by bisection: runs are long.
         """
         if not self.fifo:
             return 0
@@ -84,14 +84,14 @@ class Journal:
         self.channels: dict[tuple[str, int], ChannelJournal] = {}
 
     def open(self, spec: ChannelSpec) -> ChannelJournal:
-        """Return the journal of a channel, a new one where it is new."""
+        """Return the journal of a channel; create it if the channel is new."""
         key = (spec.id, spec.incarnation)
         if key not in self.channels:
             self.channels[key] = ChannelJournal(spec, self.epoch)
         return self.channels[key]
 
     def until(self, snapshot: Snapshot, epoch: int) -> "Journal":
-        """Return what a rollback to `snapshot` leaves of the journal, for `epoch` to go on with."""
+        """Return the part of the journal that survives a rollback to `snapshot`, as the start of `epoch`."""
         cut = {name: fragment.state.position for name, fragment in snapshot.fragments.items() if fragment.state}
         left = Journal(epoch)
         for spec in snapshot.view.channels:

@@ -10,7 +10,7 @@ from strobe.simulation.mutants.protocol_mutants import Mutant
 from strobe.simulation.world import DEFAULT_POLICY, World
 
 SEEDS = range(6)
-"""Enough that every checker which can catch a mutant does: the matrix is the union over these runs."""
+"""Enough seeds that every checker which can catch a mutant does: the matrix is the union over these runs."""
 
 
 class Coins(msgspec.Struct):
@@ -22,7 +22,7 @@ class Purse(msgspec.Struct):
 
 
 class Payer(Process):
-    """Hands coins around, where it has an output to hand them to."""
+    """Sends coins around, if it has an output."""
 
     def __init__(self, coins: int = 100, pause_s: float = 0.001) -> None:
         self.purse = Purse(coins)
@@ -54,7 +54,7 @@ class Payer(Process):
 
 
 def payers(mutant: Mutant) -> System:
-    """Return the system that a mutant is run on: three processes that pay each other; for barriers, a diamond."""
+    """Return the system for a mutant: three processes that pay each other; for barriers, a diamond."""
     barriers = PROTOCOLS[mutant.protocol].barriers
     names = "abcd" if barriers else "abc"
     pairs = ["ab", "ac", "bd", "cd"] if barriers else [p + q for p in names for q in names if p != q]
@@ -63,8 +63,8 @@ def payers(mutant: Mutant) -> System:
         if mutant.conserved
         else None
     )
-    # Nothing flows back to the beginning of the diamond, which must not run out of coins; and no queue there may grow
-    # for good, or no barrier would come through it.
+    # Nothing flows back to the first process of the diamond, so it needs enough coins. And no queue may grow for ever,
+    # or no barrier would get through it.
     processes = {name: Payer(10**12 if name == "a" else 100, 0.0025) if barriers else Payer() for name in names}
     return System(processes, [Channel(*pair) for pair in pairs], [Coins], mutant.protocol, conserved)
 
@@ -85,10 +85,10 @@ def run_mutant(mutant: Mutant, seed: int) -> set[str]:
     if mutant.reorder:
         world.network.reorder_everything()
     world.run(8, us_max=1_500_000)
-    # What a channel's own end finds is not a checker's finding: the mutants are there to test the checkers.
+    # A violation found by a channel's own end is left out: the mutants test the checkers.
     return {violation.checker for violation in world.violations} & {checker.name for checker in world.checkers}
 
 
 def caught_by(mutant: Mutant, seeds: range = SEEDS) -> set[str]:
-    """Return the names of the checkers that catch `mutant` in one run or another."""
+    """Return the names of the checkers that catch `mutant` in at least one run."""
     return set().union(*(run_mutant(mutant, seed) for seed in seeds))

@@ -1,7 +1,7 @@
-"""The seeded network: delays, reordering on unordered channels, partitions. It loses nothing and repeats nothing.
+"""The seeded network: delays, reordering on unordered channels, partitions. It never loses or duplicates anything.
 
-A partition holds back what would arrive, and lets it through in order when it heals, as a transport that resends does.
-Orders of the coordinator and reports to it travel on links of their own, in order.
+A partition delays messages, and delivers them in order when it heals, like a transport with retransmission. Orders from
+the coordinator and reports to it use links of their own, in order.
 """
 
 import random
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 Due = tuple[int, int, Callable[[Any, Any], None], Any, Any]
-"""Something to come: when, a number that breaks ties, what to call with which two arguments."""
+"""A scheduled call: its time, a number that breaks ties, the function and its two arguments."""
 
 
 Addressed = tuple[int, CoordinatorEffect]
-"""An order for one run of a process, by its number; other runs do not get it."""
+"""An order for one run of a process, by its number; other runs do not receive it."""
 
 
 class Link:
@@ -70,7 +70,7 @@ class Network:
         self.down: dict[str, Link] = {}
 
     def view_installed(self, view: View) -> None:
-        """Open the links of a view. Those of channels that ended stay open for what is still on the way."""
+        """Open the links of a view. Links of channels that ended stay open for messages still in flight."""
         for spec in view.channels:
             known = self.links.get(spec.id)
             if known is not None and known.incarnation == spec.incarnation:
@@ -95,7 +95,7 @@ class Network:
         self._send(self.down[process], order)
 
     def reset_control(self) -> None:
-        """The coordinator has gone: what is on the way to it or from it is lost with the connections."""
+        """The coordinator crashed: everything in flight to it or from it is lost with the connections."""
         for links in (self.up, self.down):
             for name, link in links.items():
                 link.closed = True
@@ -105,12 +105,12 @@ class Network:
         return self.delay_us_min + int(self.random() * (self.delay_us_max - self.delay_us_min))
 
     def reorder_everything(self) -> None:
-        """Break the promise of FIFO channels, for a mutant that does not look."""
+        """Break the promise of FIFO channels, for a mutant that does not check."""
         for link in self.links.values():
             link.fifo = False
 
     def links_between(self, these: Iterable[str], those: Iterable[str]) -> list[Link]:
-        """Return every link, in either direction, with one end here and the other there."""
+        """Return every link, in either direction, between `these` and `those`."""
         here, there = set(these), set(those)
         return [
             link

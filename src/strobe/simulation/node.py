@@ -1,7 +1,7 @@
-"""The simulator's host of one process: runs its handlers, drives its protocol, carries out the effects.
+"""The simulated host of one process: runs its handlers, drives its protocol, carries out the effects.
 
-Its crashes follow the fourth duty of a host: state and counters are kept together and survive, as on a node that logs
-every event; recordings, captured states and finished fragments do not. Those that take the state with them are in
+Its crashes follow the fourth duty of a host. State and counters are kept together and survive, as on a node that logs
+every event; recordings, captured states and finished fragments are lost. Crashes that lose the state are in
 `restorable`.
 """
 
@@ -72,11 +72,11 @@ if TYPE_CHECKING:
 
 _OF_BARRIERS = (SendBarrier, HoldChannel, ResumeChannel, SetAlignmentTimer)
 ALIGNMENT_US = 8_000
-"""How long alignment may take before it turns unaligned (V5)."""
+"""Maximum time for alignment before it becomes unaligned (V5)."""
 
 
 class AppliedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message that a process has taken, and the epoch in which its frame was on the way."""
+    """A message that a process has taken, and the epoch in which its frame was sent."""
 
     channel: str
     incarnation: int
@@ -93,7 +93,7 @@ class Node:
         self.process = process
         self.epoch = self.taking_epoch = epoch
         self.protocol = world.protocol_class(name, view, epoch)
-        # Where barriers overtake what waits, there is something that waits.
+        # Barriers overtake queued messages, so only their protocols have queues.
         self.queues = Queues(self) if self.protocol.barriers else None
         self.transmit = world.transmit if self.queues is None else self.queues.transmit
         self.decode = world.system.decoder.decode
@@ -105,20 +105,20 @@ class Node:
         self.kept: dict[SnapshotId, Fragment] = {}
         self.down = False
         self.waiting = False
-        # Which run of the program this is, where orders are addressed to one.
+        # The number of this run of the program, for orders addressed to one run.
         self.instance = 0
         self.departed = False
         self.backlog: list[tuple[Any, Any, Any]] = []
         self.frames_taken = 0
         self.frames_delivered = 0
-        # Where rollbacks happen: every message that the process, as it is now, has ever taken.
+        # With rollbacks: every message that is applied in the current state of the process.
         self.applied: list[AppliedMessage] | None = None
         self.sent_journals: dict[str, ChannelJournal] = {}
         self.received_journals: dict[str, ChannelJournal] = {}
         self.view_changed()
 
     def view_changed(self) -> None:
-        """Show the process its channels, and open their journals."""
+        """Update the channels that the process sees, and open their journals."""
         protocol, journal = self.protocol, self.world.journals[self.epoch]
         self.context.changed = True
         self.context.inputs = tuple(protocol.incoming)
@@ -128,10 +128,10 @@ class Node:
         for incoming in (*protocol.incoming.values(), *protocol.ending.values()):
             self.received_journals[incoming.id] = journal.open(incoming.spec)
 
-    # What comes in
+    # Inputs
 
     def take(self, channel: str, item: Item) -> None:
-        """Take the next thing from a channel."""
+        """Take the next item from a channel."""
         if self.down:
             self.backlog.append((self.take, channel, item))
         elif self.queues is not None:
@@ -158,7 +158,7 @@ class Node:
             self.carry_out(effects)
 
     def apply(self, order: CoordinatorEffect) -> None:
-        """Do what the coordinator says; a process that is down never hears it."""
+        """Carry out an order of the coordinator; a crashed process does not receive it."""
         if self.waiting:
             self._join(order)
             return
@@ -187,7 +187,7 @@ class Node:
                 self.world.remove(self.name)
 
     def _join(self, order: CoordinatorEffect) -> None:
-        """Start with the view that this process joins; what came before is taken after."""
+        """Start with the view that this process joins; items that arrived before are taken afterwards."""
         if isinstance(order, TellSettled):
             self.dispatch(SnapshotsSettled(order.counter))
         elif isinstance(order, TellView):
@@ -196,7 +196,7 @@ class Node:
             self.run_event("start", lambda: self.process.start(self.context))
             self._take_backlog()
 
-    # What goes out
+    # Outputs
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Carry out the effects, in the order given."""
@@ -265,7 +265,7 @@ class Node:
         self.world.recorded(self, snapshot)
 
     def capture(self) -> LocalState:
-        """Return the whole local state: the process's own, its timers, its random generator and what it declares."""
+        """Return the whole local state: the process's own, its timers, its random generator and its declarations."""
         encoding, data = encode_state(self.name, self.process)
         now_us = self.world.now_us
         timers = tuple((name, max(0, due - now_us) / 1_000_000) for name, (due, _) in sorted(self.timers.items()))
@@ -313,7 +313,7 @@ class Node:
         self._end_event(None)
 
     def _end_event(self, inside: Breakpoint | None) -> None:
-        """Send what the event has sent, then take the snapshots it asked for."""
+        """Send the messages of the event, then take the snapshots it requested."""
         context = self.context
         if context.outbox:
             outbox, context.outbox = context.outbox, {}
@@ -336,7 +336,7 @@ class Node:
     # Snapshots that this process initiates
 
     def name_snapshot(self, earlier: int) -> str:
-        """Return the id of a snapshot that the event under way asks for, after `earlier` others."""
+        """Return the id of a snapshot that the current event requests, after `earlier` others."""
         if self.protocol.sequenced:
             return f"request-{self.name}-{self.position}-{earlier + 1}"
         first = self.protocol.next_id()
@@ -375,7 +375,7 @@ class Node:
     # Faults and departure
 
     def crash(self) -> None:
-        """Lose everything but state and counters."""
+        """Lose everything except state and counters."""
         self.down = True
         self.captured.clear()
         self.kept.clear()
@@ -391,7 +391,7 @@ class Node:
             action(first, second)
 
     def expire(self, snapshot: SnapshotId) -> None:
-        """No outcome has come for too long: free what is held for `snapshot` (E7)."""
+        """Free what is held for `snapshot`, if no outcome has come for too long (E7)."""
         self.kept.pop(snapshot, None)
         if self.protocol.is_under_way(snapshot) and not self.down:
             self.dispatch(SnapshotAborted(snapshot))
@@ -404,7 +404,7 @@ class Node:
 
 
 def frame_body(payloads: list[bytes]) -> bytes:
-    """Return the MessagePack array of messages that are encoded already."""
+    """Return the MessagePack array of already encoded messages."""
     count = len(payloads)
     if count == 1:
         return b"\x91" + payloads[0]

@@ -1,8 +1,8 @@
-"""What waits on channels, at either machine, in a world of barriers (V3-V5): the queues that barriers overtake.
+"""The queues at both ends of a channel, for protocols with barriers (V3-V5): barriers overtake what waits there.
 
-A channel takes so many frames that are not received yet; what is sent beyond that waits for credit at its sender. What
-has come waits until its process gets to it, which takes a little time for each frame, and is held back where the
-protocol says so. In worlds of other protocols there are no such queues: there nobody looks at what waits.
+A channel has a window of unreceived frames; frames beyond that wait for credit at the sender. Arrived frames wait until
+the process handles them, which takes a little time for each, or are held back by the protocol. Other protocols have no
+such queues: nothing reads what waits.
 """
 
 from collections import deque
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from strobe.simulation.node import Node
 
 WINDOW_FRAMES = 12
-"""So many frames may be on the way, or wait at the receiver, before the sender has to wait."""
+"""Maximum number of frames in flight or waiting at the receiver, before the sender has to wait."""
 SERVICE_US_MAX = 600
-"""The longest that a process takes to get to what waits for it."""
+"""Maximum time until a process handles a waiting frame."""
 
 
 class SimulatedOvertaking(msgspec.Struct, frozen=True):
-    """A barrier on its way ahead, with copies of what it overtook at its sender."""
+    """A barrier that overtakes, with copies of the frames it overtook at its sender."""
 
     marker: Marker
     overtaken: tuple[Frame, ...]
@@ -53,20 +53,20 @@ class Queues:
         self.world = node.world
 
     def of(self, channel: str) -> ChannelQueue:
-        """Return the queue of a channel, in the incarnation that the network has of it and in the node's epoch."""
+        """Return the queue of a channel, in its current incarnation in the network and in the node's epoch."""
         key = (channel, self.world.network.links[channel].incarnation, self.node.epoch)
         return self.world.queues.setdefault(key, ChannelQueue())
 
     # At the sender
 
     def transmit(self, channel: str, item: Frame | MarkerReceived | ViewReceived, epoch: int) -> None:
-        """Send `item` behind all that waits; a frame also waits for credit."""
+        """Send `item` after everything that waits; a frame also waits for credit."""
         queue = self.of(channel)
         queue.outbox.append(item)
         self._send(channel, queue)
 
     def overtake(self, channel: str, marker: Marker) -> None:
-        """Send a barrier ahead of all that waits here."""
+        """Send a barrier ahead of everything that waits here."""
         assert marker.sent_count is not None
         waiting = (item for item in self.of(channel).outbox if isinstance(item, Frame))
         overtaken = tuple(frame for frame in waiting if frame.first_ordinal <= marker.sent_count)
@@ -85,7 +85,7 @@ class Queues:
     # At the receiver
 
     def arrive(self, channel: str, item: Item) -> None:
-        """Something has reached the machine; a barrier is told of at once."""
+        """Handle an item that has reached the machine; a barrier is announced to the protocol at once."""
         queue = self.of(channel)
         if isinstance(item, SimulatedOvertaking):
             barrier = BarrierArrived(channel, item.marker, _waiting(queue), item.overtaken, overtakes=True)
@@ -97,7 +97,7 @@ class Queues:
         self._serve_later(channel, queue)
 
     def redeliver(self, channel: str, items: tuple[InFlight, ...]) -> None:
-        """Put what a rollback has restored before anything from the wire (R1)."""
+        """Put restored frames before anything from the network (R1)."""
         queue = self.of(channel)
         queue.inlet.extend(items)
         self._serve_later(channel, queue)
@@ -141,6 +141,6 @@ class Queues:
 
 
 def _waiting(queue: ChannelQueue) -> tuple[InFlight, ...]:
-    """Return the frames that have come and wait to be received."""
+    """Return the frames that have arrived and wait to be received."""
     frames = (item for item in queue.inlet if isinstance(item, Frame | InFlight))
     return tuple(InFlight(item) if isinstance(item, Frame) else item for item in frames)

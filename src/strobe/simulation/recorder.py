@@ -1,9 +1,9 @@
-"""The trace recorder (R4): keeps what a replay needs, as lines of a trace file, up to a bound.
+"""The trace recorder (R4): keeps what a replay needs, as lines of a trace file, up to a size limit.
 
-`ordinals` keeps who sent and received what, in which order; `full` also payloads and times, so that the processes can
-be run again along it. A trace cut off at its bound is still a valid trace of the first part of the run; only its last
-event may lack sends. A channel that is opened again after its process has left and rejoined counts from 1 again, so it
-stands in the trace under a name of its own.
+`ordinals` keeps the order of sends and receives; `full` also keeps payloads and times, so that the processes can be
+replayed. A trace truncated at its limit is still a valid trace of the first part of the run; only its last event may
+lack sends. A channel that is reopened after its process left and rejoined counts from 1 again, so it has its own name
+in the trace.
 """
 
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ _to_json = msgspec.json.Encoder().encode
 
 
 class Recorder:
-    """Collects trace lines; `full` says with payloads and times."""
+    """Collects trace lines; `full`: with payloads and times."""
 
     def __init__(
         self, view: View, seed: int, level: str, system: str | None = None, bytes_max: int = BYTES_MAX
@@ -58,7 +58,7 @@ class Recorder:
         self.view_installed(view)
 
     def view_installed(self, view: View) -> None:
-        """Note the processes and channels of a view."""
+        """Add the processes and channels of a view."""
         self.processes.update(dict.fromkeys(view.processes))
         for spec in view.channels:
             name = spec.id if spec.id not in self.channels else f"{spec.id}#{spec.incarnation}"
@@ -87,7 +87,7 @@ class Recorder:
         return encode_header(header) + b"".join(self._encoded)
 
     def _seen(self, node: "Node") -> msgspec.Raw:
-        """Return what the process sees from this event on, where that is not what it saw before."""
+        """Return what the process sees from this event on, if it has changed."""
         context = node.context
         if not (self.full and context.changed):
             return NO_PAYLOAD

@@ -1,8 +1,8 @@
 """Replay of a full trace: runs the processes again along recorded events, in any legal order, and compares (P2, R4).
 
-All that a process cannot determine by itself comes from the trace: what set each event off, the time, the channels it
-saw and the state of its random generator. What it sends must come out the same, message for message; where it does not,
-the process is not deterministic, and the first difference is named.
+All inputs that a process cannot compute by itself come from the trace: the trigger of each event, the time, the
+channels it saw and the state of its random generator. Its sends must be the same, message for message. If not, the
+process is not deterministic, and the first difference is reported.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ _decode = msgspec.msgpack.decode
 
 
 class ReplayDiverged(StrobeError):
-    """A process did something else than the trace says: it is not deterministic, or not the one that was traced."""
+    """A process differs from the trace: it is not deterministic, or not the one that was traced."""
 
     def __init__(self, event: EventRef, problem: str) -> None:
         super().__init__(event, problem)
@@ -42,7 +42,7 @@ class ReplayDiverged(StrobeError):
 
 
 class ReplayContext(Context):
-    """Gives back what was recorded, and collects what is sent."""
+    """Returns the recorded values, and collects sends."""
 
     random: Random
 
@@ -59,7 +59,7 @@ class ReplayContext(Context):
         self.sent.setdefault(channel, []).append(encode_message(self.name, channel, message))
 
     def set_timer(self, name: str, after_s: float) -> None:
-        pass  # the trace says when it fires
+        pass  # the trace has the time at which it fires
 
     def cancel_timer(self, name: str) -> None:
         pass
@@ -77,8 +77,8 @@ class ReplayContext(Context):
 class Replay:
     """A run of `system`, which must be fresh, along the events of `trace`.
 
-    Where the trace begins at the cut of a snapshot, that is `begun`, and everything is first restored from it. `renew`
-    makes the system anew, for those of whom there are several lives in the trace.
+    If the trace begins at the cut of a snapshot, that is `begun`, and everything is first restored from it. `renew`
+    makes a new system, for processes with several incarnations in the trace.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class Replay:
         if missing:
             raise UsageError(f"{trace.name} has the process {min(missing)!r}, which the system does not have")
         self.trace = trace
-        # Whose life it is: of one that left and joined again there are several, and each begins anew.
+        # The process of each incarnation. One that left and rejoined has several, each with the initial state.
         self.process_of = {name: lives.get(name, name) for name in trace.processes}
-        # A system that is made anew has types of its own, also those of messages and records.
+        # A new system has its own types, also for messages and records.
         self.systems = {name: renew() if renew is not None and name in lives else system for name in trace.processes}
         self.processes = {name: self.systems[name].processes[process] for name, process in self.process_of.items()}
         if renew is None:
@@ -115,25 +115,26 @@ class Replay:
             raise UsageError(f"{trace.name} begins at snapshot {start.snapshot}; give the store that has it")
 
     def run(self, events: Iterable[EventRef]) -> None:
-        """Run `events`; raise ReplayDiverged where a process does something else than it did."""
+        """Run `events`; raise ReplayDiverged if a process behaves differently."""
         for ref in events:
             self._run(self.trace.event(ref))
 
     def recorder(self, records: Mapping[str, int], process: str) -> str | None:
-        """Return the life of `process` that recorded: the last one that had begun, as a cut has none of those after it.
+        """Return the incarnation of `process` that recorded: the last one that had begun, as a cut has no events of
+        later ones.
 
-        Where none had begun, all of them are as they were in the beginning.
+        If none had begun, all of them are in their initial state, and the first is returned.
         """
         lives = [name for name in records if self.process_of[name] == process]
         return next((name for name in reversed(lives) if records[name]), lives[0] if lives else None)
 
     def state(self, process: str) -> bytes:
-        """Return the state of `process` now, encoded as a snapshot has it."""
+        """Return the current state of `process`, encoded as in a snapshot."""
         _, data = encode_state(process, self.processes[process])
         return data
 
     def _restore(self, begun: Snapshot) -> None:
-        """Give every process its recorded state, and every channel what was in flight."""
+        """Give every process its recorded state, and every channel the messages in flight."""
         for name, process in self.processes.items():
             fragment = begun.fragments.get(self.process_of[name])
             local = fragment.state if fragment is not None else None
@@ -181,10 +182,10 @@ class Replay:
             call(process, cause, context)
 
     def _from_outside(self, system: System, source: str, record: msgspec.Raw) -> Any:
-        """Return a record as its source gave it."""
+        """Decode a record of a source."""
         if source not in system.sources:
             raise UsageError(f"{self.trace.name} has records of the source {source!r}, which the system does not have")
-        # Without one, it was null.
+        # A missing record means null.
         return msgspec.json.decode(bytes(record) or b"null", type=system.sources[source].type)
 
     def _compare_sends(self, event: TracedEvent, context: ReplayContext) -> None:
@@ -192,7 +193,7 @@ class Replay:
         count = sum(map(len, sent.values()))
         if count != len(event.sends):
             raise ReplayDiverged(event.ref, f"it sent {len(event.sends)} messages, and sends {count} in the replay")
-        # Channel by channel: a live recorder does not know in which order an event sent on several.
+        # Channel by channel: a live recorder does not know the order of an event's sends across channels.
         again = {channel: iter(payloads) for channel, payloads in sent.items()}
         for line in event.sends:
             channel = channel_id(self.trace.channels[line.channel])
@@ -203,14 +204,14 @@ class Replay:
 
 
 def channel_id(spec: ChannelSpec) -> str:
-    """Return the id by which processes know a channel of a trace: without the incarnation that a trace may add."""
+    """Return the channel id that processes use: without the incarnation that a trace may add."""
     return spec.id.removesuffix(f"#{spec.incarnation}")
 
 
 def compare_at_cut(system: System, trace: Trace, snapshot: Snapshot) -> list[str]:
-    """Replay `system` along the reordered run to the cut of `snapshot`; return what differs from what it recorded.
+    """Replay `system` along the reordered run to the cut of `snapshot`; return the differences from its recorded state.
 
-    Nothing differs where the snapshot is right: the recorded state occurs in a legal execution (P2).
+    There is none if the snapshot is right: the recorded state occurs in a legal execution (P2).
     """
     cut = {name: fragment.state.position for name, fragment in snapshot.fragments.items() if fragment.state}
     cut |= {process: trace.event_count(process) for process in trace.processes if process not in cut}
@@ -227,7 +228,7 @@ def compare_at_cut(system: System, trace: Trace, snapshot: Snapshot) -> list[str
 def compare_along(
     load: Callable[[], System], trace: Trace, snapshots: Sequence[Snapshot], begun: Snapshot | None
 ) -> list[str]:
-    """Replay all of `trace`; return which processes had another state at their cuts than the `snapshots` say (R4)."""
+    """Replay all of `trace`; return the processes whose state at a cut differs from the one in `snapshots` (R4)."""
     replay = Replay(load(), trace, begun, load)
     at: dict[tuple[str, int], list[tuple[str, LocalState]]] = {}
     records = trace.records()
@@ -244,9 +245,9 @@ def compare_along(
 
 
 def states_along(load: Callable[[], System], trace: Trace, begun: Snapshot | None) -> dict[str, list[Any]]:
-    """Replay all of `trace`; return the states that each process was in, from before its first event on.
+    """Replay all of `trace`; return the states of each process, beginning before its first event.
 
-    They are made of numbers, strings, lists and dicts, as a reader of a snapshot sees them.
+    They consist of numbers, strings, lists and dicts, as a reader of a snapshot sees them.
     """
     replay = Replay(load(), trace, begun, load)
     states = {name: [_plain(process.capture())] for name, process in replay.processes.items()}

@@ -1,8 +1,8 @@
-"""A node in a world of rollbacks: it may lose its state, and everybody may be told to go back (R1).
+"""A node in a world with rollbacks: it may lose its state, and the coordinator may order all nodes to go back (R1).
 
-A node that goes back is a new node: what still holds on to the old one, such as a timer, finds it down for good. What
-comes on a channel carries the epoch in which it was sent. Older than the node's own, it is dropped; newer, it waits
-until the node has got there, as a connection does that is refused for now.
+A node that goes back is replaced by a new node; a timer of the old one has no effect, as that stays down. Every item on
+a channel carries the epoch in which it was sent. An item of an older epoch is dropped. An item of a newer epoch waits
+until the node is there, like a connection that is refused for now.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RestorableNode(Node):
-    """One process in one epoch; `blank` before it was told what to be."""
+    """One process in one epoch; `blank` until it is ordered to start or restore."""
 
     def __init__(self, world: "World", name: str, process: Process, view: View, random: Random, epoch: int = 1) -> None:
         super().__init__(world, name, process, view, random, epoch)
@@ -30,17 +30,17 @@ class RestorableNode(Node):
         self.rollbacks = world.rollbacks
         self.blank = False
         self.applied = []
-        # What it had when it was away, before it joined or after it left: what it has again where that is undone.
+        # Its state while it was not a member, before joining or after leaving. It is restored if the change is undone.
         self.away_with: LocalState | None = None
-        # Recorded frames that are still to be taken again, and what came on their channels meanwhile.
+        # Recorded frames still to be redelivered, and the items that arrived on their channels meanwhile.
         self.redelivery: dict[str, deque[InFlight]] = {}
         self.behind: dict[str, list[Item]] = {}
         self.ahead: list[tuple[int, str, Item]] = []
 
-    # What comes in
+    # Inputs
 
     def arrive(self, channel: str, epoch: int, item: Item) -> None:
-        """Take something from the network, or hold it back, or drop it, by the epoch in which it was sent."""
+        """Take, hold back or drop an item from the network, by the epoch in which it was sent."""
         if epoch > self.epoch:
             self.ahead.append((epoch, channel, item))
         elif epoch == self.epoch or not self.fences_off(channel, item):
@@ -49,7 +49,7 @@ class RestorableNode(Node):
             self.taking_epoch = self.epoch
 
     def fences_off(self, channel: str, item: Item) -> bool:
-        """Tell whether something of an older epoch is dropped: always."""
+        """Whether an item of an older epoch is dropped: always."""
         return True
 
     def take(self, channel: str, item: Item) -> None:
@@ -59,7 +59,7 @@ class RestorableNode(Node):
             super().take(channel, item)
 
     def apply(self, order: CoordinatorEffect) -> None:
-        """Do what the coordinator says, as far as this node is there and has something to do it with."""
+        """Carry out an order of the coordinator, unless this node is crashed or lacks the state for it."""
         crashed = self.down and not self.waiting
         match order:
             case TellRestore() if not crashed and order.epoch > self.epoch:
@@ -79,10 +79,10 @@ class RestorableNode(Node):
         super()._depart()
         self.away_with = self.capture()
 
-    # Coming back
+    # Restoring
 
     def come_back(self, former: "RestorableNode", order: TellRestore) -> None:
-        """Become what the snapshot says, or start from the beginning."""
+        """Restore the snapshot, or start from the beginning."""
         self.instance, self.away_with = former.instance, former.away_with
         if order.restored is None:
             self.world.tell_coordinator(self.name, Drained(self.name, order.view.number))
@@ -107,18 +107,18 @@ class RestorableNode(Node):
         self.redeliver(fragment.in_flight)
 
     def take_counters(self, order: TellRestore, fragment: Fragment, sent_counts: dict[str, int]) -> None:
-        """Go on counting where the snapshot was."""
+        """Restore the counters of the snapshot."""
         kind = self.world.protocol_class
         self.protocol = kind.restored(self.name, order.view, order.epoch, fragment, sent_counts)
         self.view_changed()
 
     def take_state(self, former: "RestorableNode", restored: str, state: LocalState) -> None:
-        """Give the process, which is a new one, the state it had."""
+        """Give the new process its recorded state."""
         call(self.process, "restore", decode_state(self.process, state))
         self.applied = self.rollbacks.applied_at(restored, self.name)
 
     def take_position(self, state: LocalState) -> None:
-        """Take over what else is part of a state: the position, the random generator, the timers."""
+        """Restore the rest of the state: the position, the random generator, the timers."""
         self.position = state.position
         assert state.random is not None
         self.context.random.state = state.random
@@ -126,7 +126,7 @@ class RestorableNode(Node):
             self.set_timer(name, after_s)
 
     def redeliver(self, in_flight: dict[str, tuple[InFlight, ...]]) -> None:
-        """Take the recorded frames again, one by one; what comes on their channels meanwhile waits behind them."""
+        """Redeliver the recorded frames one by one; items that arrive on their channels meanwhile wait behind them."""
         for channel, items in in_flight.items():
             if items and self.queues is not None:
                 self.queues.redeliver(channel, items)

@@ -1,8 +1,9 @@
-"""What a world of rollbacks has besides: who goes back when and to what, and the truth of each timeline (R1).
+"""The rollbacks of a simulated world: which snapshot to restore, which nodes go back, and the journal of each timeline
+(R1).
 
-A process that loses its state is a new object, made as it was at first: what `capture` forgets is not there after
-`restore`. Nodes register with the coordinator as live ones do: each run of one is an instance, with the epoch of its
-state, and orders to an earlier instance, or from an earlier run of the coordinator, do not reach it.
+A process that loses its state becomes a new object, copied from its initial state: anything that `capture` leaves out
+is missing after `restore`. Nodes register with the coordinator as live ones do. Each run of a node is an instance, with
+the epoch of its state. Orders to an earlier instance, or from an earlier run of the coordinator, do not reach it.
 """
 
 from copy import deepcopy
@@ -41,10 +42,10 @@ class Rollbacks:
         self.store = store
         self.templates = {name: _copy(name, process) for name, process in world.system.processes.items()}
         self.snapshots: dict[str, Snapshot] = {}
-        # The newest complete snapshot of the current timeline, and before each the one that lay behind it.
+        # The newest complete snapshot of the current timeline, and for each snapshot its predecessor.
         self.newest: str | None = None
         self.before: dict[str, str | None] = {}
-        # What each process had applied when it recorded: a list that only ever grows, and how much of it.
+        # The messages that each process had applied when it recorded: an append-only list, and its length at that time.
         self.ledgers: dict[tuple[str, str], tuple[list[AppliedMessage], int]] = {}
         self.instances = 0
 
@@ -59,7 +60,7 @@ class Rollbacks:
         return self.snapshots[name] if self.store is None else self.store.load(name)
 
     def choose(self, wanted: str | None) -> SnapshotChosen | RestoreRefused:
-        """Answer `ChooseSnapshot`, as every host must: with what verifies."""
+        """Answer `ChooseSnapshot`, as every host must: with a snapshot that verifies."""
         name = wanted or self.newest
         while name is not None:
             snapshot = self.load(name)
@@ -70,10 +71,10 @@ class Rollbacks:
             name = self.before[name]
         return SnapshotChosen(None, None)
 
-    # The truth
+    # Journals
 
     def epoch_logged(self, entry: EpochStart) -> None:
-        """Start the journal of a new epoch with what it has left of the one it goes back to."""
+        """Start the journal of a new epoch with the surviving part of the epoch it goes back to."""
         world = self.world
         if entry.epoch in world.journals:
             return
@@ -94,7 +95,7 @@ class Rollbacks:
                 self.restart(name)
 
     def fence_off(self, at_us: int) -> None:
-        """What is open of older epochs has its outcome by that."""
+        """Abort the open snapshots of older epochs."""
         world = self.world
         for name in world.begun:
             if name not in world.outcomes and SnapshotId.parse(name).epoch < world.epoch:
@@ -105,7 +106,7 @@ class Rollbacks:
         self.ledgers[str(snapshot), node.name] = (node.applied, len(node.applied))
 
     def applied_at(self, snapshot: str, process: str) -> list[AppliedMessage]:
-        """Return what `process` had applied when it recorded for `snapshot`."""
+        """Return the messages that `process` had applied when it recorded for `snapshot`."""
         applied, count = self.ledgers[snapshot, process]
         return applied[:count]
 
@@ -120,19 +121,19 @@ class Rollbacks:
         self.world.network.control_up(name, Registered(name, node.instance, 0 if node.waiting else node.epoch))
 
     def register_all(self) -> None:
-        """A coordinator has come up: whoever is there says so."""
+        """Register all nodes that are up, with a coordinator that has just started."""
         for name, node in sorted(self.world.nodes.items()):
             if not node.down or node.waiting:
                 self.register(name)
 
     def lose(self, name: str) -> None:
-        """Crash a process, and take its state away."""
+        """Crash a process, and delete its state."""
         node = self._node(name)
         node.crash()
         self._make_blank(name, node)
 
     def restart(self, name: str) -> None:
-        """Bring back a process that has crashed; with its state, or to wait for one."""
+        """Restart a crashed process: with its state, or waiting for one."""
         node = self._node(name)
         self.instances += 1
         node.instance = self.instances
@@ -142,7 +143,7 @@ class Rollbacks:
             node.restart()
 
     def go_back(self, former: RestorableNode, order: TellRestore) -> None:
-        """Replace a node by one that is what `order` says."""
+        """Replace a node by one that restores what `order` names."""
         world, name = self.world, former.name
         random = Random(f"{world.seed}/{name}" if order.epoch == 1 else f"{world.seed}/{name}/epoch {order.epoch}")
         process = deepcopy(self.templates[name])
@@ -153,9 +154,10 @@ class Rollbacks:
         node.come_back(former, order)
 
     def forget(self, node: RestorableNode) -> None:
-        """A process is not there where everybody went back to: it has what it had while it was away.
+        """Remove a process that is not a member in the restored view: it gets back its state from before it joined or
+        after it left.
 
-        One that never was has been lost while it was leaving, and nobody waited for its last event: it had no outputs.
+        A process without such a state lost it while leaving, and nothing waited for its last event: it had no outputs.
         """
         node.process = deepcopy(self.templates[node.name])
         if node.away_with is not None:
@@ -164,7 +166,7 @@ class Rollbacks:
         self.world.remove(node.name)
 
     def admitted(self, node: RestorableNode) -> None:
-        """A process joins: the coordinator knows this run of it."""
+        """Register the new run of a joining process with the coordinator."""
         self.instances += 1
         node.instance = self.instances
         node.away_with = node.capture()
@@ -192,7 +194,7 @@ class Rollbacks:
 def _copy(name: str, process: Process) -> Process:
     try:
         return deepcopy(process)
-    except Exception as error:  # the user's own objects, such as a lock
+    except Exception as error:  # the user's own objects may not be copyable, for example a lock
         kind = type(process).__name__
         raise UsageError(
             f"process {name!r} cannot be copied, and in a run with rollbacks every crash needs a new one "

@@ -1,6 +1,6 @@
-"""The simulated world: one queue of things to come, a seeded network, faults, and the checkers that watch.
+"""The simulated world: an event queue, a seeded network, faults, and checkers.
 
-A run has two phases. In the *safety* phase faults happen and nothing may ever be wrong. In the *liveness* phase the
+A run has two phases. In the *safety* phase faults happen and no invariant may ever break. In the *liveness* phase the
 world is healthy, and everything must converge: every snapshot gets its outcome, one more snapshot completes, buffers
 are freed. Time is simulated, in whole microseconds. The same seed gives the same bytes on every machine.
 """
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICY = Policy(interval_us=50_000, overlapping_max=2, timeout_us=400_000, backoff_us=10_000)
 ROLLBACKS_MAX = 1_000_000
-"""In a world of rollbacks nobody is stopped for causing too many: that is what it is for."""
+"""With injected rollbacks, the limit on rollbacks must not stop the run."""
 PATIENCE = 4
-"""A process frees its buffers by itself after this many times the coordinator's time-out."""
+"""A process frees its buffers by itself after this many coordinator time-outs."""
 
 
 class Violated(msgspec.Struct, frozen=True):
-    """A checker's complaint."""
+    """A violation that a checker found."""
 
     checker: str
     snapshot: str
@@ -104,16 +104,16 @@ class World:
         self.policy = policy
         self.halted: str | None = None
         self.checkers = checkers
-        # A host that commits without verifying first: mutants run in such a world, for the checkers to catch.
+        # Whether the host commits without verifying: mutants run in such a world, so that the checkers can catch them.
         self.trusting = trusting
         self.now_us = 0
         self.queue: list[Due] = []
         self.sequence = 0
         self.events = 0
-        # What really happened in each epoch; 0 is that of processes which were told nothing yet.
+        # What really happened in each epoch; epoch 0 is for processes that have no orders yet.
         self.epoch = 1
         self.journals = {1: Journal()} if self.rollbacks is None else {0: Journal(0)}
-        # Where protocols have barriers: what waits on each channel, in each incarnation and epoch.
+        # For protocols with barriers: the queues of each channel, in each incarnation and epoch.
         self.queues: dict[tuple[str, int, int], ChannelQueue] = {}
         self.emitted: list[tuple[str, Any]] = []
         self.violations: list[Violated] = []
@@ -167,9 +167,10 @@ class World:
         heappush(self.queue, (at_us, self.sequence, action, first, second))
 
     def run(self, snapshots: int, us_max: int | None = None) -> None:
-        """Run both phases: until `snapshots` were committed under faults, then until all is calm.
+        """Run both phases: until `snapshots` were committed under faults, then until no snapshot or change is pending.
 
-        Running out of `us_max` simulated microseconds in the first phase is no failure: the second one makes up for it.
+        Running out of `us_max` simulated microseconds in the first phase is not a failure: the second phase completes
+        the rest.
         """
         us_max = us_max or 10 * max(1, snapshots) * _per_snapshot_us(self.policy)
         for node in list(self.nodes.values()) if self.rollbacks is None else ():
@@ -182,7 +183,7 @@ class World:
                 self.complain(checker.name, "", problem)
 
     def _converge(self, snapshots: int) -> None:
-        """Heal everything, ask for one more snapshot, and give the world as long as a healthy one can need."""
+        """Heal everything, request one more snapshot, and run for as long as a healthy world may need."""
         self.injector.stop()
         wanted = max(snapshots, len(self.committed) + 1)
         self.coordinator.handle(SnapshotWanted())
@@ -190,7 +191,7 @@ class World:
         patience_us = (PATIENCE + 2) * self.policy.timeout_us + missing * _per_snapshot_us(self.policy)
         self._advance(lambda: len(self.committed) >= wanted, patience_us)
         self.converged = len(self.committed) >= wanted
-        # No new ones now; what is under way ends, and its end is told to all.
+        # Begin no new snapshots; those under way finish, and all processes receive their outcomes.
         self.coordinator.rest()
         self._advance(self._calm, (PATIENCE + 1) * self.policy.timeout_us)
         self._advance(lambda: False, 2 * self.network.delay_us_max)
@@ -205,7 +206,7 @@ class World:
         end = self.now_us + us_max
         committed = -1
         while queue and queue[0][0] <= end:
-            # The condition changes with the log only; asking at every event would cost more than the event.
+            # The condition changes only with the log; checking it at every event would cost more than the event.
             if self.coordinator.position != committed or not self.sequence & 63:
                 committed = self.coordinator.position
                 if until():
@@ -221,11 +222,11 @@ class World:
         self.network.transmit(channel, item if self.rollbacks is None else (epoch, item))
 
     def arrival(self, target: str) -> Callable[[str, Any], None]:
-        """Return what takes an item from a channel to `target`."""
+        """Return the function that passes an item from a channel to `target`."""
 
         def arrive(channel: str, item: Item) -> None:
             node = self.nodes.get(target)
-            if node is not None:  # else it has left; its last counts were acknowledged, so no message is lost here
+            if node is not None:  # otherwise it has left; its last counts were acknowledged, so no message is lost here
                 node.take(channel, item)
 
         def arrive_in_epoch(channel: str, sent: tuple[int, Item]) -> None:
@@ -244,7 +245,7 @@ class World:
         self.network.control_up(process, fragment)
 
     def order(self, effect: CoordinatorEffect) -> None:
-        """Carry an order of the coordinator to the process it names."""
+        """Send an order of the coordinator to the process it names."""
         process = effect.process  # type: ignore[union-attr]
         if isinstance(effect, TellSettled | TellView):
             self._admit(process, self.coordinator.brain.view)
@@ -254,7 +255,7 @@ class World:
             self.network.control_down(process, (self.coordinator.instances[process], effect))
 
     def logged(self, entry: ReadEntry) -> None:
-        """The coordinator has read this entry, for the first time or again after a restart."""
+        """Handle an entry that the coordinator has read, for the first time or again after a restart."""
         match entry:
             case Begin():
                 self.begun.setdefault(entry.snapshot, entry)
@@ -296,7 +297,7 @@ class World:
                 self.complain(checker.name, str(snapshot.id), problem)
 
     def accepts(self, snapshot: Snapshot) -> bool:
-        """Verify before the commit, as every host must. A snapshot that fails is aborted here, and complained of."""
+        """Verify before the commit, as every host must. A snapshot that fails is checked here, and then aborted."""
         if self.trusting or verify(snapshot).holds:
             return True
         self._check(snapshot)
@@ -309,7 +310,7 @@ class World:
         self.violations.append(Violated(checker, snapshot, problem, self.now_us))
 
     def violated(self, node: Node, violation: ProtocolViolation) -> None:
-        """A channel broke its promise. In an epoch that is over that is nothing: its connections are being cut."""
+        """Report a channel that broke its promise. In an old epoch it is ignored: its connections are being closed."""
         if node.epoch == self.epoch:
             self.complain("channels-checked", "", str(violation))
 
@@ -326,13 +327,14 @@ class World:
         self.free_later(node, snapshot)
 
     def free_later(self, node: Node, snapshot: SnapshotId) -> None:
-        """Where no outcome comes for too long, let the node free what it holds for `snapshot` (E7)."""
+        """Let the node free what it holds for `snapshot`, if no outcome comes for too long (E7)."""
         self.schedule(self.now_us + PATIENCE * self.policy.timeout_us, self._expire, node, snapshot)
 
     def _trace_record(self, node: Node, snapshot: SnapshotId) -> None:
-        """Write that `node` has recorded; with the first one, also where those stand who are not in the view.
+        """Trace that `node` has recorded; with the first record of a snapshot, also the positions of processes not in
+        the view.
 
-        A trace names every process that ever was; the cut has all events of one that has left.
+        A trace names every process there ever was; the cut has all events of a departed process.
         """
         assert self.recorder is not None
         if snapshot not in self._traced:
@@ -347,7 +349,7 @@ class World:
     # Membership and crashes
 
     def _admit(self, name: str, view: View) -> None:
-        """Make the node of a process that joins; it starts when its orders come."""
+        """Make the node of a joining process; it starts when its orders arrive."""
         if name in self.nodes or name not in view.processes:
             return
         before = self.gone.pop(name)
@@ -370,13 +372,13 @@ class World:
             self.tell_coordinator(name, ProcessFailed(name))
 
     def lose(self, name: str) -> None:
-        """Crash a process, and take its state away."""
+        """Crash a process, and delete its state."""
         assert self.rollbacks is not None
         self.rollbacks.lose(name)
         self.tell_coordinator(name, ProcessFailed(name))
 
     def forget(self, name: str) -> None:
-        """Let a process go that is there without its state, and is not needed."""
+        """Remove a process that has no state and is not needed."""
         node = self.nodes[name]
         assert self.rollbacks is not None
         assert isinstance(node, RestorableNode)

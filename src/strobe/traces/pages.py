@@ -35,8 +35,8 @@ class _Fields(NamedTuple):
 
 
 def check_pages(raw: bytes, metadata: pq.FileMetaData, dictionaries: list[str]) -> None:
-    """Raise ValueError if the pages would expand beyond the limit. Only `dictionaries` columns may have a
-    dictionary.
+    """Raise ValueError if the pages would expand beyond the limit; only `dictionaries` columns may have
+    dictionaries.
     """
     expanded_bytes = 0
     for group in range(metadata.num_row_groups):

@@ -1,4 +1,4 @@
-"""The checkers that watch a simulated run, one file each: each looks at one thing that must never be wrong."""
+"""The checkers of a simulated run, one file each. Each checks one invariant."""
 
 from strobe.simulation.checkers.base import Checker
 from strobe.simulation.checkers.buffers_freed import BuffersFreed
@@ -15,7 +15,7 @@ __all__ = ["Checker", "all_checkers"]
 
 
 def all_checkers() -> tuple[Checker, ...]:
-    """Return one of each, for one run."""
+    """Return one checker of each kind, for one run."""
     return (
         CutConsistent(),
         ProofVerifies(),

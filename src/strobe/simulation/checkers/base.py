@@ -1,4 +1,4 @@
-"""What a checker may look at. By default it finds nothing wrong."""
+"""The interface of a checker. By default it finds no violation."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 
 class Checker:
-    """Yields what is wrong, in words; finds nothing unless a method says otherwise."""
+    """Yields descriptions of violations; none unless a method is overridden."""
 
     name = ""
 
     def watches(self, world: "World") -> bool:
-        """Tell whether there is anything in `world` for this one to look at."""
+        """Whether `world` has anything for this checker to check."""
         return True
 
     def on_commit(self, world: "World", snapshot: Snapshot) -> Iterable[str]:
-        """Look at a snapshot that has just been committed."""
+        """Check a snapshot that has just been committed."""
         return ()
 
     def on_stall(self, world: "World", process: str) -> Iterable[str]:
-        """A process has taken a frame and not delivered it in the same step, while it was recording."""
+        """Check a process that took a frame while recording, and did not deliver it in the same step."""
         return ()
 
     def at_end(self, world: "World") -> Iterable[str]:
-        """Look at the world after the liveness phase."""
+        """Check the world after the liveness phase."""
         return ()

@@ -1,5 +1,4 @@
-"""No process holds anything for a snapshot that has its outcome: recordings, captured states, finished fragments, and
-inputs that it has held back."""
+"""No process keeps anything for a finished snapshot: recordings, captured states, fragments, or inputs it held back."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

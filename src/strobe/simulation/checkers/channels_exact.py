@@ -1,4 +1,4 @@
-"""Each recorded channel state is, message for message and byte for byte, what was in flight at the cut."""
+"""Each recorded channel state is exactly the messages in flight at the cut, byte for byte."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def recorded_messages(snapshot: Snapshot, target: str, channel: str) -> list[tuple[int, bytes]]:
-    """Return (ordinal, bytes) of each message in flight on `channel`, in the order recorded."""
+    """Return (ordinal, bytes) of each message in flight on `channel`, in recorded order."""
     fragment = snapshot.fragments.get(target)
     items = fragment.in_flight.get(channel, ()) if fragment else ()
     return [
@@ -39,7 +39,7 @@ class ChannelsExact(Checker):
             journal = world.journal.channels[spec.id, spec.incarnation]
             source_at, target_at = cut[spec.source], cut[spec.target]
             if journal.orphans(source_at, target_at):
-                continue  # the cut is inconsistent here, and has no channel state to compare with
+                continue  # the cut is inconsistent here, so there is no channel state to compare
             recorded = recorded_messages(snapshot, spec.target, spec.id)
             yield from _compare(spec.id, journal, journal.in_flight(source_at, target_at), recorded)
 

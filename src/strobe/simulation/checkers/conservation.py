@@ -1,4 +1,4 @@
-"""The conserved quantity of the system, over all states and all messages in flight, is what it was at the start."""
+"""The conserved quantity of the system, over all states and all messages in flight, is the same as at the start."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def conserved_value(system: System, snapshot: Snapshot) -> Any:
-    """Return the conserved quantity as `snapshot` has it."""
+    """Return the conserved quantity in `snapshot`."""
     return system.conserved_value(*decode_snapshot(system, snapshot))
 
 

@@ -1,4 +1,4 @@
-"""In a healthy world, a snapshot that is asked for completes."""
+"""In a healthy world, a requested snapshot completes."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The recorded positions are a consistent cut of what really happened: nothing received in it was sent outside it."""
+"""The recorded positions are a consistent cut of the real run: every message received in it was sent in it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The application is never paused: while a snapshot is under way, a frame taken is delivered in the same step (C7)."""
+"""The application is never paused: during a snapshot, each frame is delivered in the step that takes it (C7)."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""After rollbacks too, each process has applied what was sent to it and is not in flight, each message once (R1).
+"""Even after rollbacks, each process has applied each message sent to it exactly once, except those in flight (R1).
 
-What a process has applied belongs to its state: it is noted when it takes a message, and goes back only where its state
-goes back. The messages themselves are those of the timeline that is left: of two that were sent with the same ordinal,
-one before and one after a rollback, only the latter counts.
+The applied messages belong to the state of a process: a message is added when the process takes it, and is removed only
+when the state goes back. The messages that count are those of the surviving timeline: of two messages with the same
+ordinal, sent before and after a rollback, only the latter counts.
 """
 
 from collections import Counter, defaultdict

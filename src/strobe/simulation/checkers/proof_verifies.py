@@ -1,4 +1,4 @@
-"""The proof that the snapshot carries holds (P1)."""
+"""The proof of each snapshot holds (P1)."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

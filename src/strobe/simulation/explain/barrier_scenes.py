@@ -1,4 +1,4 @@
-"""The scripts of `strobe explain --system wordcount`: barriers on a dataflow of four, aligned and not (V3-V5)."""
+"""The scripts of `strobe explain --system wordcount`: barriers on a dataflow of four processes (V3-V5)."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from strobe.simulation.mutants.barrier_mutants import RecordedBeforeAlignment
 
 FIRST = SnapshotId(1, 1, COORDINATOR)
 WORDS = 100
-"""So many words there are to be read: each is still unread, counted, or on its way."""
+"""The number of words to read: each is unread, counted, or in flight."""
 
 
 def dataflow(protocol_class: Any) -> BarrierStage:
-    """Return a reader, whose words go through two that count, and are summed up."""
+    """Return a reader that sends words to two counters, and a sum of both."""
     edges = (("read", "one"), ("read", "two"), ("one", "sum"), ("two", "sum"))
     channels = tuple(ChannelSpec(f"{source}->{target}", source, target) for source, target in edges)
     view = View(1, ("read", "one", "two", "sum"), channels)
@@ -20,7 +20,7 @@ def dataflow(protocol_class: Any) -> BarrierStage:
 
 
 def aligned() -> BarrierStage:
-    """One input of the last process is held back until the barrier has come on the other."""
+    """One input of the last process is held back until the barrier arrives on the other."""
     stage = dataflow(Aligned)
     _begin(stage)
     stage.take("read->one")
@@ -36,7 +36,7 @@ def aligned() -> BarrierStage:
 
 
 def recorded_at_once() -> BarrierStage:
-    """The same with a process that records at the first barrier, and takes its channels as empty all the same."""
+    """The same with a process that records at the first barrier, and still records its channels as empty."""
     stage = dataflow(RecordedBeforeAlignment)
     _begin(stage)
     stage.take("read->one")
@@ -50,7 +50,7 @@ def recorded_at_once() -> BarrierStage:
 
 
 def unaligned() -> BarrierStage:
-    """The barrier overtakes what is queued at a slow process, and at the one that sends to it."""
+    """The barrier overtakes the messages queued at a slow process, and at its sender."""
     stage = dataflow(Unaligned)
     _queue(stage)
     stage.request("read", FIRST)
@@ -63,7 +63,7 @@ def unaligned() -> BarrierStage:
 
 
 def timed() -> BarrierStage:
-    """The barrier waits for its turn, until the time is over."""
+    """The barrier waits for its turn until the alignment timer fires."""
     stage = dataflow(AlignedThenUnaligned)
     _queue(stage)
     stage.request("read", FIRST)
@@ -89,7 +89,7 @@ def _begin(stage: BarrierStage) -> None:
 
 
 def _queue(stage: BarrierStage) -> None:
-    """Let words wait before the last process, and before them one that has no credit."""
+    """Queue words at the last process, and one more at its sender, without credit."""
     stage.send("read", "read->one", 5)
     stage.forward("read->one")
     stage.take("read->one")

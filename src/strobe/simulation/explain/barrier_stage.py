@@ -1,4 +1,4 @@
-"""A stage for barriers (V3-V5): what waits at senders, inputs that are held back, barriers that overtake."""
+"""The stage for barriers (V3-V5): queues at senders, inputs held back, overtaking barriers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,7 +27,7 @@ from strobe.simulation.explain.stage import Stage, short
 
 
 class BarrierStage(Stage):
-    """Where barriers overtake, what is sent waits at its sender until the script lets it go (`forward`)."""
+    """If barriers overtake, messages wait at their sender until the script sends them (`forward`)."""
 
     def __init__(self, view: View, protocol_class: Any, balances: dict[str, int], unit: str = "$") -> None:
         super().__init__(view, protocol_class, balances, unit)
@@ -37,17 +37,17 @@ class BarrierStage(Stage):
         # The inputs on which a barrier has had its turn, for each process and snapshot.
         self.turns: dict[tuple[str, SnapshotId], set[str]] = {}
 
-    # What a script does
+    # Actions of a script
 
     def forward(self, channel: str, *, arrives: bool = True) -> None:
-        """Let the first thing that waits at the sender of `channel` go on its way; a barrier arrives at once."""
+        """Send the first item waiting at the sender of `channel`; a barrier arrives at once."""
         item = self.outboxes[channel].pop(0)
         self.wires[channel].append(item)
         if isinstance(item, MarkerReceived) and arrives:
             self.arrive(channel)
 
     def arrive(self, channel: str) -> None:
-        """Let the first barrier on `channel` reach its machine, whatever waits before it."""
+        """Let the first barrier on `channel` reach its machine, ahead of the items before it."""
         wire = self.wires[channel]
         place = next(place for place, item in enumerate(wire) if not isinstance(item, Frame))
         waiting = tuple(InFlight(item) for item in wire[:place] if isinstance(item, Frame))
@@ -61,7 +61,7 @@ class BarrierStage(Stage):
         self._handle(self.ends[channel][1], item)
 
     def time_out(self, process: str, snapshot: SnapshotId) -> None:
-        """Let the time be over that alignment may take."""
+        """Fire the alignment timer."""
         self._handle(process, AlignmentTimedOut(snapshot))
 
     def go_back(self, snapshot: SnapshotId | None, epoch: int) -> None:
@@ -70,7 +70,7 @@ class BarrierStage(Stage):
         super().go_back(snapshot, epoch)
 
     def take_item(self, channel: str, item: Event) -> None:
-        """Take this very item from `channel`; a barrier may be told of before its turn."""
+        """Take this item from `channel`; a barrier may be announced before its turn."""
         if not isinstance(item, BarrierArrived):
             super().take_item(channel, item)
             return
@@ -82,7 +82,7 @@ class BarrierStage(Stage):
         self._handle(self.ends[channel][1], item)
 
     def finish(self) -> None:
-        """Let everything arrive that is still on the way."""
+        """Deliver everything still in flight."""
         while True:
             waiting = [channel for channel, items in self.outboxes.items() if items]
             ahead = [
@@ -100,7 +100,7 @@ class BarrierStage(Stage):
             else:
                 return
 
-    # What is noted of it
+    # Notes
 
     def _introduce(self, process: str, event: Event, effects: list[Effect], was_open: dict[SnapshotId, None]) -> None:
         match event:
@@ -119,7 +119,7 @@ class BarrierStage(Stage):
                 super()._introduce(process, event, effects, was_open)
 
     def _turn_rule(self, event: MarkerReceived, effects: list[Effect], process: str) -> tuple[str, str]:
-        """Say what a barrier does whose turn has come."""
+        """Describe the effect of a barrier whose turn has come."""
         what = f"barrier of {short(event.marker.snapshot)} on {event.channel}"
         if any(isinstance(effect, HoldChannel) for effect in effects):
             return "A2", f"{what}: {process} receives nothing behind it before the others have come"
@@ -131,7 +131,7 @@ class BarrierStage(Stage):
         return "A3", f"{what} has its turn, and is ignored"
 
     def _introduce_barrier(self, process: str, event: BarrierArrived) -> None:
-        """Note a barrier that reaches the machine, and what it has overtaken."""
+        """Note a barrier that reaches the machine, and the messages it overtook."""
         here = self._labels(item.frame for item in event.waiting)
         there = self._labels(event.overtaken)
         over = " and ".join(f"{what} {where}" for what, where in ((here, "here"), (there, "at its sender")) if what)
@@ -173,7 +173,7 @@ class BarrierStage(Stage):
             self.wires[channel].append(item)
 
     def _send_barrier(self, process: str, effect: SendBarrier) -> None:
-        """Put the barrier ahead of all that waits at its sender, with copies of that."""
+        """Put the barrier ahead of everything waiting at its sender, with copies of that."""
         channel, sent = effect.channel, effect.marker.sent_count
         assert sent is not None
         waiting = [item for item in self.outboxes[channel] if isinstance(item, Frame)]

@@ -18,7 +18,7 @@ LEGEND = "● event   ■ state recorded   ◇ marker or barrier sent   ◆ rece
 
 
 def draw(processes: Sequence[str], moments: Sequence[Moment], lane: int = 12, width: int = 100) -> list[str]:
-    """Return the diagram, a line for each moment, with its rule and what it says beside it."""
+    """Return the diagram, a line for each moment, with its rule and its text beside it."""
     places = {process: 4 + number * lane for number, process in enumerate(processes)}
     span = 4 + len(processes) * lane
     lines = [_lanes(places, span, names=True)]
@@ -54,7 +54,7 @@ def _row(places: dict[str, int], span: int, moment: Moment) -> list[str]:
 
 
 def _arrow(cells: list[str], source: int, target: int, moment: Moment) -> None:
-    """Draw the end of a message's way, from its sender's lane to the symbol of its receiver."""
+    """Draw the end of a message's arrow, from its sender's lane to the symbol of its receiver."""
     dash = "─" if moment.kind == "receive" else "┄"
     if source == target:
         _write(cells, target + 1, f"◀{moment.label}")
@@ -68,7 +68,7 @@ def _arrow(cells: list[str], source: int, target: int, moment: Moment) -> None:
 
 
 def _stub(cells: list[str], source: int, target: int, moment: Moment) -> None:
-    """Draw the beginning of a message's way."""
+    """Draw the beginning of a message's arrow."""
     dash = "─" if moment.kind == "send" else "┄"
     if target >= source:
         _write(cells, source + 1, f"{dash}{moment.label}{dash}▷")
@@ -84,7 +84,7 @@ def _write(cells: list[str], at: int, text: str) -> None:
 
 
 def _beside(row: str, empty: str, text: str, rule: str, span: int, width: int) -> list[str]:
-    """Put the text to the right of the row, on as many lines as it takes."""
+    """Put the text to the right of the row, on as many lines as needed."""
     room = max(24, width - span - 2)
     indent = "    " if rule else ""
     lines: list[str] = []

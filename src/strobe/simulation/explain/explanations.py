@@ -1,4 +1,4 @@
-"""The scripts of `strobe explain`: small systems, played by the real protocol classes (R6)."""
+"""The scripts of `strobe explain`: small systems, run with the real protocol classes (R6)."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """One played script. `right` says whether its snapshots ought to be good ones."""
+    """A script that has been run. `right`: whether its snapshots ought to be correct."""
 
     title: str
     story: str
@@ -235,7 +235,7 @@ SYSTEMS: dict[str, Callable[[], list[Scene]]] = {
 
 
 def explain(system: str) -> list[Scene]:
-    """Play the scripts of `system`."""
+    """Run the scripts of `system`."""
     if system not in SYSTEMS:
         raise UsageError(f"there is nothing to explain called {system!r}; choose: {', '.join(SYSTEMS)}")
     return SYSTEMS[system]()

@@ -1,7 +1,7 @@
-"""A stage for the real protocol classes: things happen one by one, as a script says, and each is noted with its rule.
+"""A stage for the real protocol classes: a script makes things happen one by one, and each is noted with its rule.
 
-`explain` plays scripts on it; the explorer plays its counterexamples. The notes are made from what the protocol did,
-not from what it should have done.
+`explain` runs scripts on it; the explorer runs its counterexamples. The notes are made from what the protocol did, not
+from what it should have done.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ _decode = msgspec.msgpack.decode
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """One row of a space-time diagram. `peer` is the other end of an arrow: where it goes to, or comes from."""
+    """One row of a space-time diagram. `peer` is the other end of an arrow: its target or its source."""
 
     kind: str
     process: str
@@ -65,7 +65,7 @@ class Stage:
         self.moments: list[Moment] = []
         self._event: Event | None = None
 
-    # What a script does
+    # Actions of a script
 
     def send(self, source: str, channel: str, amount: int) -> None:
         """Run an event at `source` that pays `amount` on `channel`."""
@@ -89,23 +89,23 @@ class Stage:
         self._handle(process, SnapshotRequested(snapshot, self.view.number))
 
     def relay(self) -> None:
-        """Let the coordinator pass on the counts reported so far."""
+        """Let the coordinator relay the counts reported so far."""
         relays, self.relays = self.relays, []
         for target, relayed in relays:
             self._handle(target, relayed)
 
     def order(self, process: str, event: Event) -> None:
-        """Give `process` an order as it stands."""
+        """Give `process` an order unchanged."""
         self._handle(process, event)
 
     def crash(self, process: str) -> None:
-        """Crash `process`, and let it come back with its state and counters alone."""
+        """Crash `process`, and restart it with only its state and counters."""
         for key in [key for key in self.captured if key[0] == process]:
             del self.captured[key]
         self._handle(process, Restarted())
 
     def go_back(self, snapshot: SnapshotId | None, epoch: int) -> None:
-        """Roll everybody back to `snapshot`, or to the beginning, in a new epoch (R1)."""
+        """Roll all processes back to `snapshot`, or to the beginning, in a new epoch (R1)."""
         self.view = msgspec.structs.replace(self.view, number=epoch)
         whole = self.fragments.get(snapshot, {}) if snapshot is not None else {}
         self.wires = {channel: [] for channel in self.wires}
@@ -128,12 +128,12 @@ class Stage:
         return self.protocol_class.restored(process, self.view, epoch, whole[process], sent)
 
     def take_item(self, channel: str, item: Event) -> None:
-        """Take this very item from `channel`."""
+        """Take this item from `channel`."""
         wanted = item.frame if isinstance(item, FrameReceived) else item
         self.take(channel, next(place for place, queued in enumerate(self.wires[channel]) if queued == wanted))
 
     def finish(self) -> None:
-        """Let everything arrive that is still on the way."""
+        """Deliver everything still in flight."""
         while True:
             busy = [channel for channel, items in self.wires.items() if items]
             if busy:
@@ -143,10 +143,10 @@ class Stage:
             else:
                 return
 
-    # What comes of it
+    # Results
 
     def snapshot(self, snapshot: SnapshotId) -> Snapshot:
-        """Return the snapshot of all fragments handed over."""
+        """Return the snapshot made of all fragments handed over."""
         return Snapshot(snapshot, self.protocol_class.name, (), self.view, self.fragments.get(snapshot, {}))
 
     def verdict(self, snapshot: SnapshotId) -> Verdict:
@@ -175,7 +175,7 @@ class Stage:
             self._carry_out(process, effect, records)
 
     def _introduce(self, process: str, event: Event, effects: list[Effect], was_open: dict[SnapshotId, None]) -> None:
-        """Note what came in, with the rule that its effects show."""
+        """Note the event, with the rule that its effects show."""
         records = any(isinstance(effect, RecordState) for effect in effects)
         match event:
             case MarkerReceived():
@@ -215,7 +215,7 @@ class Stage:
         return rule, f"{process} receives {label}, message {frame.first_ordinal} of {event.channel}"
 
     def _under_way(self) -> bool:
-        """Tell whether a snapshot is being recorded anywhere: the application goes on all the same."""
+        """Whether a snapshot is being recorded anywhere: the application continues meanwhile."""
         return any(machine.open for machine in self.machines.values())
 
     def _carry_out(self, process: str, effect: Effect, records: bool) -> None:
@@ -273,7 +273,7 @@ class Stage:
 
 
 def short(snapshot: SnapshotId) -> str:
-    """Return the name of a snapshot in notes and diagrams."""
+    """Return the short name of a snapshot, for notes and diagrams."""
     return f"S{snapshot.counter}"
 
 

@@ -1,4 +1,4 @@
-"""The exhaustive explorer (P3): the shipped protocol classes, over every interleaving of small systems."""
+"""The exhaustive explorer (P3): the shipped protocol classes, in every interleaving of small systems."""
 
 from strobe.simulation.explorer.scenarios import Scenario, scenario, scenarios, smallest
 from strobe.simulation.explorer.search import Explored, explore

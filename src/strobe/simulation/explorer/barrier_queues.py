@@ -1,7 +1,7 @@
-"""What barriers can do on the queue of one channel in the explorer: reach the machine, overtake, have their turn.
+"""Barriers on the queue of one channel in the explorer: they reach the machine, overtake, and have their turn.
 
-What waits at the sender is a queue of its own, from which things go on the way one by one, at any time. What is on the
-way and what waits at the receiver are one queue: a barrier that reaches the machine finds all that was ahead of it
+The messages waiting at the sender are a queue of their own; they are sent one by one, at any time. The messages in
+flight and those waiting at the receiver are one queue: when a barrier reaches the machine, everything ahead of it is
 waiting there. Barriers do not overtake each other.
 """
 
@@ -20,7 +20,7 @@ class Announced(msgspec.Struct, frozen=True):
 
 
 def takeable(queue: tuple[Event | Announced, ...]) -> Iterator[tuple[Event, tuple[Event | Announced, ...], bool]]:
-    """Yield what can be told of a channel next, with what remains, and whether that may be held back."""
+    """Yield each event that a channel can deliver next, with the remaining queue, and whether it may be held back."""
     ahead: list[InFlight] = []
     for place, item in enumerate(queue):
         if isinstance(item, FrameReceived):
@@ -41,7 +41,7 @@ def takeable(queue: tuple[Event | Announced, ...]) -> Iterator[tuple[Event, tupl
 
 
 def overtaking(barrier: BarrierArrived, waiting: tuple[Event, ...]) -> BarrierArrived:
-    """Return a barrier with copies of what it overtakes of all that waits at its sender."""
+    """Return a barrier with copies of the frames that it overtakes at its sender."""
     sent = barrier.marker.sent_count
     assert sent is not None
     frames = (item.frame for item in waiting if isinstance(item, FrameReceived))

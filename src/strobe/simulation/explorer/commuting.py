@@ -1,22 +1,22 @@
-"""What commutes with all else, and is therefore taken at once: one order of such steps stands for all (P3).
+"""Steps that commute with all others, and are therefore taken at once: one order of such steps stands for all (P3).
 
-Steps are taken before all others where nothing that can happen before them changes what they do, and they change
-nothing of what that does; where they stay possible until they are taken; and where nobody records anything by them.
-Every end, and every snapshot that there can be, is then still come to: the orders that are left out differ from one
-that is kept by swaps of such steps alone. There are, by what a process has still to record:
+A step is taken before all others under three conditions. It and the steps that can happen before it do not affect each
+other. It stays possible until it is taken. And no process records anything by it. Then every end state and every
+possible snapshot is still reached: each omitted order differs from a kept one only by swaps of such steps. These steps
+are, by what a process has still to record:
 
-- *Counts* (Lai-Yang). Once a process has recorded the cut (or dropped it), a relayed count only says how many messages
-  there were. Before a crash that is to come this would hide orders: it may fall between the count and what follows.
-- *What is ignored*: a barrier that leaves a process that has recorded everything as it was.
-- *What is received* by a process that has recorded everything, on a channel whose barriers have come: nobody asks any
-  more what it has received.
-- *Time-outs of what is over*: they change nothing but that the time does not run any more, or send barriers to those
-  only who have handed over everything.
-- *What is sent, and goes on its way*, from a process that will not send a barrier any more: there is nobody to overtake
-  it, and it is received whenever its receiver likes.
+- *Counts* (Lai-Yang). Once a process has recorded the cut (or dropped it), a relayed count is only the number of
+  messages. Not before a crash that may still come: it may fall between the count and what follows.
+- *Ignored barriers*: a barrier that does not change a process that has recorded everything.
+- *Receives* of a process that has recorded everything, on a channel whose barriers have come: nothing depends any more
+  on what it has received.
+- *Time-outs of finished snapshots*: they only stop the timer, or send barriers to processes that have handed over
+  everything.
+- *Sends and forwards* of a process that will not send another barrier: no barrier can overtake them, and their receiver
+  takes them at any time.
 
-All but the first are for barriers that overtake, where neither a crash nor a rollback can come: either makes processes
-record anew. That nothing is hidden is tested by comparing with the whole (`tests/simulation/long/test_explorer.py`).
+All except the first apply to barriers that overtake, without a crash or rollback: both make processes record again. A
+test compares with the full search, to show that nothing is hidden (`tests/simulation/long/test_explorer.py`).
 """
 
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ Steps = list[tuple["Action", "Global"]]
 
 
 def taken_first(space: "Space", state: "Global") -> Steps:
-    """Return the steps that can be taken before all others, with what they lead to; none where there are none."""
+    """Return the steps that can be taken before all others, with their resulting states; may be empty."""
     if state[-1]:
         return _count(space, state)
     if not space.overtaking or space.scenario.crash or space.scenario.rollback:
@@ -94,7 +94,7 @@ def _sent(space: "Space", state: "Global", recorded: set[int]) -> Steps:
 
 
 def _has_recorded(space: "Space", state: "Global", place: int) -> bool:
-    """Whether a process has recorded its state for every snapshot there will be."""
+    """Whether a process has recorded its state for every snapshot of the scenario."""
     key = place, state[place], state[-2]
     known = space.recorded.get(key)
     if known is None:
@@ -106,5 +106,5 @@ def _has_recorded(space: "Space", state: "Global", place: int) -> bool:
 
 
 def _is_done(space: "Space", state: "Global", place: int) -> bool:
-    """Whether it has handed over all that it recorded, too."""
+    """Whether it has also handed over everything that it recorded."""
     return not space.locals.values[state[place]].captured and _has_recorded(space, state, place)

@@ -1,8 +1,9 @@
-"""A rollback in the explorer: at any step, everybody goes back to the last complete snapshot, or to the beginning (R1).
+"""A rollback in the explorer: at any step, all processes go back to the last complete snapshot, or to the beginning
+(R1).
 
-It is one step here. That the epochs are kept apart is the host's part, and the simulator's to show; what is explored is
-that the protocols go on rightly from every snapshot that there can be: counters, the frames recorded in flight, and
-then one more snapshot of each.
+It is one step here. Keeping epochs apart is the host's duty, and is tested in the simulator. The explorer checks that
+the protocols continue correctly from every possible snapshot: counters, the frames recorded in flight, and then one
+more snapshot of each.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def gone_back(space: "Space", state: "Global") -> "Global":
-    """Return the state after a rollback: the snapshots are asked for again, in the new epoch."""
+    """Return the state after a rollback: the snapshots are requested again, in the new epoch."""
     complete = [numbers for _, numbers in space.complete(state)]
     parts = [space.fragments.values[number] for number in complete[-1]] if complete else None
     if parts is None or any(seen is None for _, seen in parts):
@@ -35,7 +36,7 @@ def gone_back(space: "Space", state: "Global") -> "Global":
 
 
 def _restored(space: "Space", parts: "list[tuple[Fragment, Seen]]") -> "tuple[list[Local], dict[str, tuple[int, ...]]]":
-    """Return every process as the snapshot has it, and its channels with what was in flight."""
+    """Return every process as in the snapshot, and its channels with the messages in flight."""
     view = space.view_in(2)
     counts = {channel: frontier.count for fragment, _ in parts for channel, frontier in fragment.sent.items()}
     locals_ = []

@@ -1,8 +1,8 @@
 """Copies and canonical forms of protocol machines, for merging equal states.
 
-The machines know nothing of being explored. A canonical form leaves out what never changes here (names, seeds, the
-view) and what only a breakpoint reads (none is explored); frames recorded on an unordered channel are a set, as nothing
-depends on the order in which they were recorded.
+The machines are unaware of the explorer. A canonical form leaves out constants (names, seeds, the view) and fields that
+only a breakpoint reads (none is explored). Frames recorded on an unordered channel are a set, as nothing depends on
+their order.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _CONSTANT = frozenset(
 
 
 def copy_of(value: Any) -> Any:
-    """Return a copy that shares only what cannot change."""
+    """Return a copy that shares only immutable values."""
     if isinstance(value, dict):
         return {key: copy_of(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -33,7 +33,7 @@ def copy_of(value: Any) -> Any:
 
 
 def canonical(value: Any, unordered: frozenset[str]) -> Any:
-    """Return a hashable form, equal for machines that will behave the same. `unordered` names such channels."""
+    """Return a hashable form, equal for machines that behave the same. `unordered` names the unordered channels."""
     if isinstance(value, Recording):
         return _canonical_recording(value, unordered)
     if isinstance(value, dict):
@@ -64,7 +64,7 @@ def _canonical_recording(recording: Recording, unordered: frozenset[str]) -> Any
 
 
 def _attributes(value: Any) -> list[str] | None:
-    """Return the attribute names of something with a state of its own; None for a plain value."""
+    """Return the attribute names of an object with state; None for a plain value."""
     if isinstance(value, Endpoint):
         return sorted(value.__dict__)
     for kind in (Incoming, Outgoing, Recording):

@@ -1,4 +1,4 @@
-"""Plays a path that the search has found on a stage, so that it can be drawn."""
+"""Replays a path of the search on a stage, so that it can be drawn."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def play(scenario: Scenario, protocol_class: Any, path: Sequence[Action]) -> Sta
         elif action.kind == "deliver":
             stage.take_item(action.channel, action.event)
         elif isinstance(stage, BarrierStage) and action.kind == "forward":
-            stage.forward(action.channel, arrives=False)  # that is a step of its own, which may come later
+            stage.forward(action.channel, arrives=False)  # arrival is a step of its own, which may come later
         elif action.kind == "crash":
             stage.crash(action.process)
         elif action.kind == "rollback":

@@ -1,4 +1,4 @@
-"""What one process does with one event: its effects carried out on its own state, and what leaves it."""
+"""The reaction of one process to one event: carries out its effects on its own state, and collects its output."""
 
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Reaction:
-    """Carries out effects on one local state, and collects what leaves it."""
+    """Carries out effects on one local state, and collects its output."""
 
     def __init__(self, space: "Space", local: "Local") -> None:
         self.space = space

@@ -19,12 +19,12 @@ from strobe.protocol import (
 class Scenario(msgspec.Struct, frozen=True):
     """A system small enough for every interleaving.
 
-    Each process sends up to `messages` messages, each on any of its outgoing channels, whenever it likes. `snapshots`
-    holds, for each snapshot, the processes that initiate it (under Lai-Yang every process is asked in any case). With
-    `crash`, any one process crashes at any step: what cannot complete is aborted once and retried once. With
-    `rollback`, everybody goes back at any step, once, and the snapshots are taken again. With `reorder`, FIFO channels
-    break their promise, for a mutant that does not look. Where alignment has a time, that may be over at any step, at
-    the `impatient` processes; for others it takes for ever.
+    Each process sends up to `messages` messages, each on any of its outgoing channels, at any time. `snapshots` holds,
+    for each snapshot, the processes that initiate it (under Lai-Yang every process is asked in any case). With `crash`,
+    any one process crashes at any step: snapshots that cannot complete are aborted once and retried once. With
+    `rollback`, all processes go back at any step, once, and the snapshots are taken again. With `reorder`, FIFO
+    channels break their promise, for a mutant that does not check. If alignment has a timer, it may fire at any step at
+    the `impatient` processes; at others it never fires.
     """
 
     name: str
@@ -60,7 +60,7 @@ Snapshots = tuple[tuple[str, ...], ...]
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """A topology, and the snapshots taken of it, without a crash and with one."""
+    """A topology, and its snapshots, without a crash and with one."""
 
     processes: str
     edges: str
@@ -73,7 +73,7 @@ _FROM_EACH: tuple[Snapshots, ...] = ((("a",),), (("b",),), (("c",),))
 _OVERLAPPING: Snapshots = (("a",), ("b",))
 _FROM_A: Snapshots = (("a",),)
 
-# With a crash, Lai-Yang takes one snapshot of the pair and not two: two would be too many states for minutes.
+# With a crash, Lai-Yang takes one snapshot of the pair, not two: two would have too many states to search in minutes.
 _SHAPES = {
     "pair": _Shape("ab", "ab ba", 3, (_OVERLAPPING,), {"cl": (_OVERLAPPING,), "ly": (_FROM_A,)}),
     "ring": _Shape("abc", "ab bc ca", 1, _FROM_EACH, {"cl": _FROM_EACH, "ly": _FROM_EACH}),
@@ -88,7 +88,7 @@ _BARRIERS = {Aligned.name: "aligned", Unaligned.name: "unaligned", AlignedThenUn
 
 
 def smallest(protocol: str) -> Scenario:
-    """Return the system on which merging equal states is compared with not merging them."""
+    """Return the system used to compare merging equal states with not merging them."""
     if protocol in _BARRIERS:
         messages = {Aligned.name: 3, Unaligned.name: 2, AlignedThenUnaligned.name: 1}[protocol]
         return Scenario(f"smallest-{_BARRIERS[protocol]}", protocol, _view("ab", "ab", FIFO), messages, _FROM_A)
@@ -104,7 +104,7 @@ def _together() -> Scenario:
 
 def _rollbacks(protocol: str) -> list[Scenario]:
     """Return systems that go back once, at any step. The pair has overlapping snapshots, so that the later one has
-    messages in flight that were sent after the earlier: under Lai-Yang, with an index of the old epoch.
+    messages in flight that were sent after the earlier one: under Lai-Yang, with an index of the old epoch.
     """
     short, kind = _SHORT[protocol], _KINDS[protocol]
     pair, ring, complete = (_view(shape.processes, shape.edges, kind) for shape in _SHAPES.values())
@@ -117,10 +117,10 @@ def _rollbacks(protocol: str) -> list[Scenario]:
 
 
 def _barriers(protocol: str) -> list[Scenario]:
-    """Return a diamond of four, whose last process joins two inputs; and the join alone.
+    """Return a diamond of four processes, whose last process joins two inputs; and the join alone.
 
-    A time that may be over at any step, at everybody, makes many states. Of two snapshots that overlap at a join it
-    would be millions: there it is over at the join alone, whose inputs are held back.
+    A timer that may fire at any step, at every process, makes many states. With two snapshots that overlap at a join it
+    would be millions, so there it fires only at the join, whose inputs are held back.
     """
     short, timed, aligned = _BARRIERS[protocol], protocol == AlignedThenUnaligned.name, protocol == Aligned.name
     pair, join, diamond = (

@@ -1,8 +1,8 @@
-"""The search: visits every state of a scenario, breadth first, and checks what must hold in each.
+"""The search: visits every state of a scenario, breadth first, and checks the invariants in each.
 
-Safety: a snapshot whose fragments are all there has a consistent cut, exact channel states and a proof that holds.
-Liveness: where nothing can happen any more, every snapshot wanted is complete and nobody holds buffers. Every run ends,
-as messages, snapshots and crashes are finite, so this says that every maximal run completes its snapshots.
+Safety: a snapshot with all fragments has a consistent cut, exact channel states and a proof that holds. Liveness: when
+nothing can happen any more, every wanted snapshot is complete and no process holds buffers. Every run ends, as
+messages, snapshots and crashes are finite, so every maximal run completes its snapshots.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from strobe.simulation.explorer.space import Action, Global, Seen, Space
 
 
 class Explored(msgspec.Struct, frozen=True):
-    """What came of a search. `path` leads to the violation, if there is one, by the fewest steps.
+    """The result of a search. `path` is a shortest path to the violation, if there is one.
 
     `handles` counts calls of the protocol's `handle`, `ends` the states in which nothing can happen any more.
     """
@@ -36,7 +36,7 @@ class Explored(msgspec.Struct, frozen=True):
 
 
 class Search:
-    """Breadth first, so that the first violation found is a nearest one."""
+    """Breadth first, so that the first violation found has a shortest path."""
 
     def __init__(self, space: Space, on_progress: Callable[[int], None] | None = None) -> None:
         self.space = space
@@ -44,7 +44,7 @@ class Search:
         self._judged: dict[tuple[SnapshotId, tuple[int, ...]], str] = {}
 
     def run(self) -> Explored:
-        """Visit every state, or end at the first violation."""
+        """Visit every state, or stop at the first violation."""
         start = self.space.start()
         parents: dict[Global, Global | None] = {start: None}
         level = [start]
@@ -77,7 +77,7 @@ class Search:
         return self._report(parents, transitions, ends, "", None)
 
     def _judge(self, state: Global) -> str:
-        """Return what is wrong with the snapshots complete in `state`, or nothing."""
+        """Return the faults of the complete snapshots in `state`."""
         for snapshot, numbers in self.space.complete(state):
             key = (snapshot, numbers)
             if key not in self._judged:
@@ -133,12 +133,12 @@ class Search:
 def explore(
     scenario: Scenario, protocol_class: object = None, on_progress: Callable[[int], None] | None = None
 ) -> Explored:
-    """Explore `scenario`, with the shipped protocol class or with another in its place."""
+    """Explore `scenario`, with the shipped protocol class or a replacement."""
     return Search(Space(scenario, protocol_class), on_progress).run()
 
 
 def _compare_with_truth(snapshot: Snapshot, seen: dict[str, Seen]) -> Iterator[str]:
-    """Compare cut and channel states with what the processes had really done at their recordings."""
+    """Compare the cut and channel states with what the processes had really done when they recorded."""
     for spec in snapshot.view.channels:
         sent = frozenset(range(1, dict(seen[spec.source].sent)[spec.id] + 1))
         received = dict(seen[spec.target].received)[spec.id]

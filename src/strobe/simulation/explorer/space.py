@@ -1,12 +1,12 @@
-"""The state space of a scenario: what can happen next, and what it leads to.
+"""The state space of a scenario: the possible actions in a state, and the states they lead to.
 
-A global state is a tuple of small numbers: one per process, one per channel (where barriers overtake, also one for what
-waits at its sender), one for each process's orders under way (they come in order), one for the fragments handed over,
-one for whether the crash has happened. Each number stands for an interned value. Reports of counts reach the
+A global state is a tuple of small numbers: one per process, one per channel (if barriers overtake, also one for the
+queue at its sender), one for the pending orders of each process (delivered in order), one for the fragments handed
+over, one for whether the crash has happened. Each number stands for an interned value. Reported counts reach the
 coordinator at once and are relayed from there: any delay is in the orders.
 
-What a process does depends on its own state and on the event alone (that is what pure means), so each such pair is run
-once through `handle` of the real class, and looked up ever after. That is why millions of global states can be visited.
+The protocol is pure: what a process does depends only on its own state and the event. So each such pair is run once
+through `handle` of the real class, and looked up afterwards. That makes it possible to visit millions of global states.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -57,13 +57,13 @@ class Interned:
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a process has done, as it would record it: the truth that fragments are compared with."""
+    """What a process has really done at its recording: fragments are compared with it."""
 
     sent: tuple[tuple[str, int], ...]
     received: tuple[tuple[str, frozenset[int]], ...]
 
     def as_lived(self) -> dict[str, Any]:
-        """Return it as a process has it while it lives."""
+        """Return it in the form of a running process."""
         return {"sent": dict(self.sent), "received": dict(self.received)}
 
 
@@ -74,7 +74,7 @@ class Local(msgspec.Struct):
     sent: dict[str, int]
     received: dict[str, frozenset[int]]
     captured: dict[SnapshotId, Seen]
-    # With barriers: inputs that are held back, and the times that are running.
+    # With barriers: inputs that are held back, and running timers.
     held: frozenset[str] = frozenset()
     timers: frozenset[SnapshotId] = frozenset()
 
@@ -83,7 +83,7 @@ class Local(msgspec.Struct):
 
 
 class LocalStep(msgspec.Struct, frozen=True):
-    """What a process's reaction changes outside it: channel puts, orders and reports, fragments."""
+    """The output of a process's reaction: items on channels, orders and reports, fragments."""
 
     local: int
     puts: tuple[tuple[int, int], ...]
@@ -92,7 +92,7 @@ class LocalStep(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One thing that may happen: `kind` is send, forward, deliver, timeout, control, crash or rollback."""
+    """One possible action: `kind` is send, forward, deliver, timeout, control, crash or rollback."""
 
     kind: str
     process: str
@@ -101,10 +101,10 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Space:
-    """All that can happen in a scenario.
+    """All possible actions of a scenario.
 
-    With `merge` off, equal states of a process are kept apart and every event is run anew; with `reduce` off, also what
-    commutes with all else is tried in every order: slow, and there to be compared with.
+    With `merge` off, equal states of a process are kept apart and every event is run again. With `reduce` off,
+    commuting steps are also tried in every order. Both are slow, and exist for comparison.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class Space:
         # By process, its state and the fragments handed over: whether it has recorded everything.
         self.recorded: dict[tuple[int, int, int], bool] = {}
         self.first_channel = len(self.processes)
-        # With barriers that overtake, what waits at senders is apart from what is on the way.
+        # If barriers overtake, messages waiting at senders are separate from those in flight.
         self.overtaking = self.protocol_class.overtakes
         self.outbox_at = self.first_channel + len(self.channels)
         self.control_at = self.outbox_at + (len(self.channels) if self.overtaking else 0)
 
     def start(self) -> Global:
-        """Return the state before anything has happened."""
+        """Return the initial state."""
         numbers = [self.local_number(self.fresh(process, 1)) for process in self.processes]
         empty = self.contents.number(())
         none = self.collections.number(())
@@ -146,18 +146,18 @@ class Space:
         return self.order(state, self.requests(range(len(self.scenario.snapshots)), 0))
 
     def view_in(self, epoch: int) -> View:
-        """Return the view of an epoch; a rollback numbers it anew."""
+        """Return the view of an epoch; a rollback gives it a new number."""
         return msgspec.structs.replace(self.scenario.view, number=epoch)
 
     def fresh(self, process: str, epoch: int) -> Local:
-        """Return a process before its beginning."""
+        """Return a process before its start."""
         view = self.view_in(epoch)
         sent = {spec.id: 0 for spec in view.outgoing(process)}
         received = {spec.id: frozenset[int]() for spec in view.incoming(process)}
         return Local(self.protocol_class(process, view, epoch), sent, received, {})
 
     def successors(self, state: Global) -> Iterator[tuple[Action, Global]]:
-        """Yield everything that may happen in `state`, with what it leads to."""
+        """Yield every possible action in `state`, with its resulting state."""
         first = taken_first(self, state) if self.reduce else []
         if first:
             yield from first
@@ -175,7 +175,7 @@ class Space:
             last = max((snapshot for snapshot, _ in self.complete(state)), default=None)
             yield Action("rollback", self.processes[0], event=last), gone_back(self, state)
 
-    # What may happen
+    # Possible actions
 
     def sends(self, state: Global, place: int) -> Iterator[tuple[Action, Global]]:
         local = self.locals.values[state[place]]
@@ -199,7 +199,7 @@ class Space:
                 )
 
     def _takeable(self, channel: int, content: int) -> tuple[tuple[Any, int, bool], ...]:
-        """Return what can be taken from a channel next, each with what remains, and whether it may be held back."""
+        """Return what a channel can deliver next, each with the remaining queue, and whether it may be held back."""
         known = self._moves.get((channel, content))
         if known is None:
             queue = self.contents.values[content]
@@ -215,7 +215,7 @@ class Space:
         )
 
     def _overtakeable(self, queue: tuple[int, ...]) -> tuple[tuple[Any, int, bool], ...]:
-        """Return as much where barriers need not wait for their turn."""
+        """Return the same if barriers need not wait for their turn."""
         number = self.items.number
         return tuple(
             (event, self.contents.number(tuple(map(number, rest))), waits)
@@ -223,7 +223,7 @@ class Space:
         )
 
     def forwards(self, state: Global) -> Iterator[tuple[Action, Global]]:
-        """Let the first thing that waits at the sender of each channel go on its way."""
+        """Send the first item waiting at the sender of each channel."""
         for number, spec in enumerate(self.scenario.view.channels):
             waiting = self.contents.values[state[self.outbox_at + number]]
             if waiting:
@@ -257,7 +257,7 @@ class Space:
         return action, self._apply(after, place, self._step(state[place], event))
 
     def _crashes(self, state: Global) -> Iterator[tuple[Action, Global]]:
-        """Crash each process in turn: what it has not handed over is aborted, and retried under a new id."""
+        """Crash each process in turn: snapshots it has not handed over are aborted, and retried under a new id."""
         handed = dict(self.collections.values[state[-2]])
         for place, process in enumerate(self.processes):
             doomed = [
@@ -271,7 +271,7 @@ class Space:
             yield Action("crash", process), self._apply(after, place, self._step(state[place], Restarted()))
 
     def order(self, state: Global, orders: list[tuple[int, Event]]) -> Global:
-        """Add orders, each for a process, behind those on the way to it."""
+        """Append orders, each to the queue of its process."""
         after = list(state)
         for place, event in orders:
             at = self.control_at + place
@@ -287,7 +287,7 @@ class Space:
             if everyone or process in self.scenario.snapshots[number]
         ]
 
-    # What it leads to
+    # Resulting states
 
     def _apply(self, state: Global, place: int, step: LocalStep) -> Global:
         after = list(state)
@@ -307,7 +307,7 @@ class Space:
         return tuple(after)
 
     def _behind_or_ahead(self, state: list[int], channel: int, item: int) -> tuple[int, int]:
-        """Return where something goes that is put on a channel: a barrier ahead of what waits, with copies of it."""
+        """Return where an item put on a channel goes: a barrier goes ahead of waiting items, with copies of them."""
         barrier = self.items.values[item]
         if not isinstance(barrier, BarrierArrived):
             return self.outbox_at + channel, item
@@ -316,7 +316,7 @@ class Space:
         return self.first_channel + channel, self.items.number(ahead)
 
     def arranged(self, channel: str, queue: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what is on a channel in the one form that stands for all its orders, where it has none."""
+        """Return the contents of a channel in canonical order, if the channel is unordered."""
         return tuple(sorted(queue)) if channel in self.unordered else queue
 
     def _step(self, local: int, event: Any) -> LocalStep:
@@ -369,10 +369,10 @@ class Space:
     def slot(self, snapshot: int, process: int) -> int:
         return snapshot * len(self.processes) + process
 
-    # What the search asks
+    # Queries of the search
 
     def meaning(self, state: Global) -> Hashable:
-        """Return what `state` stands for, the same in every space of this scenario."""
+        """Return the meaning of `state`, independent of this space's numbering."""
         locals_, queues = state[: self.first_channel], state[self.first_channel : -2]
         handed = self.collections.values[state[-2]]
         return (
@@ -383,7 +383,7 @@ class Space:
         )
 
     def complete(self, state: Global) -> Iterator[tuple[SnapshotId, tuple[int, ...]]]:
-        """Yield each snapshot whose fragments are all there, with their numbers."""
+        """Yield each snapshot with all fragments, with their numbers."""
         handed = dict(self.collections.values[state[-2]])
         for number, snapshot in enumerate(self.ids):
             numbers = [handed.get(self.slot(number, place)) for place in range(len(self.processes))]
@@ -397,7 +397,7 @@ class Space:
         return [self.ids[number + count] if aborted >> number & 1 else self.ids[number] for number in range(count)]
 
     def held(self, state: Global) -> list[str]:
-        """Return what processes still hold, in words."""
+        """Describe the buffers that processes still hold."""
         found = []
         for place, process in enumerate(self.processes):
             local = self.locals.values[state[place]]

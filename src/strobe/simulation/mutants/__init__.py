@@ -1,1 +1,1 @@
-"""Protocols and hosts with one rule broken each (P4). Every checker must catch those it is for."""
+"""Protocols and hosts with one rule broken each (P4). The checkers must catch each of them."""

@@ -1,6 +1,6 @@
-"""Broken protocols, each with one rule broken (P4). Checkers and the explorer are tested on these: they must be caught.
+"""Protocols with one rule broken each (P4). They test the checkers and the explorer, which must catch them.
 
-A mutant says which rule it breaks, and on what it is run: its world, besides the class that replaces the real one.
+A mutant names the rule it breaks, the world it runs in, and the class that replaces the real one.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ from strobe.simulation.node import Node
 
 
 class MarkerAfterMessage(ChandyLamport):
-    """C2 broken: the markers go out behind the next message, not before it."""
+    """C2 broken: the markers are sent after the next message, not before it."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -61,7 +61,7 @@ class MarkerAfterMessage(ChandyLamport):
 
 
 class ForgottenChannel(ChandyLamport):
-    """C3 broken: the last incoming channel is not recorded, and its marker not waited for."""
+    """C3 broken: the last incoming channel is not recorded, and its marker is not awaited."""
 
     def _begin(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, Effect]:
         recording, effect = super()._begin(snapshot, inside)
@@ -71,7 +71,7 @@ class ForgottenChannel(ChandyLamport):
 
 
 class ForgottenQuietChannel(ChandyLamport):
-    """A channel on which nothing is in flight is left out of the fragment."""
+    """A channel with nothing in flight is left out of the fragment."""
 
     def _finish(self, recording: Recording) -> list[Effect]:
         effects = super()._finish(recording)
@@ -117,7 +117,7 @@ class StateRecordedLate(ChandyLamport):
 
 
 class _Unchecked(Incoming):
-    """M2 broken: ordinals are not looked at."""
+    """M2 broken: ordinals are not checked."""
 
     __slots__ = ()
 
@@ -129,7 +129,7 @@ class _Unchecked(Incoming):
 
 
 class ReorderedChannel(ChandyLamport):
-    """M2 broken: channels reorder, and nobody looks at the ordinals."""
+    """M2 broken: channels reorder, and ordinals are not checked."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -137,14 +137,14 @@ class ReorderedChannel(ChandyLamport):
 
 
 class StatesWithoutChannels(ChandyLamport):
-    """The first naive photograph: states at a consistent cut, and nothing of what is on the wire."""
+    """The first naive snapshot: states at a consistent cut, without the messages in flight."""
 
     def _finish(self, recording: Recording) -> list[Effect]:
         return [_replace_fragment(effect, _without_frames) for effect in super()._finish(recording)]
 
 
 class OneAfterAnother(LaiYang):
-    """The second naive photograph: each process is frozen when its turn comes, and channels are taken as empty."""
+    """The second naive snapshot: each process is frozen in turn, and channels are recorded as empty."""
 
     def handle(self, event: Event) -> list[Effect]:
         if isinstance(event, SnapshotRequested) and not self._is_settled(event.snapshot):
@@ -155,10 +155,10 @@ class OneAfterAnother(LaiYang):
 
 
 class SameClockTime(LaiYang):
-    """The third naive photograph: everybody records at the same time on clocks that differ (L2 broken)."""
+    """The third naive snapshot: all processes record at the same time on clocks that differ (L2 broken)."""
 
     def _receive_frame(self, event: FrameReceived) -> list[Effect]:
-        """Take a frame of a higher index as if it were of the own: nothing makes this process record now."""
+        """Treat a frame of a higher index as one of the current index, so that it does not make this process record."""
         late = msgspec.structs.replace(event.frame, index=min(event.frame.index, self.index))
         index = event.frame.index
         effects = super()._receive_frame(FrameReceived(event.channel, late))
@@ -170,7 +170,7 @@ class SameClockTime(LaiYang):
 
 
 class SameClockTimePatched(SameClockTime):
-    """As before, and the processes cover it up: they say they had received only what had been sent."""
+    """As before, but the processes hide it: they claim to have received only what had been sent."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -192,7 +192,7 @@ class SameClockTimePatched(SameClockTime):
 
 
 class CountedTwice(ChandyLamport):
-    """C3 broken: the last frame received before the recording is taken as in flight, and is in the state as well."""
+    """C3 broken: the last frame received before the recording is recorded as in flight, and is in the state as well."""
 
     def _begin(self, snapshot: SnapshotId, inside: Breakpoint | None) -> tuple[Recording, Effect]:
         recording, effect = super()._begin(snapshot, inside)
@@ -243,7 +243,7 @@ class SharedStateNode(Node):
 
 
 class ForgetsAfterRestart(Lifecycle):
-    """E7 broken: a coordinator that comes back does not look at what was under way."""
+    """E7 broken: a restarted coordinator ignores the snapshots that were under way."""
 
     def _recover(self, now_us: int) -> list[CoordinatorEffect]:
         self.open.clear()
@@ -251,10 +251,10 @@ class ForgetsAfterRestart(Lifecycle):
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """A broken protocol and the world in which its matrix row is made. `rule` is what it breaks, in a few words.
+    """A broken protocol and the world in which its matrix row is made. `rule` is the broken rule, in a few words.
 
-    `explored_on` is the scenario in which the explorer catches it; None where the explorer cannot: it breaks a host, or
-    what it leaves undone shows only where messages are lost with a process.
+    `explored_on` is the scenario in which the explorer catches it. It is None if the explorer cannot: the mutant breaks
+    a host, or its fault shows only when messages are lost with a process.
     """
 
     name: str

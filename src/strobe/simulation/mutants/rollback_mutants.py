@@ -8,7 +8,7 @@ from strobe.simulation.restorable import RestorableNode
 
 
 class StateNotRestored(RestorableNode):
-    """Who has not crashed keeps its state: it goes on counting from the snapshot, but has applied more."""
+    """A process that has not crashed keeps its state: it counts from the snapshot, but has applied more."""
 
     def take_state(self, former: RestorableNode, restored: str, state: LocalState) -> None:
         if former.blank:
@@ -25,7 +25,7 @@ class CountersNotRestored(RestorableNode):
 
 
 class NotRedelivered(RestorableNode):
-    """What was in flight is forgotten, and counted as received."""
+    """Messages in flight are lost, but counted as received."""
 
     def take_counters(self, order: TellRestore, fragment: Fragment, sent_counts: dict[str, int]) -> None:
         super().take_counters(order, fragment, sent_counts)
@@ -38,7 +38,7 @@ class NotRedelivered(RestorableNode):
 
 
 class RedeliveredTwice(RestorableNode):
-    """What was in flight is counted once, and given to the process twice."""
+    """Messages in flight are counted once, but delivered twice."""
 
     def redeliver(self, in_flight: dict[str, tuple[InFlight, ...]]) -> None:
         for channel, items in in_flight.items():
@@ -49,7 +49,7 @@ class RedeliveredTwice(RestorableNode):
 
 
 class OldEpochAccepted(RestorableNode):
-    """A frame of an older epoch is taken where its ordinal fits."""
+    """A frame of an older epoch is accepted if its ordinal fits."""
 
     def fences_off(self, channel: str, item: Item) -> bool:
         incoming = self.protocol.incoming.get(channel)
