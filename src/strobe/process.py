@@ -110,7 +110,7 @@ class Context(ABC):
 
     @abstractmethod
     def emit(self, record: Any) -> None:
-        """Write `record` to the sink of this process. A live process must have one."""
+        """Write `record` to the sink of this process. A live process that emits must have one."""
 
     @abstractmethod
     def snapshot(self) -> str:
@@ -135,11 +135,11 @@ class Process:
         """Called once, before any other handler; not called after a restore."""
 
     def receive(self, ctx: Context, channel: str, message: Any) -> None:
-        """Handle one message."""
+        """Handle one message that came on `channel`, or one record of the source of that name."""
         raise NotImplementedError(f"{type(self).__name__} got a message on {channel} but has no receive()")
 
     def timer(self, ctx: Context, name: str) -> None:
-        """Called when a timer fires."""
+        """Called when the timer `name` fires."""
 
     def leave(self, ctx: Context) -> None:
         """Called once, last: no more messages will come. Send on what this process still holds."""

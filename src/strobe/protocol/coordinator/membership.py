@@ -71,8 +71,9 @@ class Membership:
         self._out: dict[str, int] = {}
         # Processes removed by a membership change, not by a rollback.
         self._left: set[str] = set()
-        # While the log is read back: the processes of `leaving` that have left by now if they have no output, and if
-        # they have. `take_over` decides which of them have output: the log does not record it.
+        # While the log is read back: the processes of `leaving` that have left by now, if they have no output
+        # (`_ended`) or if they have (`_covered`). `take_over` decides which of them have output: the log does not
+        # record it.
         self._ended: set[str] = set()
         self._covered: set[str] = set()
 
@@ -287,8 +288,7 @@ class Membership:
     def committed(self, manifest: Manifest, recovering: bool) -> list[str]:
         """A snapshot of this timeline is complete; return the processes that may now release their output and exit."""
         self._depart(manifest.departed)
-        # After a restart, the snapshot that the epoch started from may be gone: then the first one of the epoch has
-        # this.
+        # After a restart, the snapshot that the epoch started from may be gone: then its first snapshot has these.
         self.joined.update(manifest.joined)
         covered = {process for process, left in self.leaving.items() if left <= manifest.view.number}
         if recovering:
@@ -324,7 +324,7 @@ class Membership:
         return waiting and not self.unreleased(process)
 
     def gone(self, process: str) -> bool:
-        """A leaving process has disconnected. Return whether it has left by that, because its state is not needed."""
+        """A leaving process is gone. Return whether it counts as departed, because its state is not needed any more."""
         if process not in self.leaving or process in self.outputs or not self._is_installed:
             return False
         del self.leaving[process]

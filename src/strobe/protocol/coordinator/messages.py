@@ -170,7 +170,7 @@ class EntryLogged(msgspec.Struct, frozen=True):
 
 
 class AppendLost(msgspec.Struct, frozen=True):
-    """Another writer took the log position of `entry`. `EntryLogged` events for its entries came before this."""
+    """Another writer took the log position of `entry`. `EntryLogged` has already passed that writer's entries."""
 
     entry: Entry
 

@@ -18,13 +18,13 @@ back forgets settled ids at once.
 
 
 class SnapshotOutcomes:
-    """Which snapshots are over, and how they ended."""
+    """The ended snapshots and their outcomes."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         # True: committed. False: aborted.
         self.ended: dict[SnapshotId, bool] = {}
-        # Snapshots initiated by a process that the coordinator refused: never begun, but reported as ended. Only the
+        # Snapshots that a process initiated and the coordinator refused: never begun, but reported as ended. Only the
         # newest are kept: a process that was away and gets no outcome frees its buffers after a time-out (E7).
         self.refused: dict[SnapshotId, None] = {}
         # Fragments that arrived before their snapshot was announced, with the view each was recorded in.

@@ -9,7 +9,7 @@
   rollback goes to the newest complete snapshot of its timeline. A commit between the choice and the epoch makes the
   choice outdated; then it is made again.
 - `started` are the processes that were ordered to start in this epoch. If one of them has no state, it has lost
-  messages that others may have seen: all processes go back. A process that was not ordered yet is ordered now, and
+  effects that others may have seen: all processes go back. A process that was not ordered yet is ordered now, and
   nothing is lost. These orders are not in the log. So after a restart, or after another coordinator's epoch, all
   processes of the view count as started; a rollback is always safe.
 - `present` are the connected processes. A process that is away during a rollback gets its order when it comes back.
@@ -101,7 +101,7 @@ class Rollback:
         self.assumed.discard(process)
         self.blanks.discard(process)
 
-    # Why
+    # Reasons
 
     def blank(
         self, event: ProcessWithoutState, members: Collection[str], epoch: int, view: View, now_us: int

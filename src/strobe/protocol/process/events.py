@@ -70,7 +70,10 @@ class Breakpoint(msgspec.Struct, frozen=True):
 
 
 class SnapshotRequested(msgspec.Struct, frozen=True):
-    """Record for `snapshot`; a repeated request records once. Under Lai-Yang the id's counter is the cut index."""
+    """A recording for `snapshot` was requested. Repeated requests record once.
+
+    Under Lai-Yang the counter of the id is the cut index.
+    """
 
     snapshot: SnapshotId
     view: int

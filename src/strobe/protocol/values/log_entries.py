@@ -206,7 +206,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 class Term(msgspec.Struct, frozen=True, tag="term"):
     """A coordinator has started, and leads from here on; every coordinator of a lower term must stop.
 
-    `coordinator` describes the machine it runs on, for people to read.
+    `coordinator` describes where it runs, for people to read.
     """
 
     term: Count
