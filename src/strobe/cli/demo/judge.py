@@ -79,7 +79,7 @@ class Judging:
         for row in (row for batch in outputs.batches() for row in outputs.read(VERDICTS, batch)):
             known = found.get(row[c.SNAPSHOT_ID])
             if known is None or (row[c.VERDICT] in bad and known[0] not in bad):
-                # A check that needs more snapshots is undecided, which says nothing against this one.
+                # A check that needs more snapshots is undecided, which is no failure of this one.
                 verdict = row[c.VERDICT] if row[c.VERDICT] in bad else c.HOLDS
                 found[row[c.SNAPSHOT_ID]] = verdict, row[c.REASON]
         return found

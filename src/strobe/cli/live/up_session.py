@@ -244,7 +244,7 @@ class Session:
             time.sleep(TICK_S)
 
     def _complete(self) -> int | None:
-        """Count the snapshots in the store, which is newer than the last status; None if it cannot be read."""
+        """Count the snapshots in the store, or in the last status if it cannot be read; None if there is neither."""
         try:
             store = Store.open(self._supervisor.store, identity=self._supervisor.identity)
             return len(store.state().committed)

@@ -51,7 +51,7 @@ def _what_failed(error: BaseException) -> str | None:
         found = _event_in(frame)
         if found is not None:
             return found
-    # Called from a place that is not listed below: still the user's failure, if it called no code of ours.
+    # Called from a function that is not listed below: still the user's failure, if our code did not raise it.
     return None if _raised_by_us(error) else "the system's own code failed"
 
 

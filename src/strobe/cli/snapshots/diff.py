@@ -1,4 +1,4 @@
-"""`strobe snapshot diff`: what changed between two snapshots."""
+"""`strobe snapshot diff`: shows what changed between two snapshots."""
 
 from collections.abc import Iterator
 from typing import Annotated

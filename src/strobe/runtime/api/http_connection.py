@@ -94,7 +94,7 @@ class BoundedConnection(H11Protocol):
             return
         try:
             super().data_received(data)
-        except h11.LocalProtocolError:  # the client goes on after it was refused
+        except h11.LocalProtocolError:  # the client keeps sending after it was refused
             self.transport.abort()
         self._take_turns()
 

@@ -39,7 +39,7 @@ class IngressLog(Source):
         self._file: int | None = None
         self._offset = 0
         self._ends = [0]
-        # What was read before was durable then, whatever the header contains now.
+        # Records up to here were durable when they were read, even if the header is behind that now.
         self._read_before = 0
 
     # Appending

@@ -176,7 +176,7 @@ class Coordinator:
             self.ended.set_result(code)
 
     def fail(self, error: BaseException) -> None:
-        """End because of a bug or a lost leadership, rather than go on in an unknown state."""
+        """End with `error` (a bug, a takeover, a replaced log): it is not safe to continue."""
         if self.ended.done():
             return
         self.ended.set_exception(error)

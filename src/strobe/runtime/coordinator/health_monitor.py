@@ -11,7 +11,7 @@ POLL_S = 1.0
 
 
 class HealthMonitor:
-    """The findings of the last check. Each finding is reported once until it clears."""
+    """Runs the checks and keeps their last findings. Each finding is logged once until it clears."""
 
     def __init__(self, sessions: NodeSessions) -> None:
         self.sessions = sessions

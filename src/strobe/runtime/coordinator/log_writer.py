@@ -165,7 +165,7 @@ class CoordinatorLog:
         return told
 
     def checkpoint(self) -> list[LogResult]:
-        """Write a checkpoint if one is due. A failed one is made up for by the next."""
+        """Write a checkpoint if one is due. If that fails, a later one replaces it."""
         try:
             self.store.write_checkpoint()
         except StoreError as error:
@@ -174,7 +174,7 @@ class CoordinatorLog:
         return []
 
     def append(self, entry: Entry, heard: int) -> list[LogResult]:
-        """Append `entry`, or return the entries of the writer that was first."""
+        """Append `entry`, or return `AppendLost` and the entries of the writer that was first."""
         told: list[LogResult] = self._patiently(self._read)
         while self.foreign <= heard and self._can_begin(entry):
             try:
@@ -232,8 +232,8 @@ class CoordinatorLog:
         if last is None or SnapshotId.parse(last).epoch != snapshot.epoch:
             return None
         earlier = state.committed[last].manifest
-        # Each process records in its own view, so a snapshot of a later view overlaps none of an earlier one. A process
-        # that had left by then and is in it has joined again, and its output starts over.
+        # Each process records in its own view, so a snapshot of a later view does not overlap one of an earlier view. A
+        # process in it that had left by then has joined again, and its output starts over.
         if manifest.view.number > earlier.view.number or below_released(manifest, earlier) is None:
             return None
         return f"snapshot {last} was complete before it, and has let out more output: it could not be gone back to"

@@ -82,7 +82,7 @@ class Members:
     def __init__(self, silence_s: float) -> None:
         self.silence_s = silence_s
         self.by_process: dict[str, Member] = {}
-        # The reason for which each process was last lost, from itself or from its node.
+        # Why each process was last lost: its own `Failed` reason, or how its connection ended.
         self.last_words: dict[str, str] = {}
         # Why a node of each process was last refused, if it may retry and has not been admitted since.
         self.turned_away: dict[str, str] = {}

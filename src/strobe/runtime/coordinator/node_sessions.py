@@ -213,7 +213,7 @@ class NodeSessions:
         membership = coordinator.brain.membership
         everyone = membership.everyone
         if self._joins(register):
-            # `Lifecycle` got the join above, as a check, and possibly then the loss of the former instance.
+            # `_cannot_join` has passed the join to `Lifecycle`, possibly followed by the loss of the former instance.
             coordinator.brain.rollback.present.add(process)
             return
         if process not in everyone and membership.unreleased(process):
@@ -249,7 +249,7 @@ class NodeSessions:
     # Messages
 
     def heard(self, member: Member, message: Any) -> None:
-        """Handle a message of a node; every message counts as a heartbeat."""
+        """Handle a message of a node; every message shows that it is alive."""
         now_s = self._now_s()
         member.heard_s = now_s
         match message:

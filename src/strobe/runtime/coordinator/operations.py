@@ -68,7 +68,7 @@ class Operations:
             self.coordinator.requests.forget(wait)
 
     def _in_vain(self, wait: TakeWait, timeout_s: float) -> NoAnswer:
-        """Give up on a request: a snapshot that has begun goes on; one that has not is cancelled."""
+        """Give up on a request: a snapshot that has begun continues; otherwise it is cancelled."""
         if wait.id is not None:
             problem = f"snapshot {wait.id} has no outcome after {timeout_s:g} s"
             return NoAnswer(f"{problem}; it may still come, see `strobe snapshot list`")

@@ -25,7 +25,7 @@ class RestoreFailed(StrobeError):
 
 
 class Superseded(StrobeError):
-    """A later request asks for another rollback target, and there is only one rollback."""
+    """A later request names another rollback target, and there is only one rollback."""
 
 
 class Stopped(StrobeError):

@@ -136,7 +136,7 @@ class FragmentStored(msgspec.Struct, frozen=True):
 
 
 class ProcessRecorded(msgspec.Struct, frozen=True):
-    """This process has recorded its state for `snapshot`, and goes on; only for progress display."""
+    """This process has recorded its state for `snapshot`, and continues; only for progress display."""
 
     snapshot: SnapshotId
     process: Name
@@ -197,7 +197,7 @@ class HeartbeatHeard(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The process cannot go on, for this reason: its last message before it ends with exit code 1."""
+    """The process cannot continue, for this reason: its last message before it ends with exit code 1."""
 
     process: Name
     reason: str

@@ -158,7 +158,7 @@ def _below_later(state: LogState, candidates: list[str], name: str) -> str | Non
 
 
 class MembershipInterval(NamedTuple):
-    """The sink positions of a process in a snapshot, and the view in which it had joined, to tell rejoins apart."""
+    """The sink positions of a process in a snapshot, and the view in which it had joined, to distinguish rejoins."""
 
     joined: int
     sinks: Mapping[str, int]

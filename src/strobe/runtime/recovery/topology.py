@@ -29,7 +29,7 @@ def check_store(url: str, epoch: int, view: View, first_view: View, logged_first
 def _check_processes(url: str, view: View, first_view: View, logged_first: View) -> None:
     """Refuse a system that lacks a process: nothing would start it, and no snapshot would complete without it.
 
-    Processes that joined later are in no coordinator's description; those of the first view are.
+    Processes that joined later may be in no coordinator's description; the first view always is.
     """
     known = set(first_view.processes)
     lost = [name for name in view.processes if name in logged_first.processes and name not in known]
