@@ -1,5 +1,4 @@
-"""The facts at a cut that a stable predicate needs (G2): what each process does, and what the messages in flight will
-do.
+"""The facts at a cut that a stable predicate needs (G2): what processes do, and what messages in flight will do.
 
 A picture is made from the stored bytes of a snapshot. What a message does is derived from the rules that its receiver
 recorded. A picture is only as consistent as its source. A picture of states that were read one after the other, or

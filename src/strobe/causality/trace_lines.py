@@ -77,8 +77,7 @@ Line = Send | Receive | Internal | Record
 
 
 class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The payload of a `receive` or `internal` line in a full trace: the inputs that the process cannot compute by
-    itself.
+    """The payload of a `receive` or `internal` line in a full trace: inputs that the process cannot compute itself.
 
     From this event on it sees these channels, and its random generator is in this state. Both are absent if nothing
     changed except by its own actions. `record` is its input from outside.
@@ -108,10 +107,9 @@ class TraceStart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first line of a trace. `seed` and `system` tell how to run again what was traced.
+    """The first line of a trace. `seed` and `system` are for running again what was traced.
 
-    `lives` maps each later incarnation of a process that left and rejoined to that process. Each incarnation is one of
-    `processes`.
+    `lives` maps each later incarnation of a process that left and rejoined to that process. Each is one of `processes`.
     """
 
     strobe_trace: int

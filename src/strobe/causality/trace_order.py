@@ -62,8 +62,8 @@ def _waits_for(tables: TraceTables, line: int) -> int:
 def _file_order_is_causal(tables: TraceTables) -> bool:
     """Whether every receive is after its send in the file. Then ordering events by their first lines is causal.
 
-    The sending event begins no later than the line of the send, and a receive is the first line of its event. If an
-    event has several receives, only the first is.
+    The sending event begins no later than the line of the send, and a receive is the first line of its event. That does
+    not hold if an event has several receives.
     """
     if tables.further_receives:
         return False

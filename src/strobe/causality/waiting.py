@@ -1,5 +1,4 @@
-"""Which processes can proceed in a picture (G2): the least fixed point of its waits, in time proportional to their
-size.
+"""Which processes can proceed in a picture (G2): the least fixed point of its waits, in linear time.
 
 Each wait, and each wait nested in one, is a *term*. A term counts its missing members: one if any suffices, else all.
 When a process is found able to proceed, every term with it as a member counts down. A term that misses nothing is met:

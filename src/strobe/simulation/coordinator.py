@@ -211,7 +211,7 @@ class Coordinator:
         self._read()
 
     def _read(self) -> None:
-        """Pass new log entries to the `Lifecycle`, whoever wrote them."""
+        """Pass new log entries to the `Lifecycle`, from any writer."""
         for entry in list(self.log.entries(self.position)):
             self.position += 1
             self.world.logged(entry)

@@ -120,8 +120,7 @@ class Replay:
             self._run(self.trace.event(ref))
 
     def recorder(self, records: Mapping[str, int], process: str) -> str | None:
-        """Return the incarnation of `process` that recorded: the last one that had begun, as a cut has no events of
-        later ones.
+        """Return the incarnation of `process` that recorded: the last that had begun, as a cut has no later events.
 
         If none had begun, all of them are in their initial state, and the first is returned.
         """

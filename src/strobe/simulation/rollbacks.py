@@ -1,5 +1,4 @@
-"""The rollbacks of a simulated world: which snapshot to restore, which nodes go back, and the journal of each timeline
-(R1).
+"""The rollbacks of a simulated world: the snapshot to restore, the nodes to replace, a journal per timeline (R1).
 
 A process that loses its state becomes a new object, copied from its initial state: anything that `capture` leaves out
 is missing after `restore`. Nodes register with the coordinator as live ones do. Each run of a node is an instance, with
@@ -154,8 +153,7 @@ class Rollbacks:
         node.come_back(former, order)
 
     def forget(self, node: RestorableNode) -> None:
-        """Remove a process that is not a member in the restored view: it gets back its state from before it joined or
-        after it left.
+        """Remove a process that is not in the restored view; it gets its state as a non-member back.
 
         A process without such a state lost it while leaving, and nothing waited for its last event: it had no outputs.
         """

@@ -331,8 +331,7 @@ class World:
         self.schedule(self.now_us + PATIENCE * self.policy.timeout_us, self._expire, node, snapshot)
 
     def _trace_record(self, node: Node, snapshot: SnapshotId) -> None:
-        """Trace that `node` has recorded; with the first record of a snapshot, also the positions of processes not in
-        the view.
+        """Trace that `node` has recorded; with the first record, also the positions of processes not in the view.
 
         A trace names every process there ever was; the cut has all events of a departed process.
         """

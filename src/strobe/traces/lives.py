@@ -1,5 +1,4 @@
-"""Names the incarnations of a process that left and rejoined in the same epoch. Each is a process of its own in the
-trace.
+"""Names the incarnations of a process that left and rejoined in one epoch. In the trace each is its own process.
 
 Every incarnation counts its events from 1, and has channels of its own. The first has the name of the process, the
 others are called `NAME#2`, `NAME#3`, like reopened channels.

@@ -35,9 +35,7 @@ class _Fields(NamedTuple):
 
 
 def check_pages(raw: bytes, metadata: pq.FileMetaData, dictionaries: list[str]) -> None:
-    """Raise ValueError if the pages would expand beyond the limit; only `dictionaries` columns may have
-    dictionaries.
-    """
+    """Raise ValueError if the pages would expand beyond the limit, or a column not in `dictionaries` has one."""
     expanded_bytes = 0
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):

@@ -114,8 +114,7 @@ class TraceSegment(msgspec.Struct, frozen=True):
 
 
 def directory_of(trace: Path, epoch: int, process: str, joined: int = 0) -> Path:
-    """Return the directory of the segments of `process` in `epoch`; if it `joined` later with that view, of this
-    incarnation.
+    """Return the directory of the segments of `process` in `epoch`, for the incarnation that `joined` with that view.
 
     Names of processes may have any printable characters.
     """

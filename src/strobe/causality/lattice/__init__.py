@@ -1,5 +1,4 @@
-"""The lattice of consistent cuts of a run: counting and walking it, and whether a condition possibly or definitely held
-(G3).
+"""The lattice of consistent cuts: counting and walking it, and whether a condition possibly or definitely held (G3).
 
     count_cuts(trace)
     possibly(trace, 'a.waiting and b.waiting and in_flight() == 0')

@@ -98,7 +98,7 @@ def projected(run: TraceRun, tables: Iterable[Table]) -> Projection:
 def sliced(order: Projection, local: Mapping[int, Sequence[bool]]) -> Projection | None:
     """Return the cuts at which each process fulfils its own condition, as an order; None if there are none.
 
-    `local` has the states of the run in which each process does.
+    `local` has, for each process, whether it does in each state of the run.
     """
     good = [_good(local.get(process), kept) for process, kept in zip(order.processes, order.kept, strict=True)]
     if all(all(states) for states in good):

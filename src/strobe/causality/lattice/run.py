@@ -61,7 +61,7 @@ class TraceRun(Order):
         return array("I", (count - self.bases[place % width] for place, count in enumerate(rows)))
 
     def positions(self, states: States) -> dict[str, int]:
-        """Return a cut as traces write it: how many events of each process are in it, counted from its start."""
+        """Return a cut as traces write it: the number of events of each process in it, with those before the trace."""
         return {
             process: base + int(state) for process, base, state in zip(self.processes, self.bases, states, strict=True)
         }

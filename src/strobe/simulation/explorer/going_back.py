@@ -1,5 +1,4 @@
-"""A rollback in the explorer: at any step, all processes go back to the last complete snapshot, or to the beginning
-(R1).
+"""A rollback in the explorer: at any step, all processes go back to the last complete snapshot or the beginning (R1).
 
 It is one step here. Keeping epochs apart is the host's duty, and is tested in the simulator. The explorer checks that
 the protocols continue correctly from every possible snapshot: counters, the frames recorded in flight, and then one

@@ -20,8 +20,8 @@ class Scenario(msgspec.Struct, frozen=True):
     """A system small enough for every interleaving.
 
     Each process sends up to `messages` messages, each on any of its outgoing channels, at any time. `snapshots` holds,
-    for each snapshot, the processes that initiate it (under Lai-Yang every process is asked in any case). With `crash`,
-    any one process crashes at any step: snapshots that cannot complete are aborted once and retried once. With
+    for each snapshot, the processes that initiate it (under Lai-Yang every process gets a request anyway). With
+    `crash`, any one process crashes at any step: snapshots that cannot complete are aborted once and retried once. With
     `rollback`, all processes go back at any step, once, and the snapshots are taken again. With `reorder`, FIFO
     channels break their promise, for a mutant that does not check. If alignment has a timer, it may fire at any step at
     the `impatient` processes; at others it never fires.
