@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
-from tests.causality.test_proof import Ends, assemble, ring, sample, snapshots
+from tests.causality.proof_samples import Ends, assemble, sample, snapshots
+from tests.causality.test_proof_frontiers import ring
 from tests.protocol.playbook import body, examples, snapshot_id
 from tests.spark.mutations import HARMLESS, MUTATIONS, mutants
 

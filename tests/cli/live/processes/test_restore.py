@@ -7,7 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import msgspec
 import pytest
 from tests.cli.command_line import refused, run
-from tests.cli.live.processes.test_up import process_of, status_of
+from tests.cli.live.processes.started_up import status_of
+from tests.cli.live.processes.test_up import process_of
 
 from strobe.cli.snapshots import take as taking
 from strobe.runtime.messages.api_documents import Trouble

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from tests.cli.command_line import simulated_store
-from tests.cli.live.processes.test_up import process_of, status_of
+from tests.cli.live.processes.started_up import status_of
+from tests.cli.live.processes.test_up import process_of
 
 from strobe.cli.live import supervisor as supervising
 from strobe.cli.live import up_session as sessions

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.link_ends import run, until
-from tests.runtime.node.sockets.test_host import trio, without
+from tests.runtime.node.sockets.host_views import trio, without
 from tests.runtime.scripted import pair
 
 from strobe.outside import Sink

@@ -11,7 +11,7 @@ from tests.runtime.coordinator.sockets.test_coordinator_faults import mutant
 from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.fake_nodes import PATIENCE_S, both_alive, committed, running
 from tests.runtime.link_ends import run
-from tests.runtime.node.sockets.test_host import pair
+from tests.runtime.scripted import pair
 
 from strobe.errors import StrobeError, TakenOver, TransportError
 from strobe.protocol.coordinator.messages import Drained, Reset, SnapshotWanted

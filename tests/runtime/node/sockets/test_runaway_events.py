@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import lone_node
-from tests.runtime.node.sockets.test_own_loop import own_loop
+from tests.runtime.node.sockets.own_loop_programs import own_loop
 from tests.runtime.scripted import pair
 
 from strobe.errors import UsageError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.cli.command_line import run
-from tests.runtime.tracing.long.test_recorder import simulate
+from tests.runtime.tracing.long.recorded_runs import simulate
 from tests.runtime.tracing_host import write_segments
 from tests.support.mutating import DEEP, HOSTILE, NESTING, json_text, mutated
 

@@ -1,0 +1,270 @@
+"""The children of `strobe up`: their logs, restarts and ends."""
+
+import os
+import signal
+import sys
+from io import StringIO
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+from tests.cli.live.processes.started_up import (
+    child_that,
+    ended,
+    status_of,
+)
+from tests.live.harness import wait_until
+
+from strobe.cli.live import child as children
+from strobe.cli.live import child_log
+from strobe.cli.live import supervisor as supervising
+from strobe.cli.live.supervisor import ChildFailed, Supervisor, _with_options
+from strobe.cli.live.up_display import UpDisplay, _picture
+from strobe.cli.live.up_session import Session
+from strobe.cli.shell.signals import interruptible
+from strobe.errors import LogReplaced, TransportError
+from strobe.protocol.values.log_entries import EntryRef
+from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
+from strobe.storage import Store
+
+
+def test_the_first_signal_is_noted_and_the_second_interrupts():
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptible() as interrupted:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupted == [signal.SIGTERM]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def supervising_on(store, processes, program=supervising.PROGRAM):
+    Store.create(store)
+    return Supervisor("bank.py:bank", str(store), processes, program=program)
+
+
+def test_a_log_that_grows_too_long_begins_anew_under_the_hands_of_its_child(tmp_path, monkeypatch):
+    monkeypatch.setattr(child_log, "LOG_BYTES_MAX", 1000)
+    read, write = os.pipe()
+    child = child_that(tmp_path, f"import os; print('x' * 1000); os.read({read}, 1); print('later')")
+    child.start(read)
+    wait_until("its lines", lambda: child.log.path.stat().st_size > 1000)
+    child.log.bound()
+    assert child.log.path.read_bytes() == b""
+    assert child.log.path.with_name("b.log.1").read_bytes() == b"x" * 1000 + b"\n"
+    os.write(write, b"!")
+    assert ended(child) == 0
+    assert child.log.path.read_bytes() == b"later\n"
+    assert child.tail() == "later"
+    child.log.bound()
+    assert child.log.path.read_bytes() == b"later\n"
+    os.close(read)
+    os.close(write)
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path, lifeline, monkeypatch):
+    monkeypatch.setattr(child_log, "_TAIL_BYTES", 30)
+    child = child_that(tmp_path, "print('10:00 error: too long ago'); print('.' * 20); print('10:00 error: the last')")
+    child.start(lifeline)
+    ended(child)
+    assert child.last_error() == "the last"
+    monkeypatch.setattr(child_log, "_TAIL_BYTES", 15)
+    assert child.last_error() == ""
+
+
+def test_what_a_command_ends_with_is_its_last_error_in_one_line(tmp_path, lifeline):
+    said = "10:00 error: something else\\n  set in\\nerror: cannot listen at\\n  127.0.0.1:1: taken;\\n  free it"
+    child = child_that(tmp_path, f"print('{said}')")
+    child.start(lifeline)
+    ended(child)
+    assert child.last_error() == "cannot listen at 127.0.0.1:1: taken; free it"
+
+
+def test_of_a_log_that_another_coordinator_writes_to_as_well_only_the_last_words_are_shown(tmp_path, lifeline):
+    """Whoever starts a second one for the same store is told why that cannot be, and nothing of the first one."""
+    log = [
+        "12:00:01.000 begun snapshot=000001-00000003-coordinator",
+        "error: a coordinator runs for the store already (pid 7); stop",
+        "  it first:",
+        "    kill 7",
+        "12:00:01.010 error: the store is away",
+    ]
+    child = child_that(tmp_path, f"print({chr(10).join(log)!r})")
+    child.start(lifeline)
+    ended(child)
+    assert child.last_words() == "a coordinator runs for the store already (pid 7); stop it first:\n    kill 7"
+
+
+def test_a_child_that_ends_without_a_word_is_told_of_with_the_end_of_its_log(tmp_path, lifeline):
+    child = child_that(tmp_path, "print('12:00:01.000 it begins'); print('Killed')")
+    child.start(lifeline)
+    ended(child)
+    assert str(ChildFailed("b", 3, child.last_words(), False)) == (
+        "b ended with exit code 3:\n12:00:01.000 it begins\nKilled"
+    )
+
+
+def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifeline, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    child = child_that(tmp_path, "print('I end', flush=True); raise SystemExit(1)")
+    waits = []
+    for _ in range(8):
+        child.start(lifeline)
+        assert ended(child) == 1
+        waits.append(round(child.restart_at_s - now[0], 3))
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    child.start(lifeline)
+    now[0] += 60.0  # it has lived for long
+    assert ended(child) == 1
+    assert child.restart_at_s == pytest.approx(now[0] + children.RESTART_S_MIN)
+    assert child.starts == 9
+    assert child.tail() == "I end"  # what it said when it was started before is not shown again
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "again"),
+    [("b", 0, False), ("b", 1, True), ("b", -9, True), ("b", 70, True), ("coordinator", 0, True)],
+)
+def test_who_is_started_again(tmp_path, name, code, again):
+    Store.create(tmp_path)
+    with Supervisor("bank.py:bank", tmp_path.as_uri(), ["b"]) as supervisor:
+        assert supervisor.store == str(tmp_path)
+        child = supervisor._add(name, [])
+        supervisor._judge(child, code)
+        assert child.ended is not again
+        supervisor.needed(name)
+        assert child.ended is False
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("b", 2), ("b", 3), ("coordinator", 1), ("coordinator", 3), ("coordinator", 5)]
+)
+def test_who_ends_everything(tmp_path, name, code):
+    with supervising_on(tmp_path, ["b"]) as supervisor, pytest.raises(ChildFailed) as failed:
+        supervisor._judge(supervisor._add(name, []), code)
+    assert failed.value.exit_code == code
+    assert failed.value.halted is (code == 1)
+
+
+def test_a_coordinator_gets_the_newest_entry_until_the_log_was_replaced(tmp_path):
+    """S1: the next one waits for a store with that entry; one that has found another log is not to wait for it."""
+    with supervising_on(tmp_path, ["b"]) as supervisor:
+        coordinator = supervisor._add("coordinator", ["coordinator"])
+        for position in (7, 9):
+            known = SimpleNamespace(last_entry=EntryRef(position, "a" * 64), pid=coordinator.pid)
+            supervisor.saw(known)
+        assert coordinator.arguments == ["coordinator", "--last-entry", f"9:{'a' * 64}"]
+        supervisor.saw(SimpleNamespace(last_entry=EntryRef(99, "b" * 64), pid=-1))  # of another coordinator
+        assert coordinator.arguments[-1].startswith("9:")
+        supervisor._judge(coordinator, LogReplaced.exit_code)
+        assert not coordinator.ended
+        assert coordinator.arguments == ["coordinator", "--last-entry", ""]
+
+
+def test_a_coordinator_that_has_run_and_cannot_come_back_is_tried_some_times_in_a_row(tmp_path):
+    """E7: its port may be taken for a moment."""
+    with supervising_on(tmp_path, ["b"]) as supervisor:
+        coordinator, node = supervisor._add("coordinator", []), supervisor._add("b", [])
+        coordinator.starts = node.starts = 2
+        for _ in range(2):
+            supervisor._judge(coordinator, -9)  # it was there meanwhile: what was before does not count
+            for _ in range(supervising.RETURNS_MAX):
+                supervisor._judge(coordinator, 3)
+        assert not coordinator.ended
+        for child, code in ((coordinator, 3), (coordinator, 2), (node, 3)):
+            with pytest.raises(ChildFailed):
+                supervisor._judge(child, code)
+
+
+def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
+    """They are ended by the lifeline, at once."""
+    until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
+    supervisor = supervising_on(tmp_path, [], program=[sys.executable, "-c"])
+
+    def nobody(**_):
+        raise TransportError("nobody is there")
+
+    supervisor.client = SimpleNamespace(stop=nobody)
+    child = supervisor._add("b", [until_cut])
+    child.start(supervisor._lifeline)
+    killed = []
+    child.process.kill = lambda: killed.append("b")
+    supervisor.stop()
+    assert child.process is None
+    assert not killed
+
+
+def test_a_coordinator_that_takes_long_to_start_is_waited_for_and_people_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(supervising, "SLOW_START_S", 0.01)
+    slow = "import time; print('now error: the store is away', flush=True); time.sleep(0.5); raise SystemExit(3)"
+    with supervising_on(tmp_path, [], program=[sys.executable, "-c"]) as supervisor:
+        child = supervisor._add("coordinator", [slow])
+        child.start(supervisor._lifeline)
+        with pytest.raises(ChildFailed):
+            supervisor._await_coordinator(child)
+    assert "the coordinator is still starting: the store is away; see" in capsys.readouterr().err
+
+
+def test_whoever_interrupts_before_all_is_started_does_not_wait():
+    interrupted = SimpleNamespace(start=lambda _: signal.raise_signal(signal.SIGINT))
+    # Tests that run in the background of a shell were started with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Session(interrupted).run(None)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_what_is_started_again_says_that_it_belongs_to_what_was_started_before(tmp_path):
+    said = "import sys; print(sys.argv[sys.argv.index('--run') + 1], flush=True); raise SystemExit(1)"
+    with supervising_on(tmp_path, [], program=[sys.executable, "-c", said]) as supervisor:
+        supervisor.add_node("a", "127.0.0.1:1")
+        supervisor.add_node("b", "127.0.0.1:1")
+        while supervisor.starts("a") < 3 or supervisor.starts("b") < 2:
+            supervisor.tick()
+    runs = {name: (supervisor.logs / f"{name}.log").read_text().split() for name in "ab"}
+    assert runs["a"][0] == runs["a"][1] != runs["b"][0]
+
+
+def test_options_given_again_take_the_place_of_those_before():
+    assert _with_options(["coordinator", "--listen", "a:0", "--json-logs"], {"--listen": "a:7", "--api": "a:8"}) == [
+        *("coordinator", "--json-logs", "--listen", "a:7", "--api", "a:8")
+    ]
+
+
+def condition(latest, **changes):
+    return ConditionStatus("conserved", snapshot="s7", latest=latest, **changes)
+
+
+CONDITIONS = {
+    "conserved ✓ 800 (judged 40 of 43)": condition(
+        ConditionVerdict("holds", "800", "800"), holds=40, skipped=2, undecided=1
+    ),
+    "conserved ✗ 790 ≠ 800 (judged 1 of 1)": condition(ConditionVerdict("violated", "800", "790"), violated=1),
+    "conserved error: KeyError: 'z' (judged 0 of 1)": condition(
+        ConditionVerdict("error", problem="KeyError: 'z'"), error=1
+    ),
+    "conserved: not judged yet (judged 0 of 0)": condition(None),
+}
+
+
+@pytest.mark.parametrize("line", CONDITIONS)
+def test_E12_the_table_has_the_newest_verdict_and_how_many_were_judged(line):
+    status = status_of(conditions=[CONDITIONS[line]])
+    console = Console(file=StringIO(), width=120)
+    console.print(_picture(status, []))
+    assert line in console.file.getvalue()
+
+
+def test_E12_each_other_verdict_is_told_once(capsys):
+    watch = UpDisplay()
+    for found in ("800", "800", "790", "780", "800"):
+        verdict = ConditionVerdict("holds" if found == "800" else "violated", "800", found)
+        watch.show(status_of(conditions=[condition(verdict)]))
+    assert capsys.readouterr().err.splitlines() == [
+        "snapshot s7: conserved ✓ 800",
+        "snapshot s7: conserved ✗ 790 ≠ 800",
+        "snapshot s7: conserved ✓ 800",
+    ]
