@@ -51,7 +51,7 @@ class Declares(msgspec.Struct, frozen=True):
     references: str | Sequence[str] = ()
 
 
-StorageBackend = str | int
+FieldKey = str | int
 """The position of a field in an encoded message: its name or, if messages are encoded as arrays, its index."""
 
 
@@ -61,11 +61,11 @@ class MessageRule(msgspec.Struct, frozen=True, omit_defaults=True):
     Without a `tag`, it is the only message type.
     """
 
-    tag_place: StorageBackend | None = None
+    tag_place: FieldKey | None = None
     tag: str | int | None = None
-    grants: bool | tuple[StorageBackend, ...] = False
-    requests: bool | tuple[StorageBackend, ...] = False
-    references: tuple[StorageBackend, ...] = ()
+    grants: bool | tuple[FieldKey, ...] = False
+    requests: bool | tuple[FieldKey, ...] = False
+    references: tuple[FieldKey, ...] = ()
 
     def is_of(self, message: Any) -> bool:
         """Return whether `message`, decoded to plain values, is of this type."""
@@ -139,11 +139,11 @@ def message_rules(types: Iterable[type]) -> tuple[MessageRule, ...]:
     return tuple(_rule(kind, declares) for kind, declares in declaring if isinstance(declares, Declares))
 
 
-def field_of(message: Any, backend: StorageBackend) -> Any:
+def field_of(message: Any, key: FieldKey) -> Any:
     """Return a field of a message that was decoded to plain values; None if it has no such field."""
-    if isinstance(backend, int):
-        return message[backend] if isinstance(message, list) and backend < len(message) else None
-    return message.get(backend) if isinstance(message, dict) else None
+    if isinstance(key, int):
+        return message[key] if isinstance(message, list) and key < len(message) else None
+    return message.get(key) if isinstance(message, dict) else None
 
 
 def _rule(kind: Any, declares: Declares) -> MessageRule:
@@ -152,11 +152,11 @@ def _rule(kind: Any, declares: Declares) -> MessageRule:
     config = kind.__struct_config__
     first = int(config.tag is not None)  # in an array, the tag comes before the fields
     fields = msgspec.structs.fields(kind)
-    places: dict[str, StorageBackend] = {
+    places: dict[str, FieldKey] = {
         field.name: number if config.array_like else field.encode_name for number, field in enumerate(fields, first)
     }
 
-    def chosen(names: str | Sequence[str]) -> tuple[StorageBackend, ...]:
+    def chosen(names: str | Sequence[str]) -> tuple[FieldKey, ...]:
         wanted = (names,) if isinstance(names, str) else tuple(names)
         for name in wanted:
             if name not in places:
@@ -164,10 +164,10 @@ def _rule(kind: Any, declares: Declares) -> MessageRule:
                 raise UsageError(f"{kind.__name__} declares the field {name!r}, which it has not; fields: {known}")
         return tuple(places[name] for name in wanted)
 
-    def either(names: bool | str | Sequence[str]) -> bool | tuple[StorageBackend, ...]:
+    def either(names: bool | str | Sequence[str]) -> bool | tuple[FieldKey, ...]:
         return names if isinstance(names, bool) else chosen(names)
 
-    tag_place: StorageBackend | None = None
+    tag_place: FieldKey | None = None
     if config.tag is not None:
         tag_place = 0 if config.array_like else config.tag_field
     return MessageRule(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from strobe.declarations import NOTHING, Declared, MessageRule, StorageBackend, field_of
+from strobe.declarations import NOTHING, Declared, FieldKey, MessageRule, field_of
 from strobe.errors import UNREADABLE, SnapshotCorrupt
 from strobe.protocol.values.fragment import Snapshot
 from strobe.protocol.values.frames import InFlight
@@ -124,14 +124,14 @@ def _declaring(
                     yield message, rule
 
 
-def _meant(message: Any, declared: bool | tuple[StorageBackend, ...], sender: str) -> Iterator[str]:
+def _meant(message: Any, declared: bool | tuple[FieldKey, ...], sender: str) -> Iterator[str]:
     if isinstance(declared, tuple):
         yield from _names(message, declared)
     elif declared:
         yield sender
 
 
-def _names(message: Any, places: tuple[StorageBackend, ...]) -> Iterator[str]:
+def _names(message: Any, places: tuple[FieldKey, ...]) -> Iterator[str]:
     """Yield the names in some fields: strings, and lists of them at any depth."""
     found = [field_of(message, place) for place in places]
     while found:
