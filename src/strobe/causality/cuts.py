@@ -7,8 +7,8 @@ event.
 Within a process a cut is always closed, so only messages matter: a cut is consistent exactly when every message
 received in it was sent in it. A message received in the cut and sent outside it is an *orphan*. The ordinals of a
 channel count up in the sender's order, so orphans need no search. If s messages of a channel were sent in the cut, the
-orphans are the messages received in it with ordinals above s. On a fifo channel there are none exactly when `received
-count <= sent count`.
+orphans are the messages received in it with ordinals above s. A fifo channel has none exactly when
+`received count <= sent count`.
 
 The *channel state* of a consistent cut is exactly the messages sent in it and not received in it.
 

@@ -70,7 +70,7 @@ def payers(mutant: Mutant) -> System:
 
 
 def run_mutant(mutant: Mutant, seed: int) -> set[str]:
-    """Run one mutant once; return the names of the checkers that complained."""
+    """Run one mutant once; return the names of the checkers that reported a violation."""
     world = World(
         payers(mutant),
         seed,

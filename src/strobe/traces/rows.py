@@ -162,7 +162,7 @@ class _Codes(dict[str, int]):
 
 
 def count_up(first: Integers, counts: Integers, step: Integers | None = None) -> Integers:
-    """Return first, first + step, ... for each, `count` values long; without `step`, up by one."""
+    """Return first, first + step, ... for each, as many as `counts` has; without `step`, up by one."""
     ends = np.cumsum(counts)
     within = np.arange(counts.sum(), dtype=np.int64) - np.repeat(ends - counts, counts)
     steps = within if step is None else within * np.repeat(step, counts)

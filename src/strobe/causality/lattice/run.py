@@ -54,7 +54,7 @@ class TraceRun(Order):
         return [first + array("i", self._from_start(found.rows(process))) for process in self.processes]
 
     def _from_start(self, rows: "array[int]") -> "array[int]":
-        """Count from where the trace begins."""
+        """Subtract the counts from before the trace."""
         if not any(self.bases):
             return rows
         width = len(self.bases)

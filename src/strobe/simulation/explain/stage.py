@@ -85,7 +85,7 @@ class Stage:
         self._handle(target, FrameReceived(channel, item) if isinstance(item, Frame) else item)
 
     def request(self, process: str, snapshot: SnapshotId) -> None:
-        """Ask `process` to record for `snapshot`."""
+        """Request `process` to record for `snapshot`."""
         self._handle(process, SnapshotRequested(snapshot, self.view.number))
 
     def relay(self) -> None:
