@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 from bench.figures import Figure, at_least, cpu_of_tree_s, shown, wall_s
 from bench.spark_stores import fill, mesh, snapshot_of, write_trace
 from strobe.spark import local_session, stop_local_session
+from strobe.spark.dataframes.reader import Request, read_table
 from strobe.spark.rows.events import read_events
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.arrow import spark_type
-from strobe.spark.tables.reader import Request, read_table
 from strobe.storage.log.follower import Follower
 
 COMMAND = "python -m bench spark_read"

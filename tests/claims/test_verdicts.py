@@ -10,7 +10,7 @@ import pytest
 from tests.cli.command_line import REPOSITORY, run_apart
 from tests.live.harness import running, wait_until
 
-LEAKY = REPOSITORY / "tests" / "scenarios" / "leaky_bank.py"
+LEAKY = REPOSITORY / "tests" / "simulation" / "long" / "leaky_bank.py"
 
 
 @pytest.fixture

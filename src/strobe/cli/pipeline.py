@@ -107,11 +107,11 @@ def run(
       echo "SELECT * FROM process_states WHERE state:balance::bigint < 0" > invariants/no-debt.sql
       strobe pipeline run --store ./strobe-demo --invariants ./invariants --to ./verdicts --once
     """
+    from strobe.spark.dataframes.clusters import session_for
     from strobe.spark.pipeline.alerts import alert_hooks
     from strobe.spark.pipeline.invariants import read_invariants
     from strobe.spark.pipeline.output_tables import Outputs
     from strobe.spark.pipeline.query import SNAPSHOTS_PER_BATCH, Options, Pipeline, identity_of
-    from strobe.spark.tables.clusters import session_for
     from strobe.storage.files.urls import backend_at, is_object_url
 
     # Check all options before Spark starts, which takes seconds.

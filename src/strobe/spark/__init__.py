@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from strobe.spark.checks.dataframe_proof import proof_violations, verdicts_from, verify_proofs
     from strobe.spark.checks.predicates import deadlocked, garbage, terminated
     from strobe.spark.checks.report import VerdictRow, verdicts
+    from strobe.spark.dataframes.clusters import session_for
+    from strobe.spark.dataframes.store import Tables, tables, tables_from_snapshots
     from strobe.spark.pipeline.invariants import invariant
     from strobe.spark.pipeline.query import Options, Pipeline
     from strobe.spark.session.embedded import local_session, stop_local_session
-    from strobe.spark.tables.clusters import session_for
-    from strobe.spark.tables.store import Tables, tables, tables_from_snapshots
 
 __all__ = [
     "Options",
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tables.clusters": ("session_for",),
+    "dataframes.clusters": ("session_for",),
     "pipeline.invariants": ("invariant",),
     "pipeline.query": ("Options", "Pipeline"),
     "checks.predicates": ("deadlocked", "garbage", "terminated"),
     "checks.dataframe_proof": ("proof_violations", "verdicts_from", "verify_proofs"),
     "checks.report": ("VerdictRow", "verdicts"),
     "session.embedded": ("local_session", "stop_local_session"),
-    "tables.store": ("Tables", "tables", "tables_from_snapshots"),
+    "dataframes.store": ("Tables", "tables", "tables_from_snapshots"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -18,7 +18,7 @@ from tests.storage.samples import commit, sample
 
 from strobe.cli import main
 from strobe.spark import stop_local_session
-from strobe.spark.tables import clusters
+from strobe.spark.dataframes import clusters
 from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
 from strobe.storage.content.manifests import blobs_of

@@ -4,7 +4,7 @@ Each command stands behind `$`, then a line of dashes, then its output (stdout, 
 is not 0). The commands of a file run in one new directory, which has bank.py and leaky_bank.py. To write the files anew
 after a change that is meant:
 
-    STROBE_REGENERATE=1 .venv/bin/python -m pytest tests/scenarios
+    STROBE_REGENERATE=1 .venv/bin/python -m pytest tests/simulation/long/test_scenarios.py
 """
 
 import os

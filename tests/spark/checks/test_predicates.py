@@ -21,7 +21,7 @@ from strobe.protocol.values.fragment import Snapshot
 from strobe.spark import tables as read_tables
 from strobe.spark.checks import predicates
 from strobe.spark.checks.predicate_checks import CHECKS
-from strobe.spark.tables.store import Tables, tables_from_snapshots
+from strobe.spark.dataframes.store import Tables, tables_from_snapshots
 from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
 from strobe.storage.content.manifests import blobs_of

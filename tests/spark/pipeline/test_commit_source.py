@@ -9,12 +9,12 @@ from tests.spark.generate import good_snapshots
 from tests.spark.stores import commit, damage, store_with
 
 from strobe.errors import StoreCorrupt, StoreError, UsageError
+from strobe.spark.dataframes.data_source import StrobeStreamReader
+from strobe.spark.dataframes.source_options import SourceOptions
 from strobe.spark.log import offsets
 from strobe.spark.log.offsets import Offset, refuse_other_log
 from strobe.spark.log.snapshot_reader import Unavailable, marked, new_marker, unavailable_reason
 from strobe.spark.pipeline.commit_source import CommitsReader
-from strobe.spark.tables.data_source import StrobeStreamReader
-from strobe.spark.tables.source_options import SourceOptions
 from strobe.storage import Store
 from strobe.storage.entries.log_file import entry_name
 from strobe.storage.files.disk import Disk

@@ -12,8 +12,8 @@ from pyspark.cloudpickle import dumps
 from tests.spark.clusters import SPARK_HOME, bare_python, free_port
 
 from strobe.errors import StrobeError, UsageError
+from strobe.spark.dataframes.clusters import CarriedSource, cluster_settings, session_for
 from strobe.spark.session.shipping import PACKAGES, carried, packed
-from strobe.spark.tables.clusters import CarriedSource, cluster_settings, session_for
 
 CALL = """
 import pathlib, pickle, sys
@@ -22,7 +22,7 @@ print(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())(20, 22))
 ASK = """
 import sys
 from strobe.errors import StrobeError
-from strobe.spark.tables.clusters import session_for
+from strobe.spark.dataframes.clusters import session_for
 try:
     session_for(**{sys.argv[1]: sys.argv[2]})
 except StrobeError as error:

@@ -30,4 +30,4 @@ def test_a_backup_of_a_growing_store_has_every_snapshot_of_its_log(tmp_path):
     assert [name for _, name, _ in backup.list()] == names
     for name in names:
         assert backup.load(name) == store.load(name)
-    assert examine(backup.place).missing == ""
+    assert examine(backup.backend).missing == ""

@@ -18,8 +18,8 @@ from pyspark.sql import functions as sf
 
 from strobe.protocol.values.frames import FIFO
 from strobe.spark.checks.channel_hashes import ANNOUNCED, EXTENDED_HASH, hashed_frames
+from strobe.spark.dataframes.store import Tables
 from strobe.spark.schema import columns as c
-from strobe.spark.tables.store import Tables
 
 SELF_CONSISTENT = "self-consistent, signer unknown"
 """All that a proof without signatures shows."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from strobe.spark.dataframes.by_position import SnapshotTables
+from strobe.spark.dataframes.store import Tables
 from strobe.spark.schema import columns as c
-from strobe.spark.tables.by_position import SnapshotTables
-from strobe.spark.tables.store import Tables
 
 _TERM = [c.SNAPSHOT_ID, c.PROCESS, c.TERM]
 _TARGET, _TARGET_TERM, _MEMBERS, _BLOCKED = "target", "target_term", "members", "blocked"

@@ -6,9 +6,9 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from strobe.spark.checks.dataframe_proof import verify_proofs
+from strobe.spark.dataframes.store import tables
 from strobe.spark.schema import columns as c
 from strobe.spark.session.embedded import local_session
-from strobe.spark.tables.store import tables
 
 
 class VerdictRow(msgspec.Struct, frozen=True):

@@ -18,13 +18,13 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StructField
 
 from strobe.spark.checks.snapshot_checker import REMOVED, UNREAD
+from strobe.spark.dataframes.by_position import SnapshotTables, tables_of_snapshots
 from strobe.spark.log.snapshot_reader import StoredBytes, Unavailable, new_marker, unavailable_reason
 from strobe.spark.log.spark_errors import Stopping, is_cancelled, is_disk_full, is_worker_lost
 from strobe.spark.pipeline.cancellable_call import Abandoned, Left, TookTooLong, ask, pause
 from strobe.spark.pipeline.invariants import Invariant, problem_of
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.output_schema import TOO_LARGE, Row
-from strobe.spark.tables.by_position import SnapshotTables, tables_of_snapshots
 
 ROWS_MAX = 1000
 """Maximum number of violating rows kept for one invariant and snapshot; the verdict has the full count."""

@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from strobe.errors import UsageError
 from strobe.handlers import Shape, check_function
+from strobe.spark.dataframes.by_position import SnapshotTables, empty_tables
 from strobe.spark.log.spark_errors import java_problem
 from strobe.spark.schema import columns as c
-from strobe.spark.tables.by_position import SnapshotTables, empty_tables
 
 SQL, PYTHON = ".sql", ".py"
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from strobe.errors import MissingComponent, StoreError, StoreMissing
 from strobe.spark.checks.drift import WINDOW
 from strobe.spark.checks.snapshot_checker import Examination, ExpectedSigners
+from strobe.spark.dataframes.by_position import tasks_max
 from strobe.spark.log.log_head import LogHead
 from strobe.spark.log.offsets import refuse_other_log
 from strobe.spark.log.snapshot_reader import marked, new_marker, unavailable_reason
@@ -29,7 +30,6 @@ from strobe.spark.pipeline.commit_source import CommitsSource
 from strobe.spark.pipeline.invariants import Invariant, check_invariants, problem_of
 from strobe.spark.pipeline.output_tables import Outputs
 from strobe.spark.session.shipping import ShipsPackages, carried, is_remote, is_shipped, require_on_workers
-from strobe.spark.tables.by_position import tasks_max
 from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.header import read_header
 from strobe.storage.files.urls import backend_at, canonical_url

@@ -19,7 +19,7 @@ def status_of(**changes):
         for name in ("processes", "channels", "open", "finished", "rollbacks", "troubles", "left", "conditions")
     }
     fields |= dict.fromkeys(("system", "store", "protocol", "listen"), "")
-    fields |= {"settled": True, "rolling_back": False, "halted": None, "api": "127.0.0.1:1"}
+    fields |= {"settled": True, "rolling_back": False, "halted": None, "last_entry": None, "api": "127.0.0.1:1"}
     return Status(**(fields | changes))
 
 

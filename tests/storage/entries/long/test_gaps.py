@@ -113,7 +113,7 @@ def test_a_gap_as_long_as_allowed_is_read_across_once_it_is_fenced_off(
     follower = Follower(store)
     assert follower.advance() == end
     assert [one.position for one in follower.between(6, end)] == list(range(6, 6 + longest))
-    finding = fence_off(opened.place, 6, "lost", 1)
+    finding = fence_off(opened.backend, 6, "lost", 1)
     assert (finding.position, finding.last) == (6, 5 + longest)
     assert len(Store.open(store).list()) == 3
     assert Store.open(store).verify_bytes() == []

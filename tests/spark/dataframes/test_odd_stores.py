@@ -17,8 +17,8 @@ from tests.storage.samples import commit, sample
 from strobe.errors import StoreError
 from strobe.protocol.values.log_entries import EpochStart, Remove
 from strobe.spark.checks.snapshot_checker import GONE, QUARANTINE, ROW_KIND, VERDICT, Examiner
+from strobe.spark.dataframes.reader import Request, read_table
 from strobe.spark.schema import columns as c
-from strobe.spark.tables.reader import Request, read_table
 from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
 from strobe.storage.entries.log_file import entry_name

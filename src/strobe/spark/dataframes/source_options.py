@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.spark.dataframes.reader import VERIFY_READ, VERIFY_SNAPSHOT, Request
 from strobe.spark.schema import columns as c
-from strobe.spark.tables.reader import VERIFY_READ, VERIFY_SNAPSHOT, Request
 from strobe.storage.files.urls import canonical_url
 
 EARLIEST = "earliest"

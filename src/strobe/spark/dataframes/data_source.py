@@ -22,13 +22,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from strobe.errors import StoreError, UsageError
+from strobe.spark.dataframes.reader import read_table
+from strobe.spark.dataframes.source_options import LATEST, SourceOptions
 from strobe.spark.log.offsets import POSITION, Offset, StreamedLog
 from strobe.spark.log.partitioning import grouped
 from strobe.spark.rows.events import read_events, traces_at
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.arrow import spark_type
-from strobe.spark.tables.reader import read_table
-from strobe.spark.tables.source_options import LATEST, SourceOptions
 from strobe.storage.log.follower import Followed, Follower
 
 FORMAT = "strobe"

@@ -12,9 +12,9 @@ from tests.spark.stores import commit, damage, store_with
 
 from strobe.errors import StoreFormatError
 from strobe.protocol.values.log_entries import Pin
+from strobe.spark.dataframes.data_source import FilteringReader, StrobeReader
+from strobe.spark.dataframes.source_options import SourceOptions
 from strobe.spark.schema import columns as c
-from strobe.spark.tables.data_source import FilteringReader, StrobeReader
-from strobe.spark.tables.source_options import SourceOptions
 from strobe.storage import Store, append_when, collect
 from strobe.storage.entries.log_file import entry_name
 from strobe.storage.files.disk import Disk

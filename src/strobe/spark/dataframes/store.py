@@ -10,13 +10,13 @@ from pyspark.sql import functions as sf
 
 from strobe.errors import SnapshotError, UsageError
 from strobe.protocol.values.fragment import Snapshot
+from strobe.spark.dataframes.data_source import FORMAT
+from strobe.spark.dataframes.reader import VERIFY_READ
 from strobe.spark.rows.builders import rows_of
 from strobe.spark.rows.column_limits import require_fit
 from strobe.spark.rows.committed_snapshot import SnapshotInMemory
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.arrow import Chunks, arrow_schema, batches, spark_type
-from strobe.spark.tables.data_source import FORMAT
-from strobe.spark.tables.reader import VERIFY_READ
 from strobe.storage.log.follower import Follower
 
 _KEPT = ("snapshots", "frontier_details", "view_processes", "view_channels", "fragments", "channel_ends")

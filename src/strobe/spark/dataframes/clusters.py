@@ -16,10 +16,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from strobe.errors import MissingExtra, TransportError, UsageError
+from strobe.spark.dataframes.data_source import StrobeSource
 from strobe.spark.session.embedded import STREAMING, local_session, start
 from strobe.spark.session.java import require_java
 from strobe.spark.session.shipping import ShipsPackages, ship
-from strobe.spark.tables.data_source import StrobeSource
 
 MASTER_PORT, CONNECT_PORT = 7077, 15002
 """The default ports of Spark's own programs."""
