@@ -86,9 +86,12 @@ def make_own(*paths: Path) -> None:
 
 
 def require_directory(path: str) -> None:
-    """Raise NotRegularError if a symbolic link, a FIFO or a device is at `path` instead of a directory."""
+    """Raise NotRegularError if a symbolic link, a FIFO or a device is at `path` instead of a directory.
+
+    A regular file is left to the system, which refuses whatever is looked for below it.
+    """
     mode = os.lstat(path).st_mode
-    if not stat.S_ISDIR(mode):
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         raise NotRegularError(path, mode, "a directory")
 
 

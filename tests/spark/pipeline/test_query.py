@@ -30,6 +30,7 @@ from strobe.storage.content.blobs import blob_name
 from strobe.storage.content.manifests import blobs_of
 from strobe.storage.entries.log_file import entry_name
 from strobe.storage.files.checksummed_json import UNSEALED, seal
+from strobe.storage.files.layout import LOG
 from strobe.storage.inspection.keys import create_keys, read_public_keys
 
 replace = msgspec.structs.replace
@@ -332,20 +333,20 @@ def test_a_log_that_cannot_be_read_to_its_end_does_not_end_once_as_a_success(
 ) -> None:
     """D2: what stands in its way is told, and all is judged when it is gone."""
     store = samples(tmp_path / "store", 3)
-    entry, aside = Path(store.url) / entry_name(2), tmp_path / "aside"
-    entry.rename(aside)
-    entry.mkdir()
+    log, aside = Path(store.url) / LOG, tmp_path / "aside"
+    log.rename(aside)
+    log.touch()
     told: list[str] = []
 
     class PutItBack(PipelineObserver):
         def trouble(self, reason: str) -> None:
             told.append(reason)
             if aside.exists():
-                entry.rmdir()
-                aside.rename(entry)
+                log.unlink()
+                aside.rename(log)
 
     judge_once(spark, store.url, tmp_path / "to", watch=PutItBack(), drift_window=0)
-    assert f"{entry_name(2)}: is a directory" in told[0]
+    assert "Not a directory" in told[0]
     assert len(verdicts(tmp_path / "to")) == 3
 
 
