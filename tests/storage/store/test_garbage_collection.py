@@ -1,5 +1,6 @@
 """The collector sweeps what nothing needs, at whatever moment of a writer's work it runs (S2, E8)."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -246,3 +247,17 @@ def test_an_unfinished_file_that_cannot_be_removed_is_named_when_everything_else
         collect(store)
     assert [path.name for path in Path(store.url).glob("tmp/*")] == ["left"]
     assert blob_files(store) == set()
+
+
+def test_E8_nothing_of_an_older_copy_in_the_place_of_the_store_is_removed(store: Store, tmp_path: Path) -> None:
+    first = commit(store, sample(1))
+    shutil.copytree(store.url, tmp_path / "copy")
+    append(store, Remove(first, "retention", 0))
+    collect(store)
+    Path(store.url).rename(tmp_path / "newer")
+    (tmp_path / "copy").rename(store.url)
+    before = {path.relative_to(store.url) for path in Path(store.url).rglob("*")}
+    with pytest.raises(StoreCorrupt, match="as in an older copy of the store"):
+        collect(store)
+    assert {path.relative_to(store.url) for path in Path(store.url).rglob("*")} == before
+    assert Store.open(store.url).load(first) == sample(1)

@@ -295,6 +295,10 @@ class Log:
                 raise StoreCorrupt(self._backend.url, entry_name(end), gap.problem)
             self._is_listed = True
 
+    def require_newest(self) -> None:
+        """Raise StoreCorrupt unless the newest entry that was read is still there: in an older copy it is not."""
+        self._check_predecessor(len(self._checksums))
+
     def _check_predecessor(self, position: int) -> None:
         """Check that the previous entry still exists, so that a truncated log is never continued."""
         if position and self._previous(position) is not None:

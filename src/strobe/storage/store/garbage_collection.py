@@ -50,6 +50,8 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
     listed = _over(_listed_blobs(store), state)
     doomed = _unneeded(listed, state)
     failures: list[StoreError] = []
+    if not dry_run:
+        store.require_newest()
     with _noting(failures):
         if not dry_run:
             store.write_checkpoint()
@@ -62,6 +64,8 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
                 removed[name] = size
     removed |= {name: store.backend.size(name) or 0 for name in doomed}
     if not dry_run:
+        # Again, as late as possible: files that this log does not need may be needed by an older copy of the store.
+        store.require_newest()
         with _noting(failures):
             store.backend.remove(doomed)
         for begin in listed:
