@@ -1,10 +1,8 @@
 """`strobe up`, started for tests."""
 
-import os
 import signal
 import sys
 
-import pytest
 from tests.cli.command_line import Result
 
 from strobe.cli.live.child import Child
@@ -32,14 +30,6 @@ def interrupted(program):
 
 def child_that(tmp_path, program):
     return Child("b", [sys.executable, "-c"], [program], ChildLog(tmp_path / "b.log", lambda: None))
-
-
-@pytest.fixture
-def lifeline():
-    read, write = os.pipe()
-    yield read
-    os.close(read)
-    os.close(write)
 
 
 def ended(child):

@@ -107,7 +107,7 @@ def test_an_async_capture_or_restore_is_refused_at_once(tmp_path: Path, argument
 
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
-            with pytest.raises(UsageError, match=f"node b: `{argument}` is async .*test_own_loop.py:"):
+            with pytest.raises(UsageError, match=f"node b: `{argument}` is async .*test_own_loop_faults.py:"):
                 connect(coordinator, Adder(), **{argument: wrong})
             with pytest.raises(UsageError, match=rf"node b: `{argument}` takes \(one, two\).*Strobe calls {argument}"):
                 connect(coordinator, Adder(), **{argument: lambda one, two: None})
