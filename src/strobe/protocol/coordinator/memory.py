@@ -50,7 +50,7 @@ def check_memory(memory: Memory, entries: int) -> None:
         if printed is not None:
             SnapshotId.parse(printed)
     if any(counter > entries * COUNTER_AHEAD_MAX for _, counter in memory.counters):
-        raise ValueError("a counter of snapshots is further ahead than so many entries can bring it")
+        raise ValueError("a counter of snapshots is further ahead than this number of entries allows")
     recall(reading_brain(), memory)
 
 

@@ -236,7 +236,7 @@ class CoordinatorLog:
         # process in it that had left by then has joined again, and its output starts over.
         if manifest.view.number > earlier.view.number or below_released(manifest, earlier) is None:
             return None
-        return f"snapshot {last} was complete before it, and has let out more output: it could not be gone back to"
+        return f"snapshot {last} was complete before it, and has released more output: this one could not be restored"
 
     def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[LogResult]:
         """Find the snapshot to restore; wait while the store cannot be read."""

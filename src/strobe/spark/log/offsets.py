@@ -28,7 +28,7 @@ class OtherLog(StoreError):
         super().__init__(
             url,
             f"{what} before: this is an older copy of the store, and what has come to it since would be missed; "
-            "bring the newer one back, or begin anew, in another directory (--to) or with another checkpoint",
+            "bring the newer one back, or start over, in another directory (--to) or with another checkpoint",
         )
 
 

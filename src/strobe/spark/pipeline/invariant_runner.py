@@ -138,7 +138,7 @@ class _Evaluation:
     def _excuse(self, error: Exception) -> None:
         """Raise Unavailable if the invariant is not the cause: it was cancelled, or its input is unavailable."""
         if self._stopping() or isinstance(error, Abandoned) or is_cancelled(error):
-            raise Unavailable("an invariant was cut short; its batch is judged anew") from error
+            raise Unavailable("an invariant was cut short; its batch is judged again") from error
         if is_disk_full(error):
             raise Unavailable("Spark has no space left on a disk") from error
         self._stored.require_present()

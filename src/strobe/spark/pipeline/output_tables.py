@@ -150,7 +150,7 @@ class Outputs:
         if self.batches() and not (self.checkpoint / OFFSETS).exists():
             raise UsageError(
                 f"{self.root} has verdicts but no {CHECKPOINT}, so how far they go is not known; "
-                "put it back, or begin anew in another directory"
+                "put it back, or start over in another directory"
             )
         if (given := last_batch(self.checkpoint / OFFSETS)) >= 0:
             self._forget_unknown(given)

@@ -166,7 +166,7 @@ class Pipeline:
         except (PySparkException, Py4JError):
             with suppress(PySparkException, Py4JError):
                 if query.isActive:
-                    watch.trouble("the batch under way does not end, and is left; it is judged anew the next time")
+                    watch.trouble("the batch in progress does not end; it is judged again the next time")
 
     @property
     def committed(self) -> int:

@@ -39,7 +39,7 @@ from strobe.storage.log.terms import Terms
 _BLOB_BYTES = re.compile(rb'"blake3":"[0-9a-f]{64}","bytes":(\d+),"begin":')
 _WEIGHED_BYTES_MAX = 64 << 10
 _MISSING = "is missing, though later entries exist; restore it from a copy of the store"
-_ANOTHER = "is another store than before; bring that one back, or begin anew"
+_ANOTHER = "is another store than before; bring that one back, or start over"
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -284,7 +284,7 @@ class Follower:
             raise StoreError(
                 self.url,
                 f"{entry_name(position)} is another entry than the commit of {snapshot_id} that was read before, as in "
-                "an older copy of the store; bring the newer one back, or begin anew",
+                "an older copy of the store; bring the newer one back, or start over",
             )
 
     def _take(self, raw: bytes) -> None:
@@ -388,7 +388,7 @@ class Follower:
                 raise StoreError(
                     self.url,
                     f"{entry_name(self.end - 1)} {problem} after it had been read, as in an older copy of the store; "
-                    "bring the newer one back, or begin anew",
+                    "bring the newer one back, or start over",
                 )
 
     def _index_of(self, position: int) -> int:

@@ -295,7 +295,7 @@ class Log:
                 raise StoreCorrupt(self._backend.url, entry_name(end), gap.problem)
             self._is_listed = True
 
-    def require_newest(self) -> None:
+    def require_known_end(self) -> None:
         """Raise StoreCorrupt unless the newest entry that was read is still there: in an older copy it is not."""
         self._check_predecessor(len(self._checksums))
 

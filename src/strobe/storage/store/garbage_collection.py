@@ -51,7 +51,7 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
     doomed = _unneeded(listed, state)
     failures: list[StoreError] = []
     if not dry_run:
-        store.require_newest()
+        store.require_known_end()
     with _noting(failures):
         if not dry_run:
             store.write_checkpoint()
@@ -65,7 +65,7 @@ def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = Non
     removed |= {name: store.backend.size(name) or 0 for name in doomed}
     if not dry_run:
         # Again, as late as possible: files that this log does not need may be needed by an older copy of the store.
-        store.require_newest()
+        store.require_known_end()
         with _noting(failures):
             store.backend.remove(doomed)
         for begin in listed:

@@ -137,9 +137,9 @@ class Store:
         """Raise TakenOver if a term higher than the led one was read. This reads nothing from the store."""
         self._log.require_lead()
 
-    def require_newest(self) -> None:
+    def require_known_end(self) -> None:
         """Raise StoreCorrupt if an older copy of the store is in its place."""
-        self._log.require_newest()
+        self._log.require_known_end()
 
     def resume(self) -> Loaded | None:
         """Start from the newest usable checkpoint, before the log is read; return it, if any."""
