@@ -1,15 +1,15 @@
 """The life of a snapshot at the coordinator: begun, recorded, committed or aborted, retried (E6, E10)."""
 
 import pytest
+from tests.protocol.coordinator.small_systems import FUNNEL, RING, S1, S2, SECOND, begun, woken_at
 from tests.protocol.desk import MANIFEST, Desk, those, to
-from tests.protocol.playbook import snapshot_id, view
+from tests.protocol.playbook import snapshot_id
 
 from strobe.protocol import Lifecycle, Policy, SnapshotId
 from strobe.protocol.coordinator.messages import (
     Append,
     AskToRecord,
     CommitSnapshot,
-    CoordinatorEffect,
     EntryLogged,
     FragmentArrived,
     ProcessFailed,
@@ -25,24 +25,6 @@ from strobe.protocol.coordinator.messages import (
 )
 from strobe.protocol.coordinator.outcomes import IDS_REMEMBERED
 from strobe.protocol.values.log_entries import Abort, Begin, Commit
-
-RING = view("p>q", "q>r", "r>p")
-FUNNEL = view("p>r", "q>r")
-S1, S2 = snapshot_id(1), snapshot_id(2)
-SECOND = 1_000_000
-
-
-def woken_at(effects: list[CoordinatorEffect]) -> int:
-    """When the host wakes the brain: a wake-up is "at the latest", so the earliest counts."""
-    return min(order.at_us for order in those(effects, WakeAt))
-
-
-def begun(policy: Policy | None = None, protocol: str = "chandy-lamport") -> Desk:
-    """A desk with one snapshot under way."""
-    desk = Desk(RING, policy, protocol)
-    desk.hears(SnapshotWanted())
-    return desk
-
 
 # From the request to the commit
 

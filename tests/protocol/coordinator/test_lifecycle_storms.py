@@ -1,13 +1,13 @@
 """Storms are prevented (E10), and what processes initiate by themselves (C1) is adopted or refused."""
 
 import pytest
+from tests.protocol.coordinator.small_systems import FUNNEL, RING, S1, S2, SECOND, begun, woken_at
 from tests.protocol.desk import Desk, those
-from tests.protocol.playbook import snapshot_id, view
+from tests.protocol.playbook import snapshot_id
 
 from strobe.protocol import Policy, SnapshotId
 from strobe.protocol.coordinator.messages import (
     AskToRecord,
-    CoordinatorEffect,
     ProcessFailed,
     ProcessReturned,
     SnapshotStarted,
@@ -18,24 +18,6 @@ from strobe.protocol.coordinator.messages import (
 )
 from strobe.protocol.coordinator.outcomes import IDS_REMEMBERED
 from strobe.protocol.values.log_entries import Begin, Commit
-
-RING = view("p>q", "q>r", "r>p")
-FUNNEL = view("p>r", "q>r")
-S1, S2 = snapshot_id(1), snapshot_id(2)
-SECOND = 1_000_000
-
-
-def woken_at(effects: list[CoordinatorEffect]) -> int:
-    """When the host wakes the brain: a wake-up is "at the latest", so the earliest counts."""
-    return min(order.at_us for order in those(effects, WakeAt))
-
-
-def begun(policy: Policy | None = None, protocol: str = "chandy-lamport") -> Desk:
-    """A desk with one snapshot under way."""
-    desk = Desk(RING, policy, protocol)
-    desk.hears(SnapshotWanted())
-    return desk
-
 
 # Storms (E10)
 

@@ -1,0 +1,24 @@
+"""Small systems, and a coordinator with a snapshot in progress, for tests of its life cycle."""
+
+from tests.protocol.desk import Desk, those
+from tests.protocol.playbook import snapshot_id, view
+
+from strobe.protocol import Policy
+from strobe.protocol.coordinator.messages import CoordinatorEffect, SnapshotWanted, WakeAt
+
+RING = view("p>q", "q>r", "r>p")
+FUNNEL = view("p>r", "q>r")
+S1, S2 = snapshot_id(1), snapshot_id(2)
+SECOND = 1_000_000
+
+
+def woken_at(effects: list[CoordinatorEffect]) -> int:
+    """When the host wakes the state machine: a wake-up is "at the latest", so the earliest counts."""
+    return min(order.at_us for order in those(effects, WakeAt))
+
+
+def begun(policy: Policy | None = None, protocol: str = "chandy-lamport") -> Desk:
+    """A desk with one snapshot under way."""
+    desk = Desk(RING, policy, protocol)
+    desk.hears(SnapshotWanted())
+    return desk
